@@ -12,10 +12,11 @@ from django.shortcuts import redirect
 from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
+from msgplatform.api.schema_view import SchemaView
 from msgplatform.console.signing_in import password_change
 from msgplatform.core import flows
 from msgplatform.web import queue_pages
@@ -42,7 +43,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("msgplatform.api.management.urls")),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
-    path("api/schema/", documentation(SpectacularAPIView.as_view()), name="api-schema"),
+    path("api/schema/", documentation(SchemaView.as_view()), name="api-schema"),
     path(
         "api/docs/",
         documentation(SpectacularSwaggerSplitView.as_view(url_name="api-schema")),

@@ -20,11 +20,13 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
+from msgplatform.core.json.depth import MAX_DEPTH, depth
 from notify import bells
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
 
 MAX_PAYLOAD_BYTES = limits.MAX_PAYLOAD_BYTES
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
 
@@ -50,9 +52,15 @@ def check(event: Event) -> None:
         raise InvalidInput(f"it must not be longer than {MAX_PAYLOAD_BYTES} bytes", "payload")
     try:
         event.payload.decode("utf-8")
-        msgspec.json.decode(event.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = msgspec.json.decode(event.payload)
+    except RecursionError:
+        raise InvalidInput(_TOO_DEEP, "payload") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
+    # Counted first: nearly no payload opens so many arrays and objects at all.
+    opened = event.payload.count(b"[") + event.payload.count(b"{")
+    if opened > MAX_DEPTH and depth(found) > MAX_DEPTH:
+        raise InvalidInput(_TOO_DEEP, "payload")
 
 
 def check_event_type(event_type: str) -> None:

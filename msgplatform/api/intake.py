@@ -98,6 +98,12 @@ class BatchView(APIView):
         return verdict.shown()
 
     def post(self, request: Request) -> Response:
+        of_items = "idempotency_key" in self.item.__struct_fields__
+        if of_items and "HTTP_IDEMPOTENCY_KEY" in request.META:
+            raise InvalidInput(
+                "one key cannot stand for many items; give each its own idempotency_key",
+                "idempotency_key",
+            )
         body = decode(request, _body(self.items_name), self.max_body_bytes)
         items: list[msgspec.Raw] = getattr(body, self.items_name)
         limit_items(items, self.max_items, self.items_name)

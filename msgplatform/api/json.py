@@ -22,14 +22,12 @@ from rest_framework.request import Request
 
 from msgplatform.api.problems.problem import BodyTooLarge
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json.depth import depth
+from msgplatform.core.json.depth import MAX_DEPTH, depth
 
 T = TypeVar("T")
 
 MEDIA_TYPE = "application/json"
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
-# Of bodies that serializers read, which walk through them in functions that call themselves.
-_MAX_DEPTH = 100
 
 
 def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
@@ -162,8 +160,8 @@ class JSONParser(BaseParser):
             found = _parse(body, _ANY)
         except msgspec.ValidationError as error:  # a number beyond a float's range
             raise ParseError(str(error).replace("`", "")) from None
-        if depth(found) > _MAX_DEPTH:
-            raise ParseError(f"The JSON is nested more than {_MAX_DEPTH} levels deep.")
+        if depth(found) > MAX_DEPTH:
+            raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
         return found
 
 

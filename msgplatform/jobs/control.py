@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 
 from msgplatform.core import flows
-from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from msgplatform.models import AuditLog, BulkJob
 
 _State = BulkJob.State
@@ -33,35 +34,62 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Count
     return flow.bulk_count(action, filter)
 
 
-def start(
-    flow_name: str,
-    action: str,
-    filter: Mapping[str, Any],
-    rate: int,
-    counted: flows.Counted,
-    actor: str,
-) -> BulkJob:
-    """A job that `run_bulk` takes up, with its line in the audit log. `rate` is messages a second,
-    0: as fast as it goes; `counted` is what `count` said."""
+@dataclass(frozen=True)
+class Asked:
+    """What a job is to do.
+
+    `rate` is messages a second, 0: as fast as it goes. `request` names what asks for it in at most
+    32 characters, so that a repeat starts no other job; None: nothing does. `cursor` is the page
+    with which it begins, '' the first one.
+    """
+
+    flow: str
+    action: str
+    filter: Mapping[str, Any]
+    rate: int = 0
+    request: str | None = None
+    cursor: str = ""
+
+
+def started(asked: Asked) -> BulkJob | None:
+    """The job that this request has started already. Raises Conflict if it asked for something
+    else then."""
+    if asked.request is None:
+        return None
+    job = BulkJob.objects.filter(started_from=asked.request).first()
+    if job is None:
+        return None
+    if (job.flow, job.action, job.filter, job.rate) != (
+        asked.flow, asked.action, dict(asked.filter), asked.rate,
+    ):  # fmt: skip
+        raise Conflict
+    return job
+
+
+def start(asked: Asked, counted: flows.Counted, actor: str) -> BulkJob:
+    """A job that `run_bulk` takes up, with its line in the audit log; `counted` is what `count`
+    said. Raises IntegrityError if another request of this name starts one at the same time."""
     with transaction.atomic():
         job = BulkJob.objects.create(
-            flow=flow_name,
-            action=action,
-            filter=dict(filter),
+            flow=asked.flow,
+            action=asked.action,
+            filter=dict(asked.filter),
             total=counted.count,
             more=counted.more,
-            rate=rate,
+            rate=asked.rate,
+            cursor=asked.cursor,
+            started_from=asked.request,
             created_by=actor,
         )
         AuditLog.objects.create(
             actor=actor,
-            action=f"bulk_{action}",
-            target=f"{flow_name} #{job.pk}",
+            action=f"bulk_{asked.action}",
+            target=f"{asked.flow} #{job.pk}",
             detail={
                 "filter": job.filter,
                 "count": counted.count,
                 "more": counted.more,
-                "rate": rate,
+                "rate": asked.rate,
             },
         )
     return job

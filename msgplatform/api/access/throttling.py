@@ -184,7 +184,11 @@ def network_of(address: str) -> str:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return str(ipaddress.ip_network((ip, 64), strict=False)) if ip.version == 6 else address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return address
+    if ip.ipv4_mapped:  # all of these are in one /64
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 def count_failure(request: Request) -> None:

@@ -19,6 +19,7 @@ from msgplatform.api.management.resources import (
     ResourceView,
     WholeSerializer,
     audit,
+    body_of,
     documented,
     listed,
 )
@@ -76,7 +77,7 @@ class KeyView(ResourceView):
         if name != name.strip():
             # It would be stored without them, and not be found under this address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
-        body = self.get_serializer(data=request.data)
+        body = self.get_serializer(data=body_of(request))
         body.is_valid(raise_exception=True)
         scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")
         with transaction.atomic():

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.http import Http404
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework import serializers, status
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.intake import idempotency_key
 from msgplatform.api.management.fields import FlagField, TextField, WholeNumberField
 from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView, QueryView
+from msgplatform.core.intake.idempotency import check_key
 from msgplatform.jobs import control
 from msgplatform.models import BulkJob
 
@@ -78,6 +87,7 @@ class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
 )
 class JobListView(ListView):
     required_scope = SCOPE
+    accepts_idempotency_key = True
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 
@@ -88,7 +98,9 @@ class JobListView(ListView):
         "their filters are those of the console.",
         request=NewJobSerializer,
         responses={
-            201: OpenApiResponse(JobSerializer, "The job was started."),
+            201: OpenApiResponse(
+                JobSerializer, "The job was started, by this request or by one that it repeats."
+            ),
             200: OpenApiResponse(PreviewSerializer, "The preview that was asked for."),
         },
         examples=[
@@ -108,14 +120,33 @@ class JobListView(ListView):
         asked = NewJobSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        counted = control.count(given["flow"], given["action"], given["filter"])
+        named = None if given.get("preview") else _name(request)
+        job = control.Asked(
+            given["flow"], given["action"], given["filter"], given.get("rate") or 0, named
+        )
+        if first := control.started(job):
+            return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+        counted = control.count(job.flow, job.action, job.filter)
         if given.get("preview"):
             return Response({"total": counted.count, "more": counted.more})
-        job = control.start(
-            given["flow"], given["action"], given["filter"], given.get("rate") or 0,
-            counted, actor(request),
-        )  # fmt: skip
-        return Response(JobSerializer(job).data, status.HTTP_201_CREATED)
+        try:
+            new = control.start(job, counted, actor(request))
+        except IntegrityError:
+            if first := control.started(job):  # the same request, twice at once
+                return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+            raise
+        return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
+
+
+def _name(request: Request) -> str | None:
+    """What a repeat of this request has in common with it and nothing else has; None when it has no
+    idempotency key. Raises InvalidInput."""
+    key = idempotency_key(request, None)
+    if key is None:
+        return None
+    check_key(key)
+    named = f"{caller_of(request).key_id}\n{key}"
+    return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
 @extend_schema(tags=["bulk jobs"])
@@ -128,6 +159,7 @@ class JobListView(ListView):
 )
 class JobView(QueryView, RetrieveAPIView[BulkJob]):
     required_scope = SCOPE
+    accepts_idempotency_key = True
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 

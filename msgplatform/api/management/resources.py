@@ -22,6 +22,7 @@ from drf_spectacular.utils import (
     extend_schema_view,
 )
 from rest_framework import serializers, status
+from rest_framework.exceptions import ParseError
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -72,6 +73,14 @@ def audit(request: Request, action: str, target: str, **detail: Any) -> None:
         target=target[:200],
         detail=msgspec.to_builtins(detail),
     )
+
+
+def body_of(request: Request) -> Any:
+    """The body, decoded. Raises ParseError if there is none: what it leaves out gets its default,
+    and nobody means all of it."""
+    if not int(request.META.get("CONTENT_LENGTH") or 0):
+        raise ParseError("The body is empty: send a JSON value.")
+    return request.data
 
 
 class ResourceView(QueryView, GenericAPIView[Any]):
@@ -142,7 +151,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
             row: Any = self.rows().select_for_update().first()
             created = row is None
             row = self.new() if created else row
-            body = self.get_serializer(row, data=request.data)
+            body = self.get_serializer(row, data=body_of(request))
             body.is_valid(raise_exception=True)
             before = self._values(row)
             self._fill(row, body)

@@ -12,7 +12,7 @@ from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import permission_required
 from django.core import signing
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -25,7 +25,8 @@ from msgplatform.console.views.page import page, require, visible
 from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.models import AuditLog, BulkJob
+from msgplatform.jobs import control
+from msgplatform.models import BulkJob
 
 JOBS_SHOWN = 5
 _SALT = "msgplatform.console.preview"
@@ -137,26 +138,10 @@ def _start(
 ) -> HttpResponse:
     actor = request.user.get_username()
     try:
-        with transaction.atomic():
-            job = BulkJob.objects.create(
-                flow=flow.name,
-                action=name,
-                filter=form.filter(),
-                total=seen["count"],
-                more=seen["more"],
-                rate=seen["pace"],
-                cursor=seen["cursor"],
-                started_from=seen["key"],
-                created_by=actor,
-            )
-            AuditLog.objects.create(
-                actor=actor,
-                action=f"bulk_{name}",
-                target=f"{flow.name} #{job.pk}",
-                detail={
-                    "filter": job.filter, "count": job.total, "more": job.more, "rate": job.rate,
-                },
-            )  # fmt: skip
+        asked = control.Asked(
+            flow.name, name, form.filter(), seen["pace"], seen["key"], seen["cursor"]
+        )
+        job = control.start(asked, flows.Counted(seen["count"], seen["more"]), actor)
     except IntegrityError:  # the second click of two: the job is there
         job = BulkJob.objects.get(started_from=seen["key"])
         return redirect("console:job", job.pk)

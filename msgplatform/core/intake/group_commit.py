@@ -240,11 +240,9 @@ class GroupCommit(Generic[T, R]):
             _fail(group, type(error), error)
         except _DATABASE as error:
             log.warning("group_commit_failed", items=len(group), why=str(error)[:200])
-            _fail(
-                group,
-                Unavailable if transactions.nothing_happened(error) else OutcomeUnknown,
-                error,
-            )
+            # Without its text, which names servers and users: callers would read it.
+            nothing = transactions.nothing_happened(error)
+            _fail(group, Unavailable if nothing else OutcomeUnknown, "")
         except Exception as error:  # noqa: BLE001 - the item's own caller gets it
             if len(group) == 1:
                 group[0].answer(None, error)

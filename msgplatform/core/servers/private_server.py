@@ -7,12 +7,14 @@ that started it (`child_process`): start it from a thread that stays.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket as sockets
 import stat
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +27,7 @@ _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 _MAX_SOCKET_PATH = 107
+_LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 
 
 class ServerMissing(Permanent):
@@ -54,11 +57,21 @@ def private_directory(path: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at the moment."""
-    with sockets.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nobody listens on at the moment.
+
+    On Linux it is none of those that the system gives to outgoing connections: one of them could
+    take it before it is bound.
+    """
+    try:
+        beyond = int(_LOCAL_PORTS.read_text().split()[0])
+    except (OSError, ValueError):
+        beyond = 0
+    while True:
+        port = _LOWEST_PORT + secrets.randbelow(beyond - _LOWEST_PORT) if beyond > 20_000 else 0
+        with sockets.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found: int = probe.getsockname()[1]
+            return found
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:

@@ -18,7 +18,7 @@ from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import BatchView
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
 from notify.feed.api.post_views import UID
@@ -92,7 +92,7 @@ class RelationListView(ListView):
     @extend_schema(
         summary="Change a relation",
         description="Timelines change at once. The answer is 409 when one of the two users has "
-        "blocked the other one.",
+        "blocked the other one, or the reader receives posts of as many users as there can be.",
         request=ChangeSerializer,
         responses={200: OpenApiResponse(ChangedSerializer, "The relation is as asked for.")},
         examples=[
@@ -104,9 +104,10 @@ class RelationListView(ListView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """Timelines change at once. 409 when one of the two users has blocked the other one."""
         body = decode(request, RelationBody, _BODY_BYTES)
         (verdict,) = relations.change_many([_change(request, body)])
+        if verdict.code in (relations.BLOCKED, relations.FULL):
+            raise NotNow(verdict.reason)
         verdict.raise_rejected()
         return Response(_shown(verdict))
 

@@ -117,8 +117,11 @@ class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
     """`code`, `field` and `detail` for rejected."""
 
     outcome = serializers.ChoiceField(choices=["changed", "unchanged", "rejected"])
-    code = serializers.CharField(
-        required=False, help_text="invalid; or conflict: one of the two has blocked the other"
+    code = serializers.ChoiceField(
+        choices=["invalid", "blocked", "limit"],
+        required=False,
+        help_text="blocked: one of the two has blocked the other; limit: the reader receives posts "
+        "of as many users as there can be",
     )
     field = serializers.CharField(required=False, help_text="What to change")
     detail = serializers.CharField(required=False)

@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import Conflict, InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed import events
 from notify.feed.intake.posts import check_uid
@@ -32,6 +32,8 @@ CHUNK = 500  # changes in one transaction
 _LOOKUP = 100  # pairs in one statement
 _RELATIONS = tuple(str(relation) for relation in Friend.Relation)
 _FRIEND, _FOLLOW, _BLOCK = _RELATIONS
+# Why a change is rejected that may be possible later; the codes of its verdict.
+BLOCKED, FULL = "blocked", "limit"
 Key = tuple[str, str, str]  # author, relation, reader
 
 
@@ -93,7 +95,8 @@ def change_many(changes: Sequence[Change]) -> list[Verdict]:
     created when something changed, duplicate when nothing had to.
 
     A change that a block forbids is rejected. Each CHUNK is a transaction of its own. Must not run
-    inside a transaction of the caller. Raises OperationalError when the database is unavailable.
+    inside a transaction of the caller. Raises OperationalError when the database is unavailable,
+    and OutcomeUnknown if that happens after the first of them.
     """
 
     def apply(changes: Sequence[Change]) -> list[Verdict]:
@@ -101,8 +104,13 @@ def change_many(changes: Sequence[Change]) -> list[Verdict]:
         for chunk in chunks(changes, CHUNK):
             # Ids for events. Each change adds or removes at most two rows of each of three
             # relations, and each of the two users may cross a threshold: 3 * 2 + 2.
-            block = ids.reserve(8 * len(chunk))
-            verdicts += transactions.retrying(partial(_apply_chunk, chunk, block))
+            try:
+                block = ids.reserve(8 * len(chunk))
+                verdicts += transactions.retrying(partial(_apply_chunk, chunk, block))
+            except UNAVAILABLE as error:
+                if verdicts:
+                    raise OutcomeUnknown from error
+                raise
         return verdicts
 
     return judge_each(changes, check, apply)
@@ -158,7 +166,8 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     add, remove = _wanted(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and plan.after & blocks:
-        return _rejected("other", _("One of the two users has blocked the other one."))
+        reason = _("One of the two users has blocked the other one.")
+        return Verdict("rejected", code=BLOCKED, field="other", reason=reason)
     new, gone = add - plan.after, remove & plan.after
     if not new and not gone:
         return Verdict("duplicate")
@@ -169,7 +178,8 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
         if authors[reader] > settings.FEED_MOST_AUTHORS:
             reason = _("%(uid)s receives posts of %(most)d others, which is the most there can be.")
             values = {"uid": reader, "most": settings.FEED_MOST_AUTHORS}
-            return _rejected("uid" if reader == change.uid else "other", reason % values)
+            which = "uid" if reader == change.uid else "other"
+            return Verdict("rejected", code=FULL, field=which, reason=reason % values)
     authors.subtract(reader for _uid, relation, reader in gone if relation != _BLOCK)
     plan.authors = authors
     plan.after = (plan.after - gone) | new
@@ -194,10 +204,6 @@ def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
             return {block}, friendship | {follow, (me, _FOLLOW, other)}
         case _:
             return set(), {block}
-
-
-def _rejected(field: str, reason: str) -> Verdict:
-    return Verdict("rejected", code=Conflict.code, field=field, reason=reason)
 
 
 def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> None:

@@ -14,8 +14,10 @@ from django.urls import get_resolver
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import Unavailable
 from notify.feed.api import lists
 from notify.feed.api.serializers import PostSerializer
+from notify.feed.intake import relations
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
 from tests.integration.platform.test_api_schema import api_views, document, statuses
@@ -228,8 +230,36 @@ class TestRelations:
 
     def test_a_block_forbids_others(self, system: System) -> None:
         system.change("ann", "block", "bob")
-        body = problem(system.change("bob", "follow", "ann"), 409, "conflict")
+        body = problem(system.change("bob", "follow", "ann"), 409, "not-now")
         assert "blocked" in body["detail"]
+
+    def test_what_was_done_is_not_denied(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Many changes are several transactions, of which a later one may fail."""
+        monkeypatch.setattr(relations, "CHUNK", 1)
+        changes = [{"uid": "ann", "action": "follow", "other": name} for name in ("bob", "cat")]
+        reserve = ids.reserve
+        reserved: list[int] = []
+
+        def once(count: int) -> ids.Block:
+            if reserved:
+                raise Unavailable("no id node")
+            reserved.append(count)
+            return reserve(count)
+
+        monkeypatch.setattr(ids, "reserve", once)
+        many = system.send("POST", f"{RELATIONS}/batch", {"changes": changes})
+        problem(many, 503, "outcome-unknown")
+        assert Friend.objects.count() == 1
+        nothing = system.send("POST", f"{RELATIONS}/batch", {"changes": changes})
+        problem(nothing, 503, "unavailable")
+
+    def test_a_reader_has_so_many_authors_at_most(self, system: System, settings: Any) -> None:
+        settings.FEED_MOST_AUTHORS = 1
+        system.change("ann", "follow", "bob")
+        body = problem(system.change("ann", "follow", "cat"), 409, "not-now")
+        assert "the most there can be" in body["detail"]
 
     def test_many_in_their_order(self, system: System) -> None:
         changes = [
@@ -248,7 +278,7 @@ class TestRelations:
             "changed", "unchanged", "changed", "rejected", "rejected", "rejected", "rejected",
         ]  # fmt: skip
         assert [(each["code"], each["field"]) for each in results[3:]] == [
-            ("conflict", "other"), ("invalid", "action"), ("invalid", "other"),
+            ("blocked", "other"), ("invalid", "action"), ("invalid", "other"),
             ("invalid", "other"),
         ]  # fmt: skip
         assert "id" not in results[0]

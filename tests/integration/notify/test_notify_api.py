@@ -101,6 +101,15 @@ def test_a_broken_body(orders: Caller, body: bytes, status: int) -> None:
     assert orders.post(MESSAGES, body).status_code == status
 
 
+@pytest.mark.parametrize(("depth", "status"), [(100, 202), (101, 400), (900, 400), (9000, 400)])
+def test_how_deeply_a_payload_may_be_nested(orders: Caller, depth: int, status: int) -> None:
+    payload = b"[" * depth + b"]" * depth
+    answer = orders.post(MESSAGES, b'{"event_type":"a","payload":' + payload + b"}")
+    assert answer.status_code == status
+    flat = {"event_type": "a", "payload": [[]] * 200}
+    assert orders.post(MESSAGES, flat).status_code == 202
+
+
 def test_a_large_body_is_refused(orders: Caller) -> None:
     body = {**EVENT, "payload": "x" * 300_000}
     assert orders.post(MESSAGES, body).status_code == 413
@@ -133,6 +142,13 @@ def test_a_batch_has_a_verdict_for_each(orders: Caller) -> None:
     assert [r.get("field") for r in results[1:3]] == ["event_type", "payload"]
     assert all(isinstance(r["id"], str) for r in results if "id" in r)
     assert BizMsg.objects.count() == 3
+
+
+def test_one_key_for_a_whole_batch_is_refused(orders: Caller) -> None:
+    answer = orders.post(BATCH, {"messages": [EVENT]}, **{"Idempotency-Key": "k"})
+    assert answer.status_code == 400
+    assert "each its own" in answer.json()["errors"][0]["message"]
+    assert BizMsg.objects.count() == 0
 
 
 @pytest.mark.parametrize("count", [0, 1001])

@@ -181,6 +181,12 @@ class TestPages:
         response = api.get("/api/schema/", HTTP_ACCEPT="application/vnd.oai.openapi+json")
         assert response.json()["info"]["title"] == "msgplatform"
 
+    @pytest.mark.parametrize("query", ["?version=%0A", "?lang=zh-hans@1", "?lang=no/such"])
+    def test_the_schema_is_the_same_whatever_is_asked_of_it(self, api: Api, query: str) -> None:
+        response = api.get(f"/api/schema/{query}")
+        assert response.status_code == 200
+        assert response.content == api.get("/api/schema/").content
+
     def test_docs_load_nothing_from_elsewhere(self, api: Api) -> None:
         page = api.get("/api/docs/").content.decode()
         links = re.findall(r'(?:src|href)="([^"]+)"', page)

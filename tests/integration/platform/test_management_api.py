@@ -337,6 +337,44 @@ def test_a_requeue_with_a_status(manager: Manager) -> None:
         assert fields(manager.send("POST", "jobs", {**asked, **wrong})) == [field]
 
 
+def test_a_job_is_started_once(manager: Manager) -> None:
+    asked = {"flow": "notify", "action": "requeue", "filter": {}}
+    first = manager.send("POST", "jobs", asked, idempotency_key="k")
+    again = manager.send("POST", "jobs", asked, idempotency_key="k")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json()["id"] == first.json()["id"]
+    other = manager.send("POST", "jobs", {**asked, "rate": 5}, idempotency_key="k")
+    problem(other, 409, "conflict")
+    assert manager.send("POST", "jobs", asked, idempotency_key="l").status_code == 201
+    assert Manager(name="other").send("POST", "jobs", asked, idempotency_key="k").status_code == 201
+    preview = manager.send("POST", "jobs", {**asked, "preview": True}, idempotency_key="k")
+    assert preview.json() == {"total": 0, "more": False}
+    problem(manager.send("POST", "jobs", asked, idempotency_key="a b"), 400, "invalid-input")
+    assert BulkJob.objects.count() == 3
+
+
+def test_a_put_without_a_body_changes_nothing(manager: Manager) -> None:
+    made(manager)
+    manager.send("PUT", "systems/orders/keys/checkout", {"scopes": ["events:write"]})
+    for path in (
+        "systems/orders",
+        "subscriptions/orders/warehouse",
+        "systems/orders/keys/checkout",
+    ):
+        before = manager.send("GET", path).json()
+        problem(manager.send("PUT", path), 400, "malformed-body")
+        assert manager.send("GET", path).json() == before
+
+
+def test_two_keys_whose_names_differ_only_in_case(manager: Manager) -> None:
+    made(manager)
+    for name in ("till", "Till"):
+        answer = manager.send("PUT", f"systems/orders/keys/{name}", {"scopes": ["events:write"]})
+        assert answer.status_code == 201
+    assert manager.send("DELETE", "systems/orders/keys/Till").status_code == 204
+    assert manager.send("GET", "systems/orders/keys/till").json()["revoked_at"] is None
+
+
 def test_statistics(manager: Manager) -> None:
     orders, stock = Biz.objects.create(name="orders"), Biz.objects.create(name="stock")
     now = sql.now().replace(minute=30)

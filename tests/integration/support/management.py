@@ -50,11 +50,15 @@ class Manager:
         self.key, self.plain = keys.create(None, name, scopes or keys.management_scopes())
         self.done: set[tuple[str, str]] = set()
 
-    def send(self, method: str, path: str, body: Any = None, key: str = "") -> Answer:
+    def send(
+        self, method: str, path: str, body: Any = None, key: str = "", idempotency_key: str = ""
+    ) -> Answer:
         """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared
         with the document."""
         raw = body if isinstance(body, bytes) else "" if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {key or self.plain}"}
+        if idempotency_key:
+            headers["Idempotency-Key"] = idempotency_key
         answer: Answer = Client().generic(
             method, f"/api/v1/{path}", raw, "application/json", headers=headers
         )
