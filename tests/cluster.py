@@ -28,6 +28,8 @@ from tests import migrated
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
 LEASE_SECONDS = 10
+# Longer than a busy machine lets a process stand still: what it has in hand would be sent twice.
+PATIENT_LEASE_SECONDS = 30
 DAEMONS = ("run_maker", "run_sender", "run_marker")
 WEB = "web"
 MIGRATE = """

@@ -2,8 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+from django.conf import settings
 from django.utils import timezone, translation
+
+# On a busy machine an example may take any time.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
+# A test that is held up in a transaction is not a program that hangs: MariaDB keeps its connection.
+# Programs that tests start have their own settings.
+for database in settings.DATABASES.values():
+    options = database.get("OPTIONS", {})
+    if "idle_transaction_timeout" in (command := str(options.get("init_command", ""))):
+        patient = command.replace("idle_transaction_timeout=10", "idle_transaction_timeout=300")
+        database["OPTIONS"] = {**options, "init_command": patient}
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, StorageState, sync_playwright
+from playwright.sync_api import Browser, Page, StorageState, expect, sync_playwright
 
 from tests.cluster import Cluster
 
+expect.set_options(timeout=60_000)  # the machine may be busy
 PASSWORD = "a long password for tests"
 # A browser that asks nobody but us.
 _QUIET = [
@@ -70,7 +71,7 @@ def page(platform: Cluster, browser: Browser, signed_in: StorageState) -> Iterat
     """A signed-in page at the overview. A script error or a refused request fails the test."""
     context = browser.new_context(viewport={"width": 1300, "height": 900}, storage_state=signed_in)
     tab = context.new_page()
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(60_000)
     wrong: list[str] = []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     # As of a script that the Content-Security-Policy refuses.

@@ -54,7 +54,7 @@ def signed_in_page(browser: Browser, state: StorageState, answers: set[int]) -> 
     size = {"width": 1300, "height": 900}
     context = browser.new_context(viewport=size, storage_state=state)  # type: ignore[arg-type]
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(

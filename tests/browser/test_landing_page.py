@@ -56,7 +56,7 @@ def phone(
         color_scheme=scheme, locale="zh-CN" if scheme == "light" else "en-GB",
     )  # fmt: skip
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("response", lambda answer: answer.status >= 400 and wrong.append(answer.url))

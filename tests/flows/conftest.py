@@ -8,28 +8,32 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.servers.embedded import MariaDb
-from tests.cluster import Cluster
+from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
 
 DATABASES = ["sqlite", "mariadb"]
 
 
 @pytest.fixture(params=DATABASES)
 def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluster]:
-    """A running platform with a database of its own: every flow test runs on both kinds."""
-    yield from _running(request.param, mariadb)
+    """A running platform with a database of its own: every flow test runs on both kinds. A process
+    may stand still for a while without anything being sent twice."""
+    yield from _running(request.param, mariadb, PATIENT_LEASE_SECONDS)
 
 
 @pytest.fixture(scope="module", params=DATABASES)
 def shared_cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluster]:
-    """The same for a whole module, for tests that leave it running."""
-    yield from _running(request.param, mariadb)
+    """The same for a whole module, for tests that leave it running: what a killed process held
+    comes back soon."""
+    yield from _running(request.param, mariadb, LEASE_SECONDS)
 
 
-def _running(kind: str, mariadb: MariaDb) -> Iterator[Cluster]:
+def _running(kind: str, mariadb: MariaDb, lease: int) -> Iterator[Cluster]:
     # Short, because a socket's path may have only 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="mp-flow-"))
     name = folder.name.replace("-", "_")
     url = mariadb.create(name) if kind == "mariadb" else f"sqlite:///{folder / 'platform.db'}"
-    with Cluster(folder, url) as running:
+    cluster = Cluster(folder, url)
+    cluster.environment["NOTIFY_LEASE_SECONDS"] = str(lease)
+    with cluster as running:
         yield running
     shutil.rmtree(folder, ignore_errors=True)

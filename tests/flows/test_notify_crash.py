@@ -6,11 +6,13 @@ taken from the consumers' files and the database while everything else stands st
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 from notify import orders
 from notify.demo.publisher import Accepted, publish_all
 from notify.demo.sink_process import SinkProcess
-from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
+from tests.cluster import DAEMONS, PATIENT_LEASE_SECONDS, WEB, Cluster
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -31,7 +33,7 @@ KILLS_A_ROLE = 5 if FULL else 2
 QUEUED_AT_FLUSH = 1000
 
 # A dead sender's claims hold for two leases: long enough to be told from its ownership's 5 s.
-LONG_LEASE_SECONDS = 30
+LONG_LEASE_SECONDS = 60
 LONG_BACKLOG = 6_000  # a kill leaves a thousand in the hands of the dead
 BACKLOG = """
 import json
@@ -162,13 +164,23 @@ def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cl
             fire.kill("run_sender")
         fire.await_progress()
         assert len(sink.ids()) < LONG_BACKLOG / 2, "the backlog was too short to say anything"
-        times = sink.times()
-        longest = max(after - before for before, after in pairwise(times))
+        # Starting a process takes long on a busy machine; what counts is what it waits for then.
+        times, starts = sink.times(), started(cluster, "run_sender")
+        longest = max(
+            after - max(before, *(start for start in starts if start < after))
+            for before, after in pairwise(times)
+        )
         cluster.wait_until(lambda: sink.ids() >= accepted, "every message to arrive", 300)
         repeated = len(sink.lines()) - len(sink.ids())
         print(f"longest gap {longest:.1f} s, duplicates {repeated} of at most {fire.bound}")
     assert longest < LONG_LEASE_SECONDS / 2
     assert repeated <= fire.bound
+
+
+def started(cluster: Cluster, name: str) -> list[float]:
+    """When each life of this process was ready to work, in unix seconds."""
+    lines = [json.loads(line) for line in cluster.said(name).splitlines() if '"started"' in line]
+    return [datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines]
 
 
 def burn(fire: Fire) -> None:
@@ -196,6 +208,6 @@ def _assert_nothing_left(cluster: Cluster) -> None:
     # Orders of killed senders are dropped when their claim (two leases) is over; a claim that the
     # maker made for an order which was done at that very moment, 90 seconds later.
     try:
-        cluster.wait_until(lambda: not left(), "Redis to be clean", 6 * LEASE_SECONDS + 110)
+        cluster.wait_until(lambda: not left(), "Redis to be clean", 6 * PATIENT_LEASE_SECONDS + 110)
     except AssertionError as error:
         raise AssertionError(f"left in Redis: {sorted(left())}") from error

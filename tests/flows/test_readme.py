@@ -226,7 +226,7 @@ class Receiver:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

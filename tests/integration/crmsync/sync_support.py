@@ -27,7 +27,7 @@ from tests.integration.support.json_stub import Answer, Asked
 
 T = TypeVar("T")
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 TABLE = "CREATE TABLE customer (id VARCHAR(40) PRIMARY KEY, name VARCHAR(20), version BIGINT)"
 
 

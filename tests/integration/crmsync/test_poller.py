@@ -332,7 +332,7 @@ def test_policies_whose_sources_hang_are_waited_for_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leases of the others are kept by the same loop."""
-    monkeypatch.setattr("crmsync.poller.poller._ROUND_SECONDS", 1.0)
+    monkeypatch.setattr("crmsync.poller.poller._ROUND_SECONDS", 2.0)
     answered, begun = threading.Event(), threading.Barrier(9)
 
     def hang() -> float:
@@ -349,4 +349,4 @@ def test_policies_whose_sources_hang_are_waited_for_together(
     started = time.monotonic()
     program.stop_threads(range(8))
     answered.set()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 14, "one after another it would be 16"

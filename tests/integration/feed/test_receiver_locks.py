@@ -48,7 +48,7 @@ def frozen(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(statement, parameters)
                 holds.set()
-                over.wait(120)
+                over.wait(280)
                 transaction.set_rollback(True)
         finally:
             connection.close()
@@ -56,7 +56,7 @@ def frozen(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        assert holds.wait(60)
+        assert holds.wait(180)
         yield
     finally:
         over.set()
@@ -174,17 +174,20 @@ def test_a_frozen_dispatcher_loses_its_locks() -> None:
 
     def freeze() -> None:
         try:
+            with connection.cursor() as cursor:
+                # As programs have it; tests' own connections are more patient.
+                cursor.execute("SET idle_transaction_timeout = 10")
             with suppress(OperationalError), transaction.atomic():
                 users.lock(BIZ, ["bob"])
                 holds.set()
-                over.wait(120)
+                over.wait(280)
         finally:
             connection.close()
 
     thread = threading.Thread(target=freeze)
     thread.start()
     try:
-        assert holds.wait(60)
+        assert holds.wait(180)
         with connection.cursor() as cursor:
             cursor.execute("SET innodb_lock_wait_timeout = 60")
         assert change(("cid", "befriend", "bob")) == ["created"]

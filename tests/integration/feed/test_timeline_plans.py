@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 AUTHORS = [f"author{n}" for n in range(30)]
 POSTS = 100  # of each author
-SECONDS = 20.0
+SECONDS = 180.0
 
 
 def fill() -> None:

@@ -61,7 +61,7 @@ def unknown(shop: Caller) -> tuple[str, int]:
 
 
 def until(turn: Callable[[], bool], done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not done():
         assert time.monotonic() < deadline
         turn()

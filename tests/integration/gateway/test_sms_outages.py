@@ -13,9 +13,15 @@ from gateway.models import SmsGateway
 from gateway.presence import LinkState
 from gateway.sender.outages import Outages
 from msgplatform.models import Alert
+from tests.integration.support.sms_net_support import lasting_reports
 from tests.integration.support.sms_rows import gateway
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sms_redis")]
+__all__ = ["lasting_reports"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("sms_redis", "lasting_reports"),
+]
 
 
 class Sender:

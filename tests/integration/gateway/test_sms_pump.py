@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from django.utils import timezone
 from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Mo, ReportIn
+from gateway.lifecycle.messages import Mo, Mt, ReportIn
 from gateway.models import (
     SgipMo,
     SgipMt,
@@ -116,13 +116,34 @@ def ending_counts() -> dict[tuple[int, str], int]:
 
 def until(turn: Callable[[], bool], done: Callable[[], bool]) -> None:
     """Turn until the killed process' lease is over and its work is done."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not done():
         assert time.monotonic() < deadline
         turn()
 
 
 class TestMessages:
+    def test_an_expiry_that_no_database_holds(self, shop: Caller, sms_redis: Any) -> None:
+        """Intake took any in, once."""
+        account = SmsAccount.objects.get()
+        year_10000 = datetime(
+            9999, 12, 31, 23, tzinfo=timezone.get_fixed_timezone(-480)
+        ).timestamp()
+        message = Mt(
+            id=str(ids.new(0)), biz=shop.biz.pk, account=account.pk, user_number=NUMBER,
+            text="x", sp_number="10655", corp_id="99999", gateways=[gateway_id()],
+            expire_at=year_10000,
+        )  # fmt: skip
+        store.accept([store.Call([message], biz=shop.biz.pk)], 60)
+        respond(submit(gateway_id())[message.id][0], result=5)
+        Forwarder().turn()
+        Pump().turn()
+        row = SgipMt.objects.get(pk=int(message.id))
+        assert row.expire_at is not None
+        assert row.expire_at.year == 9999
+        assert not Alert.objects.exists()
+        assert not sms_redis.exists(keys.mt(int(message.id)))
+
     def test_published_then_archived(self, shop: Caller, sms_redis: Any) -> None:
         message, seqnos = ended(shop, parts=2)
         report(seqnos[0])

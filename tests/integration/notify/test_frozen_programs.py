@@ -37,7 +37,7 @@ Status = ReceiveMsg.Status
 # SQLite has one writer, and nobody can take the file from one that is frozen.
 ON_MARIADB = connection.vendor == "mysql"
 # Seconds: what is idle in a transaction loses it after 10, results come back after 15.
-SOON = 60.0
+SOON = 180.0
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: s
     )
     with child(program, MSGPLATFORM_FAILPOINT=f"archiver_{point}") as killed:
         assert killed.heard() == "on"
-        assert killed.process.wait(timeout=60) == -signal.SIGKILL
+        assert killed.process.wait(timeout=300) == -signal.SIGKILL
     assert everything() == before
     assert len(hot_ids()) == 30
     changed = hot_ids()[7]

@@ -282,7 +282,7 @@ while runner.turn():
 """
     with child(program) as killed:
         assert killed.heard() == "on"
-        assert killed.process.wait(timeout=60) == -signal.SIGKILL
+        assert killed.process.wait(timeout=300) == -signal.SIGKILL
     assert ReceiveMsg.objects.filter(status=Status.PENDING).count() == 500
     ReceiveMsg.objects.update(status=Status.DELIVERED)  # and what it sent has arrived again
     BulkJob.objects.update(lease_until=sql.now() - timedelta(seconds=1))

@@ -180,7 +180,7 @@ while runner.turn():
 """
     with child(program, MSGPLATFORM_FAILPOINT=f"restore_{point}") as killed:
         assert killed.heard() == "on"
-        assert killed.process.wait(timeout=60) == -signal.SIGKILL
+        assert killed.process.wait(timeout=300) == -signal.SIGKILL
     assert everything() == before
     assert (hot_ids(), Attempt.objects.count(), RestoredMsg.objects.count()) == ([], 0, 0)
     BulkJob.objects.update(lease_until=sql.now() - timedelta(seconds=1))

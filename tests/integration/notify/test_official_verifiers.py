@@ -51,7 +51,7 @@ def captured(
         sender = Sender()
         sender.start()
         try:
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 180
             while not sink.requests:
                 assert time.monotonic() < deadline
                 sender.turn()

@@ -33,6 +33,10 @@ class TestAlive:
 
 
 class TestReady:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(health, "READY_SECONDS", 60.0)
+
     def test_all_there(self, api: Api) -> None:
         response = api.get("/readyz")
         assert response.status_code == 200
@@ -59,21 +63,23 @@ class TestReady:
 
         def hang() -> None:
             asked.append(1)
-            let_go.wait(30)
+            let_go.wait(180)
 
         probe = health.Probe(hang)
         monkeypatch.setitem(health.PROBES, "redis", probe)
         monkeypatch.setattr(health, "READY_SECONDS", 2.0)
         began = time.monotonic()
         try:
-            for _ in range(2):
+            asked_for, database = 0, ""
+            while asked_for < 2 or database != "ok":  # it too may be late on a busy machine
                 response = api.get("/readyz")
                 assert response.status_code == 503
                 assert response.json()["redis"] == "no answer within 2 s"
-                assert response.json()["database"] == "ok"
+                asked_for, database = asked_for + 1, response.json()["database"]
+                assert time.monotonic() - began < 150
         finally:
             let_go.set()
-        assert time.monotonic() - began < 25  # `hang` lasts longer
+        assert time.monotonic() - began < 150  # `hang` lasts longer
         probe._pool.shutdown()
         assert len(asked) == 1  # nobody piles up behind it
 

@@ -202,7 +202,10 @@ class TestWithoutRedis:
         assert api.get(ECHO, plain).status_code == 200
         assert [api.get(ECHO, "guess").status_code for _ in range(4)] == [401] * 4
 
-    def test_it_is_not_asked_every_time(self, api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    def test_it_is_not_asked_every_time(
+        self, api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(throttling, "PAUSE_SECONDS", 3600.0)
         _, plain = api.key()
         for _ in range(5):
             api.get(ECHO, plain)

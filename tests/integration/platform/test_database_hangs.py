@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 
 import pytest
 from django.db import connection, connections
@@ -31,7 +32,8 @@ HASTY = "tests.integration.support.hasty_asgi:application"
 # Longer than what is reserved at once (ids.AHEAD_SECONDS), and than the time until a hasty server
 # asks for a key again.
 AWAY_SECONDS = 15.0
-PROMPT = 5.0
+# Who waits for a database that hangs does so until it goes on, or for the 60 s of read_timeout.
+USUAL, PROMPT = 1.0, 20.0
 # The server has begun to keep ids ahead when so much is reserved.
 RESERVED_SECONDS = 200
 JSON = {"Content-Type": "application/json"}
@@ -77,12 +79,18 @@ def holders() -> set[str]:
 
 def until_ids_are_reserved(others: set[str]) -> None:
     """By the server: `others` held a node before it did."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     ahead = ids.first_id_at(timezone.now() + timedelta(seconds=RESERVED_SECONDS)) >> ids.TICK_SHIFT
     mine = IdNode.objects.exclude(holder="").filter(last_tick__gt=ahead)
     while not mine.exclude(holder__in=others).exists():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def prompt(took: list[float]) -> None:
+    """Nobody waited; the machine may have been busy for a moment."""
+    assert median(took) < USUAL
+    assert max(took) < PROMPT
 
 
 def send(server: Server, key: str) -> tuple[int, float]:
@@ -118,7 +126,7 @@ def test_short_messages_are_taken_without_the_database(
             told.append(send(hasty, key))
             time.sleep(0.2)
     assert {status for status, _ in told} == {202}
-    assert max(seconds for _, seconds in told) < PROMPT
+    prompt([seconds for _, seconds in told])
 
 
 def test_it_says_that_it_lives_while_everything_waits_for_the_database(
@@ -153,4 +161,4 @@ def test_it_says_that_it_lives_while_everything_waits_for_the_database(
         finally:
             over.set()
             server.stop()  # what waits is let go
-    assert max(took) < 1.0
+    prompt(took)

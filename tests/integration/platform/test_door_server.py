@@ -25,14 +25,15 @@ from tests.integration.support.lock_waits import until_somebody_waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"
-SOON = 30.0
+PATIENT = "tests.integration.support.patient_asgi:application"
+SOON = 180.0
 # More than the server has threads.
 CALLERS = 24
 
 
 @pytest.fixture
 def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
-    server = Server(tmp_path / "log")
+    server = Server(tmp_path / "log", PATIENT)
     yield server
     server.stop()
 

@@ -27,9 +27,12 @@ def this_hour() -> datetime:
 
 
 @pytest.fixture
-def closed(this_hour: datetime) -> datetime:
-    """The end of the last hour that is over for good."""
-    return (sql.now() - HourCounter.OPEN_FOR).replace(minute=0, second=0, microsecond=0)
+def closed(this_hour: datetime, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The end of the last hour that is over for good. No other one will be during the test: the
+    time until which hours are over is half past now."""
+    now = sql.now()
+    monkeypatch.setattr(HourCounter, "OPEN_FOR", now - this_hour + timedelta(minutes=30))
+    return (now - HourCounter.OPEN_FOR).replace(minute=0, second=0, microsecond=0)
 
 
 def count(at: datetime, value: int = 1) -> None:

@@ -103,6 +103,13 @@ def test_a_line_of_ipv6_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_in(log_in(password=PASSWORD, address="2001:db8:1:3::1"))
 
 
+def test_an_ipv4_address_written_as_ipv6_is_its_own_network() -> None:
+    """All of them are in one /64."""
+    given = ("::ffff:192.0.2.1", "::ffff:192.0.2.2", "192.0.2.1", "2001:db8::1", "no address")
+    networks = ["192.0.2.1", "192.0.2.2", "192.0.2.1", "2001:db8::/64", "no address"]
+    assert [throttling.network_of(address) for address in given] == networks
+
+
 def test_who_may_not_enter_the_console_counts_as_wrong() -> None:
     User.objects.update(is_staff=False)
     for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
@@ -110,7 +117,8 @@ def test_who_may_not_enter_the_console_counts_as_wrong() -> None:
     assert TOO_MANY in log_in(password=PASSWORD).content.decode()
 
 
-def test_few_wait_for_the_hash_of_another() -> None:
+def test_few_wait_for_the_hash_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "_HASHING_SECONDS", 60.0)
     with login._hashing:
         for _ in range(3):
             assert login._waiting.acquire(blocking=False)

@@ -31,7 +31,7 @@ def test_from_nothing_to_the_first_message(tmp_path: Path) -> None:
         def run() -> str:
             done = subprocess.run(
                 [sys.executable, "-c", script], env=given, capture_output=True, text=True,
-                timeout=60, check=False,
+                timeout=300, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             return done.stdout

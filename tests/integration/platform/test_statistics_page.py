@@ -31,7 +31,7 @@ ALL, PAGE, FILE = (
 @pytest.fixture
 def rows() -> list[BizReceive]:
     """Two systems; the first's subscription lost a lot in the last hour."""
-    made = []
+    made, now = [], sql.now()
     for name, delivered, lost in (("shop", 90, 10), ("stock", 7, 0)):
         biz = Biz.objects.create(name=name)
         row = subscription(biz, f"{name}-consumer")
@@ -41,7 +41,7 @@ def rows() -> list[BizReceive]:
             (biz.pk, row.pk, "exhausted"): lost, (biz.pk, row.pk, "failed"): lost,
             (biz.pk, row.pk, "answer 503"): lost,
         }  # fmt: skip
-        MinuteCounter.add("notify", counts, sql.now())
+        MinuteCounter.add("notify", counts, now)
         for (biz_id, subject, counter), value in counts.items():
             DayCounter.objects.create(
                 day=timezone.localdate() - timedelta(days=2), flow="notify", biz_id=biz_id,

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import watch
+from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
@@ -37,7 +37,9 @@ MINUTES = 15
 
 
 @pytest.fixture(autouse=True)
-def _settings(settings: Settings) -> None:
+def _settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What everybody() sends once lasts as long as a test may.
+    monkeypatch.setattr(heartbeats._heartbeats, "_seconds", 3600.0)
     settings.ALERT_SILENT_SECONDS = 0
     settings.ALERT_BACKLOG_MINUTES = MINUTES
 

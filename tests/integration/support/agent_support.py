@@ -25,6 +25,7 @@ from notify.agent.store import Store, add_database
 
 KINDS = ["sqlite", "mariadb"]
 KEY = "mp_a_key"
+TIMEOUT_SECONDS = 60.0  # of a request: nothing but a safety net
 INSERT = "INSERT INTO outbox (event_type, payload) VALUES ('order.paid', '{\"n\": %d}')"
 
 
@@ -148,14 +149,19 @@ def intake() -> Iterator[Intake]:
 
 
 @contextmanager
-def relays(shop: Shop, url: str, timeout: float = 5.0) -> Iterator[Callable[..., Relay]]:
-    """Make Agents in this process, with pauses that a test can wait for."""
+def relays(
+    shop: Shop, url: str, timeout: float = TIMEOUT_SECONDS
+) -> Iterator[Callable[..., Relay]]:
+    """Make Agents in this process, with pauses that a test can wait for, and long leases."""
     # An alias means one kind of database for the whole process.
     alias = add_database(shop.url, shop.alias)
     made: list[Relay] = []
 
     def make(**options: Any) -> Relay:
-        options = {"idle": Backoff(0.001, 1, 0.001), "trouble": Backoff(0.001, 1, 0.001), **options}
+        options = {
+            "idle": Backoff(0.001, 1, 0.001), "trouble": Backoff(0.001, 1, 0.001),
+            "lease": 10 * TIMEOUT_SECONDS, **options,
+        }  # fmt: skip
         client = IntakeClient(options.pop("url", url), lambda: KEY, timeout)
         made.append(Relay(Store(alias), client, **options))
         return made[-1]

@@ -97,7 +97,7 @@ class Child:
 
     def ended(self) -> int:
         """Wait until it ended by itself; its exit code."""
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
 
 @contextmanager

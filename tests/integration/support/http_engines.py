@@ -16,7 +16,7 @@ LOOPBACK = ["127.0.0.0/8"]
 JSON = ("content-type", "application/json")
 
 
-def request(url: str, timeout: float = 5.0, **fields: Any) -> Request:
+def request(url: str, timeout: float = 60.0, **fields: Any) -> Request:
     return Request(url, fields.pop("body", b"{}"), fields.pop("headers", [JSON]), timeout, **fields)
 
 
@@ -32,7 +32,7 @@ def names(**known: str) -> Callable[[str], list[str]]:
     return lookup
 
 
-def collect(engine: Engine, count: int, seconds: float = 20.0) -> list[Response]:
+def collect(engine: Engine, count: int, seconds: float = 180.0) -> list[Response]:
     responses: list[Response] = []
     end = time.monotonic() + seconds
     while len(responses) < count:

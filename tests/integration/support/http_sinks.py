@@ -44,12 +44,12 @@ class Sink:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(5)
+        assert started.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def url(self, path: str = "/hook", host: str = "") -> str:

@@ -14,7 +14,7 @@ def run_until(condition: Callable[[], bool]) -> None:
     """Maker, sender and marker take turns, as their loops would, until it is so."""
     maker, sender, marker = Maker(), Sender(), Marker()
     sender.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     try:
         while not condition():
             assert time.monotonic() < deadline, "it did not come"

@@ -9,7 +9,7 @@ import pytest
 
 from msgplatform.core.daemons.bell import Bell, Listener
 
-SOON = 30.0
+SOON = 180.0
 
 
 class Hearing:

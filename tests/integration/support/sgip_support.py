@@ -40,7 +40,7 @@ from msgplatform.core.rates.backoff import Backoff
 
 LOGIN = Login("sp", "secret")
 NODE = 3010099999
-WAIT = 30  # seconds, generous
+WAIT = 180  # seconds, generous
 
 
 class Sp:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway import sgip
+import pytest
+
+from gateway import presence, sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished, Mt
 from gateway.models import SmsGateway
@@ -25,11 +27,11 @@ SP_NUMBER = "10655"
 
 
 def gateway(port: int, name: str = "gw", **fields: Any) -> SmsGateway:
-    """A row that fits the simulator's logins; times are short."""
+    """A row that fits the simulator's logins."""
     defaults: dict[str, Any] = {
         "host": "127.0.0.1", "login_name": "sp", "login_password": "secret",
         "smg_login_name": "smg", "smg_login_password": "secret", "corp_id": "99999",
-        "response_timeout": 1.0,
+        "response_timeout": 30.0,
     }  # fmt: skip
     return SmsGateway.objects.create(name=name, port=port, **{**defaults, **fields})
 
@@ -134,6 +136,12 @@ def turning(*workers: SmsSender | SmsReceiver) -> Iterator[None]:
 def ended(ids: list[str]) -> dict[str, Finished]:
     """Those of the messages that have an ending."""
     return {found.mt.id: found for found in store.read(ids) if found.final}
+
+
+@pytest.fixture
+def lasting_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is taken for gone because the machine was busy."""
+    monkeypatch.setattr(presence._links, "_seconds", 3600.0)
 
 
 def state(client: Any, message: str) -> str:

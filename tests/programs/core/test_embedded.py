@@ -29,6 +29,12 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    for kind in (embedded.RedisServer, embedded.MariaDb):
+        monkeypatch.setattr(kind, "start_seconds", 300.0)
+
+
 def listens_on(pid):
     return [c for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"]
 
@@ -142,7 +148,7 @@ def test_a_server_dies_with_the_process_that_started_it(folder):
         server = psutil.Process(int(owner.stdout.readline()))
         assert server.is_running()
         owner.kill()
-        assert psutil.wait_procs([server], timeout=5)[1] == []
+        assert psutil.wait_procs([server], timeout=120)[1] == []
 
 
 def test_a_program_whose_parent_is_gone_does_not_run(tmp_path):

@@ -42,6 +42,7 @@ def test_a_request_goes_out_as_given_and_its_answer_comes_back(happy: Sink) -> N
     body = '{"名":"小米"}'.encode()
     headers = [JSON, ("webhook-id", "msg_1"), ("X-Empty", ""), ("X-Name", "é")]
     with closing(Engine(AddressGuard(LOOPBACK), user_agent="tester")) as engine:
+        began = time.monotonic()
         engine.submit(request(happy.url("/a/../b?c=%20#x"), body=body, headers=headers, tag="t"))
         assert (engine.in_flight, engine.free) == (1, engine.window - 1)
         (response,) = collect(engine, 1)
@@ -49,7 +50,7 @@ def test_a_request_goes_out_as_given_and_its_answer_comes_back(happy: Sink) -> N
     assert (response.status, response.body, response.error) == (200, b"ok", "")
     assert response.headers == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
     assert (response.address, response.request.tag) == ("127.0.0.1", "t")
-    assert 0 < response.seconds < 5
+    assert 0 < response.seconds <= time.monotonic() - began
     (seen,) = happy.requests
     assert seen.line == "POST /a/../b?c=%20 HTTP/1.1"
     assert seen.body == body
@@ -184,7 +185,7 @@ def test_handles_that_change_their_destination_mix_nothing_up(happy: Sink) -> No
                 method = ("POST", "PUT", "GET")[(n + turn) % 3]
                 body = b"" if method == "GET" else f"{turn}-{n}".encode()
                 url = sink.url(f"/{turn}-{n}", host=host)
-                requests.append(request(url, method=method, body=body, timeout=20))
+                requests.append(request(url, method=method, body=body))
             responses = send(engine, *requests)
             assert {response.status for response in responses} == {200}
             assert [each.address for each in responses] == ["127.0.0.1", "127.0.0.2"] * 150
@@ -218,7 +219,7 @@ def test_what_may_go_out_only_once_does(engine: Engine, once: bool, arrived: int
     """libcurl repeats a request when a connection that was kept alive ends without an answer."""
     with Sink(one_answer_a_connection) as sink:
         first, second = (
-            send(engine, Request(sink.url(), b"x", [], 10, once=once))[0] for _ in range(2)
+            send(engine, Request(sink.url(), b"x", [], 60, once=once))[0] for _ in range(2)
         )
         cut = [seen.body for seen in sink.requests]
     assert first.status == 200
@@ -245,7 +246,7 @@ def test_deadlines_of_a_handle_are_each_their_own(happy: Sink) -> None:
         closing(Engine(AddressGuard(LOOPBACK), window=1)) as engine,
     ):
         (short,) = send(engine, request(slow.url(), timeout=0.2))
-        (long,) = send(engine, request(slow.url(), timeout=10))
+        (long,) = send(engine, request(slow.url()))
         (again,) = send(engine, request(slow.url(), timeout=0.2))
     assert (short.error, long.error, again.error) == ("timeout", "", "timeout")
     assert long.status == 200
@@ -315,10 +316,10 @@ def test_a_huge_body_is_cut_while_it_streams() -> None:
         Sink(sinks.huge) as sink,
         closing(Engine(AddressGuard(LOOPBACK), body_cap=16384)) as engine,
     ):
-        (response,) = send(engine, request(sink.url()))
+        # The answer comes long before the deadline.
+        (response,) = send(engine, request(sink.url(), timeout=600))
     assert (response.status, response.error) == (200, "too_large")
     assert response.body == b"x" * 16384
-    assert response.seconds < 2
     assert sink.sent < 32 * 2**20, "the whole body was read"
 
 
@@ -407,7 +408,7 @@ def test_an_answer_whose_headers_never_end(
 ) -> None:
     """It says 200, and is none: whoever looks at the status alone must not take it for one."""
     with Sink(sinks.answering(start, close=close)) as sink:
-        (response,) = send(engine, request(sink.url(), timeout=1.0 if error == "timeout" else 5.0))
+        (response,) = send(engine, request(sink.url(), timeout=1.0 if error == "timeout" else 60.0))
     assert (response.status, response.error, response.headers) == (0, error, b"")
     assert response.detail
 
@@ -440,6 +441,7 @@ def test_a_name_that_does_not_exist() -> None:
         return names()(name)
 
     with closing(Engine(AddressGuard(), lookup=lookup)) as engine:
+        engine._names._negative_ttl = 600.0
         for _ in range(3):
             (response,) = send(engine, request("http://nowhere.test/"))
             assert (response.status, response.error, response.address) == (0, "dns", "")
@@ -515,7 +517,7 @@ def test_a_method_that_is_no_token(engine: Engine, happy: Sink) -> None:
 
 
 def test_requests_of_one_outline_share_what_is_fixed(engine: Engine, happy: Sink) -> None:
-    shared = outline(happy.url(), [JSON, ("x-shared", "小米")], 5.0, own=["x-number"])
+    shared = outline(happy.url(), [JSON, ("x-shared", "小米")], 60.0, own=["x-number"])
     made = [shared.request(b"%d" % n, [f"x-number: {n}"], n) for n in range(20)]
     large = shared.request(b"x" * 1_500_000, ["x-number: 20"], 20)
     answers = send(engine, *made, large, request(happy.url(), headers=[]))
@@ -545,7 +547,7 @@ def test_requests_of_one_outline_share_what_is_fixed(engine: Engine, happy: Sink
 def test_an_outline_is_as_strict_as_a_request(
     engine: Engine, happy: Sink, fields: dict[str, Any], lines: list[str], error: str
 ) -> None:
-    made = outline(**{"url": happy.url(), "headers": [JSON], "timeout": 5.0, **fields})
+    made = outline(**{"url": happy.url(), "headers": [JSON], "timeout": 60.0, **fields})
     (answer,) = send(engine, made.request(b"{}", lines, "tag"))
     assert (answer.status, answer.error, answer.request.tag) == (0, error, "tag")
     assert answer.detail
@@ -553,7 +555,7 @@ def test_an_outline_is_as_strict_as_a_request(
 
 
 def test_an_outline_is_narrowed_to_its_networks(engine: Engine, happy: Sink) -> None:
-    elsewhere = outline(happy.url(), [JSON], 5.0, networks=networks("192.0.2.0/24"))
+    elsewhere = outline(happy.url(), [JSON], 60.0, networks=networks("192.0.2.0/24"))
     (answer,) = send(engine, elsewhere.request(b"{}", [], None))
     assert (answer.error, happy.requests) == ("address_forbidden", [])
 
@@ -573,8 +575,8 @@ def test_wake_ends_a_poll(engine: Engine) -> None:
     started = time.monotonic()
     timer = threading.Timer(0.2, engine.wake)
     timer.start()
-    assert engine.poll(20) == []
-    assert 0.2 <= time.monotonic() - started < 5
+    assert engine.poll(180) == []
+    assert 0.2 <= time.monotonic() - started < 120
     timer.join()
 
 
@@ -582,8 +584,9 @@ def test_wake_before_a_poll_counts_once(engine: Engine) -> None:
     engine.wake()
     engine.wake()
     started = time.monotonic()
-    assert engine.poll(20) == []
-    assert time.monotonic() - started < 5
+    assert engine.poll(180) == []
+    assert time.monotonic() - started < 120
+    started = time.monotonic()
     assert engine.poll(0.2) == []
     assert time.monotonic() - started >= 0.2
 
@@ -640,7 +643,7 @@ def test_a_name_that_is_bound_again_to_loopback_is_refused(happy: Sink) -> None:
     guard = AddressGuard(["192.0.2.0/24"])
     errors = set()
     with closing(Engine(guard, lookup=lookup, dns_ttl=0.1)) as engine:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 120
         while "address_forbidden" not in errors and time.monotonic() < end:
             (response,) = send(engine, request(happy.url(host="rebind.test"), timeout=0.2))
             errors.add(response.error)
@@ -764,16 +767,16 @@ def test_answers_are_cached_and_a_new_one_counts_despite_a_kept_connection(happy
 
     with (
         Sink(sinks.answering(), host="127.0.0.2", port=happy.port) as moved,
-        closing(Engine(AddressGuard(LOOPBACK), lookup=lookup, dns_ttl=0.3)) as engine,
+        closing(Engine(AddressGuard(LOOPBACK), lookup=lookup, dns_ttl=600)) as engine,
     ):
         url = happy.url(host="hook.test")
         responses = send(engine, *(request(url) for _ in range(20)))
         assert {response.address for response in responses} == {"127.0.0.1"}
         assert len(asked) == 1
         answers[:] = ["127.0.0.2"]
-        end = time.monotonic() + 10
-        while not moved.requests and time.monotonic() < end:
-            (response,) = send(engine, request(url))
+        known = engine._names._answers["hook.test"]
+        known.fresh_until = known.usable_until = 0.0
+        (response,) = send(engine, request(url))
         assert response.address == "127.0.0.2"
         assert moved.requests[0].headers["host"] == f"hook.test:{happy.port}"
         # A further name on the first address is not confused by any of it.
@@ -789,7 +792,7 @@ def test_another_address_is_tried_when_one_does_not_answer(happy: Sink) -> None:
             (response,) = send(engine, request(happy.url(host="hook.test")))
             assert (response.status, response.address) == (200, "127.0.0.1")
         assert (happy.connections, len(happy.requests)) == (1, 2)
-        (dead,) = send(engine, request(f"http://hook.test:{sinks.refusing_port()}/", timeout=2))
+        (dead,) = send(engine, request(f"http://hook.test:{sinks.refusing_port()}/"))
     assert dead.error == "connect"
 
 
@@ -801,44 +804,55 @@ def test_an_address_that_answered_is_the_first_to_be_tried_from_then_on(happy: S
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(silent.getsockname())
-        engine = stack.enter_context(closing(Engine(AddressGuard(LOOPBACK), lookup=lookup)))
+        engine = stack.enter_context(
+            closing(Engine(AddressGuard(LOOPBACK), lookup=lookup, dns_ttl=600))
+        )
         url = happy.url(host="hook.test")
-        (first,) = send(engine, request(url, timeout=4))
-        (second,) = send(engine, request(url, timeout=4))
+        (first,) = send(engine, request(url))
+        silent.close()
+        again = stack.enter_context(Sink(sinks.answering(), host="127.0.0.9", port=happy.port))
+        (second,) = send(engine, request(url))
     assert (first.status, second.status) == (200, 200)
-    assert first.seconds >= 1.5
-    assert second.seconds < 1.5
+    assert first.seconds >= 1.5, "the silent one came first"
+    assert (second.address, again.connections) == ("127.0.0.1", 0)
 
 
 def test_slow_names_do_not_hold_up_others() -> None:
     """Names that were slow once wait among themselves, however many they are."""
-    came = threading.Event()
+    came, go_on = threading.Event(), threading.Event()
+    go_on.set()
 
     def lookup(name: str) -> list[str]:
         if name.startswith("dead"):
             time.sleep(1.1)
+            go_on.wait(600)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return ["8.8.8.8"]
 
-    def wait_for(expected: set[str]) -> float:
-        started = time.monotonic()
+    def wait_for(expected: set[str]) -> None:
         while expected:
-            assert came.wait(10)
+            assert came.wait(120)
             came.clear()
             expected -= {answer.name for answer in resolver.collect()}
-        return time.monotonic() - started
 
     resolver = Resolver(AddressGuard(), came.set, lookup, negative_ttl=0.0)
     with closing(resolver):
+        started = time.monotonic()
         dead = [f"dead{n}.test" for n in range(8)]
         for name in dead:
             assert resolver.ask(name) is None
         resolver.ask("first.test")
-        assert wait_for({"first.test", *dead}) > 1, "all threads were busy, so it had to wait"
-        for name in dead:
-            resolver.ask(name)
-        resolver.ask("fresh.test")
-        assert wait_for({"fresh.test"}) < 0.5
+        wait_for({"first.test"})
+        assert time.monotonic() - started > 1, "all threads were busy, so it had to wait"
+        wait_for(set(dead) - resolver._answers.keys())
+        go_on.clear()
+        try:
+            for name in dead:
+                resolver.ask(name)
+            resolver.ask("fresh.test")
+            wait_for({"fresh.test"})  # while the others are still looked up
+        finally:
+            go_on.set()
 
 
 # -- proxies ---------------------------------------------------------------------------------------

@@ -90,9 +90,13 @@ async def sent_and_reported(
     "name", ["happy", "slow", "dropping", "early-reports", "submit-link", "duplicating", "garbage"]
 )
 def test_nothing_is_lost_and_nothing_is_accepted_twice(name: str, log: Path) -> None:
+    behaviour = BEHAVIOURS[name]
+    if name == "early-reports":
+        behaviour = replace(behaviour, response_delay=1.0)
+
     async def scenario() -> None:
         async with Sp() as sp:
-            smg = await sent_and_reported(log, BEHAVIOURS[name], 100, sp, users=3)
+            smg = await sent_and_reported(log, behaviour, 100, sp, users=3)
             assert smg.accepted == {0: 100}
             if name == "dropping":
                 assert sp.reasons()[CloseReason.LOST] >= 2

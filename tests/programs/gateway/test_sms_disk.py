@@ -25,7 +25,7 @@ from msgplatform.core.servers.embedded import RedisServer
 SOURCE = Path(__file__).with_name("slow_disk.c")
 SYNC_SECONDS = 1.5  # shorter than the two seconds for which `everysec` puts its writes off
 CALLERS = 8
-SOON = 60.0
+SOON = 180.0
 
 
 class Disk:
@@ -142,8 +142,13 @@ def test_nothing_that_was_answered_is_lost_in_a_sync(disk: Disk) -> None:
 @pytest.mark.parametrize("disk", ["everysec"], indirect=True)
 def test_with_redis_default_it_would_be(disk: Disk) -> None:
     """Why `always` is what the platform asks for, and that the test above can fail."""
-    assert kill_in_the_middle_of_a_sync(disk) > 0
-    assert disk.lost()
+
+    def loses_some() -> bool:
+        accepted = kill_in_the_middle_of_a_sync(disk)
+        return bool(disk.lost()) and accepted > 0
+
+    # On a busy machine a kill may come after the sync.
+    assert any(loses_some() for _ in range(5))
 
 
 @pytest.mark.parametrize("disk", ["always"], indirect=True)

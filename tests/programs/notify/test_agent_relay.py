@@ -27,6 +27,7 @@ from tests.integration.support.agent_support import (
     INSERT,
     KEY,
     KINDS,
+    TIMEOUT_SECONDS,
     Intake,
     Make,
     Shop,
@@ -121,7 +122,7 @@ def test_a_late_commit_under_a_lower_id(tmp_path: Path, mariadb: MariaDb, intake
             for n in range(6, 12):
                 relay.turn()
                 shop.insert(1, start=n)
-            assert time.monotonic() - begun < 4, "no statement waited for the open transaction"
+            assert time.monotonic() - begun < 40, "no statement waited for the open transaction"
             assert 100 not in intake.seen()
             failing.rollback()
             slow.commit()
@@ -149,7 +150,7 @@ def test_a_producer_that_holds_sqlite_s_write_lock(
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     with agent_support.relays(shop, intake.url) as make:
         until_empty(make(), shop)
     thread.join()
@@ -211,11 +212,11 @@ def test_nothing_is_sent_when_the_lease_may_end_before_the_answer(
     shop: Shop, intake: Intake, relays: Make
 ) -> None:
     shop.insert(3)
-    relay = relays(lease=5 + MARGIN_SECONDS - 1)
+    relay = relays(lease=TIMEOUT_SECONDS + MARGIN_SECONDS - 1)
     relay.turn()
     assert intake.requests == []
     assert shop.column("claimed_by") == [""] * 3
-    relays(lease=5 + MARGIN_SECONDS + 30).turn()
+    relays(lease=TIMEOUT_SECONDS + MARGIN_SECONDS + 300).turn()
     assert intake.seen() == [0, 1, 2]
 
 
@@ -261,14 +262,17 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
     assert 'outbox_relayed_total{result="refused"} 1.0' in text
 
 
-def test_a_redis_that_hangs_does_not_slow_the_agent(settings: LazySettings) -> None:
+def test_a_redis_that_hangs_does_not_slow_the_agent(
+    settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msgplatform.core.connections._SOCKET_TIMEOUT", 100)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.REDIS_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         beating = beat(Heartbeat("agent"))
         begun = time.monotonic()
         beating.start()
         beating.stop(WITHDRAW_SECONDS)
-        assert time.monotonic() - begun < 4, "one call to this Redis takes 10 s"
+        assert time.monotonic() - begun < 60, "one call to this Redis takes 100 s"
 
 
 def test_missing_tables_are_said_in_a_sentence(

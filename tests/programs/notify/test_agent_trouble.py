@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -181,8 +182,10 @@ def test_the_agent_waits_as_long_as_it_is_told(shop: Shop, intake: Intake, relay
     shop.insert(1)
     intake.script = lambda messages: problem(429, "throttled", **{"Retry-After": "25"})
     relay = relays()
+    begun = time.monotonic()
     relay.turn()
-    assert 20 < relay._resume_at - time.monotonic() <= 25
+    assert begun + 25 <= relay._resume_at <= time.monotonic() + 25
+    relay._resume_at += 600  # however busy this machine is
     shop.expire()
     relay.stopping.set()  # ends the pause's wait, not the pause
     relay.turn()
@@ -190,16 +193,24 @@ def test_the_agent_waits_as_long_as_it_is_told(shop: Shop, intake: Intake, relay
 
 
 def test_an_intake_that_does_not_answer_gets_smaller_requests(shop: Shop, intake: Intake) -> None:
+    over = threading.Event()
+    sent: list[int] = []
+
     def script(messages: list[Any]) -> agent_support.Answer:
         if len(messages) > 3:
-            time.sleep(1.5)
+            over.wait(60)
         return accept(messages)
 
     intake.script = script
     shop.insert(12)
-    with agent_support.relays(shop, intake.url, timeout=0.5) as make:
-        until_empty(make(batch=12), shop)
-    assert [len(request) for request in intake.requests][:3] == [12, 6, 3]
+    with agent_support.relays(shop, intake.url, timeout=1.0) as make:
+        relay = make(batch=12)
+        send = relay.client.send
+        # Not what has come to the intake: a busy machine may give up before that.
+        relay.client.send = lambda events: sent.append(len(events)) or send(events)  # type: ignore
+        until_empty(relay, shop)
+    over.set()
+    assert sent[:3] == [12, 6, 3]
 
 
 @pytest.mark.parametrize("by_proxy", [True, False])

@@ -1,8 +1,8 @@
 """The configuration of deploy/nginx in front of the web server, under attack.
 
 Attackers and honest callers have addresses of their own in 127.0.0.0/8. The tested file is the
-shipped one; only its ports and certificate are others, and ten seconds and a hundred connections
-are less, to wait less.
+shipped one; only its ports and certificate are others, a hundred connections are less, and ten
+seconds are more: the machine may be busy.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SHIPPED = env.BASE_DIR / "deploy/nginx/msgplatform.conf"
 NAME = "messages.example.com"
 MESSAGES = "/api/v1/messages"
 HONEST, ATTACKER = "127.0.0.2", "127.0.0.9"
-PATIENCE = "4s"  # instead of 10s
+SHIPPED_PATIENCE, PATIENCE = "10s", "180s"
 CONNECTIONS = 40  # instead of 100
-SOON = 30.0
+SOON = 180.0
 _HTTP = """
 daemon off; pid {folder}/pid; error_log stderr warn; worker_processes 1; worker_rlimit_nofile 8192;
 {user}
@@ -54,7 +54,8 @@ http {{
 
 
 class Nginx:
-    def __init__(self, folder: Path, upstream: int) -> None:
+    def __init__(self, folder: Path, upstream: int, patience: str = PATIENCE) -> None:
+        self.upstream = upstream
         self.plain, self.port = _free_ports(2)
         _certificate(folder)
         text = SHIPPED.read_text()
@@ -63,7 +64,7 @@ class Nginx:
             (r"listen 80;", f"listen 127.0.0.1:{self.plain};"),
             (r"listen 443", f"listen 127.0.0.1:{self.port}"),
             (r"/etc/ssl/msgplatform", str(folder)),
-            (r"\b10s\b", PATIENCE),
+            (rf"\b{SHIPPED_PATIENCE}\b", patience),
             (r"_connections 100;", f"_connections {CONNECTIONS};"),
         ):
             text, count = re.subn(pattern, value, text)
@@ -117,7 +118,7 @@ class Nginx:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(SOON)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -155,6 +156,7 @@ def nginx(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> It
         "TRUST_X_FORWARDED_PROTO": "yes",
         "API_NUM_PROXIES": "1",
         "METRICS_TOKEN": "for-prometheus",
+        "API_RATE_FAILED": "60/hour",  # not a minute: it may be over before so many were sent
     }
     server = Server(folder / "log", environment=environment)
     try:
@@ -182,21 +184,31 @@ def answers_the_honest(nginx: Nginx, key: str) -> None:
     assert nginx.ask(HONEST, "/admin/login/")[0] == 200
 
 
-def test_what_is_slow_or_silent_holds_nobody_up_and_is_cut_off(nginx: Nginx, key: str) -> None:
+@pytest.fixture
+def hasty(nginx: Nginx, tmp_path: Path) -> Iterator[Nginx]:
+    """As long as the shipped file says."""
+    proxy = Nginx(tmp_path, nginx.upstream, SHIPPED_PATIENCE)
+    yield proxy
+    proxy.stop()
+
+
+def test_what_is_slow_or_silent_holds_nobody_up_and_is_cut_off(hasty: Nginx, key: str) -> None:
     begun = f"POST /rpc/ HTTP/1.1\r\nHost: {NAME}\r\n".encode()
     slow_body = begun + b"Content-Length: 1000\r\n\r\nx"
     with contextlib.ExitStack() as stack:
         sockets = []
         for said in (b"", begun, slow_body) * (CONNECTIONS // 3 - 1):
-            one = stack.enter_context(nginx.connect(ATTACKER))
-            one.sendall(said)
-            sockets.append(one)
-        answers_the_honest(nginx, key)
+            # Who is held up for so long may be cut off here already.
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                one = stack.enter_context(hasty.connect(ATTACKER))
+                one.sendall(said)
+                sockets.append(one)
+        answers_the_honest(hasty, key)
         for one in sockets:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 while one.recv(4096):
                     pass
-        answers_the_honest(nginx, key)
+        answers_the_honest(hasty, key)
 
 
 def test_connections_of_one_address_are_bounded(nginx: Nginx, key: str) -> None:
@@ -215,8 +227,12 @@ def test_connections_of_one_address_are_bounded(nginx: Nginx, key: str) -> None:
 
 
 def test_a_flood_of_logins_ends_at_the_proxy(nginx: Nginx, key: str) -> None:
-    found = [nginx.ask(ATTACKER, "/admin/login/")[0] for _ in range(30)]
-    assert set(found) == {200, 429}
+    page = f"GET /admin/login/ HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(nginx.connect(ATTACKER)) for _ in range(30)]
+        for one in sockets:  # all at once: handshakes on a busy machine would be no flood
+            one.sendall(page)
+        assert {one.recv(12) for one in sockets} == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
     answers_the_honest(nginx, key)
 
 

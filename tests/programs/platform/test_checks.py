@@ -36,7 +36,7 @@ def python(tmp_path: Path, *args: str, **variables: str) -> subprocess.Completed
         env={name: value for name, value in environ.items() if value},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -57,8 +57,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         mariadb.kill()
         path.rename(folder / GONE)
 
+    mariadb = MariaDb(folder)
+    mariadb.start_seconds = 300.0
     with (
-        MariaDb(folder) as mariadb,
+        mariadb,
         CuttingProxy(path, mariadb.socket, NEVER, arrives=True, then=kill) as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):

@@ -242,7 +242,7 @@ def manage(tmp_path: Path, *args: str, **variables: str) -> subprocess.Completed
         env={**environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -93,8 +93,8 @@ def test_each_call_has_a_deadline_of_its_own(open_adapter: Open) -> None:
         return Answer({})
 
     with serving(slowly) as server:
-        adapter = open_adapter(server.url(), concurrency=1, timeout=6, batch_size=5)
-        assert adapter.send([lead(key) for key in "abcde"]) == [Ok("")] * 5
+        adapter = open_adapter(server.url(), concurrency=1, timeout=15, batch_size=11)
+        assert adapter.send([lead(key) for key in "abcdefghijk"]) == [Ok("")] * 11
 
 
 def test_nothing_more_is_sent_to_a_crm_that_hangs(open_adapter: Open) -> None:
