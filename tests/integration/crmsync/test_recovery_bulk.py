@@ -274,7 +274,7 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     states = {"a": _State.CONFIRMED, "b": _State.DEAD, "c": _State.DISMISSED}
     for key, state in states.items():
         Record.objects.filter(key=key).update(state=state)
-    found = flow.bulk_outcome(action, [*noted, "77"])
+    found = flow.bulk_outcome(action, [*noted, str(2**62)])
     assert Counter(found.values()) == {"arrived": 1, "failed": 2, "waiting": 1}
     arrived = [pk for pk, ending in found.items() if ending == "arrived"]
     (hit,) = flow.bulk_hits(action, [*arrived, "77"])
