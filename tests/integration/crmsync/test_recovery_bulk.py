@@ -277,7 +277,7 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     found = flow.bulk_outcome(action, [*noted, str(2**62)])
     assert Counter(found.values()) == {"arrived": 1, "failed": 2, "waiting": 1}
     arrived = [pk for pk, ending in found.items() if ending == "arrived"]
-    (hit,) = flow.bulk_hits(action, [*arrived, "77"])
+    (hit,) = flow.bulk_hits(action, [*arrived, str(2**62)])
     assert "confirmed" in hit.state
 
 
