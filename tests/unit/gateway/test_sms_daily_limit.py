@@ -6,6 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+
 from gateway.intake.daily_limit import seconds_to_tomorrow
 
 
