@@ -94,7 +94,7 @@ class Known:
     gateways: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
     account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
-    closed: frozenset[int] = frozenset()  # gateways that are switched off
+    closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
     operators: dict[int, str] = field(default_factory=dict)  # of all gateways that name one
 
 
@@ -109,11 +109,12 @@ class Directory(Snapshot[Known]):
     def load(self) -> Known:
         gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
+        usable = self._gateways.usable(row for row in gateways if row.enabled)
         return Known(
-            self._gateways.usable(row for row in gateways if row.enabled),
+            usable,
             self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
             {row.pk: row.name for row in accounts},
-            frozenset(row.pk for row in gateways if not row.enabled),
+            frozenset(row.pk for row in gateways if row.pk not in usable),
             {row.pk: row.operator for row in gateways if row.operator},
         )
 

@@ -69,8 +69,8 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A pending message that nobody holds. Before it in the list of its `priority` stand as many as
-    `position` says. `was_sent`: it was in a Submit, so that it stays with its gateway."""
+    """A pending message that nobody holds. `position` counts those before it in the list of its
+    `priority`. `was_sent`: it was in a Submit, so that it stays with its gateway."""
 
     mt: Mt
     was_sent: bool

@@ -4,7 +4,7 @@
                  ▲                    │    │                               │ report, overdue
                  └─ respond: again ◀──┘    │ respond: refused; report      ▼
                  │                         └───────────────────────────▶ reported ─ published ─▶
-                 └─ end, divert: expired, cannot be sent ─────────────────▲   archived, forget
+                 └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
 
 Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
@@ -30,13 +30,8 @@ from gateway.lifecycle.messages import (
     NewSubmit,
     ReportIn,
     Response,
-    Waiting,
     decode_mt,
 )
-
-# A priority, and a position in its list.
-Place = tuple[int, int]
-FRONT: Place = (9, 0)
 
 
 @dataclass(frozen=True)
@@ -165,26 +160,6 @@ def release(gateway: int, holder: str, ids: Sequence[str]) -> int:
     return int(scripts.run("release", [gateway, holder, *ids])) if ids else 0
 
 
-def look(gateway: int, begin: Place, most: int) -> tuple[list[Waiting], Place | None]:
-    """What waits for a gateway, the most urgent first, from a place on, and where to go on (None:
-    that was the end). Nothing is claimed; the messages stay where they are."""
-    flat = scripts.run("look", [gateway, *begin, most])
-    waiting = [
-        Waiting(decode_mt(flat[i + 1]), bool(flat[i + 2]), int(flat[i + 3]), int(flat[i + 4]))
-        for i in range(2, len(flat), 5)
-    ]
-    return waiting, (int(flat[0]), int(flat[1])) if flat[0] != b"" else None
-
-
-def divert(gateway: int, leaving: Iterable[tuple[Waiting, int]]) -> int:
-    """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
-    What has moved since, or was in a Submit and would change its gateway, is left alone."""
-    flat: list[scripts.Argument] = []
-    for one, to in leaving:
-        flat += [one.mt.id, one.priority, one.position, to or ""]
-    return int(scripts.run("divert", [gateway, *flat])) if flat else 0
-
-
 # -- receiver ------------------------------------------------------------------------------------
 def report(reports: Sequence[ReportIn]) -> list[str]:
     """Apply Reports: `matched`, `waiting`, `repeated`, `unmatched` or `foreign` (of a gateway that
@@ -270,6 +245,6 @@ def forget(archived: Iterable[Finished]) -> set[str]:
 
 __all__ = [
     "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
-    "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on", "published", "read",
-    "release", "report", "respond", "submit", "take", "waits",
+    "forget", "holds", "ids_of_keys", "lease_some", "next_seqnos", "overdue", "pass_on",
+    "published", "read", "release", "report", "respond", "submit", "take", "waits",
 ]  # fmt: skip

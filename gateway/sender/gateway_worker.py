@@ -61,7 +61,7 @@ class GatewayWorker:
         self._held: dict[str, tuple[Claimed, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
-        self._walk = Walk(gateway.id)
+        self._walk = Walk(gateway.id, holder)
         self._responses: deque[Response] = deque()
 
     @property

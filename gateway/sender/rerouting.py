@@ -6,11 +6,10 @@ What was in a Submit stays with its gateway: that one may have accepted it.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 
-from gateway.lifecycle import store
 from gateway.lifecycle.messages import Waiting
+from gateway.lifecycle.waiting import FRONT, divert, look
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 
@@ -28,12 +27,13 @@ Up = Callable[[], Collection[int]]
 class Walk:
     """One walk after another through all that waits for a gateway, a page at a time.
 
-    What stays is only read, so that it is in nobody's way, however much it is.
+    What stays is only read, so that it is in nobody's way, however much it is. Of several senders
+    one walks.
     """
 
-    def __init__(self, gateway: int) -> None:
-        self._gateway = gateway
-        self._place = store.FRONT
+    def __init__(self, gateway: int, holder: str) -> None:
+        self._gateway, self._holder = gateway, holder
+        self._place = FRONT
         self._spent = 0.0  # seconds, on this walk
         self._next_at = 0.0
 
@@ -43,20 +43,20 @@ class Walk:
         began = time.monotonic()
         if began < self._next_at:
             return 0
-        waiting, following = store.look(self._gateway, self._place, _PAGE)
+        waiting, following = look(self._gateway, self._holder, self._place, _PAGE)
         leaving = self._leaving(waiting, up())
-        moved = store.divert(self._gateway, leaving)
+        moved = divert(self._gateway, leaving)
         if moved:
-            targets = Counter(to or "expired" for _one, to in leaving)
-            log.info("rerouted", gateway=self._gateway, count=moved, to=dict(targets))
+            targets = sorted({to for _one, to in leaving if to})
+            log.info("rerouted", gateway=self._gateway, count=moved, to=targets)
         self._spent += time.monotonic() - began
         if following is not None:
             priority, position = following
             # Those behind them have moved up.
             gone = sum(one.priority == priority for one, _to in leaving)
-            self._place = priority, position - gone
-            return len(waiting)
-        self._place = store.FRONT
+            self._place = priority, max(0, position - gone)
+            return max(1, len(waiting))
+        self._place = FRONT
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
         return moved
@@ -83,7 +83,8 @@ class Stranded:
     for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holder: str) -> None:
+        self._holder = holder
         self._next = Every(LOOK_SECONDS)
         self._absent: frozenset[int] = frozenset()  # at the last look
         self._walks: dict[int, Walk] = {}
@@ -94,5 +95,7 @@ class Stranded:
         if self._next.take():
             absent_now = frozenset(absent())
             gone, self._absent = self._absent & absent_now, absent_now
-            self._walks = {id: self._walks.get(id) or Walk(id) for id in (*closed, *gone)}
+            self._walks = {
+                id: self._walks.get(id) or Walk(id, self._holder) for id in (*closed, *gone)
+            }
         return sum(walk.turn(up) for walk in self._walks.values())

@@ -59,7 +59,7 @@ class SmsSender(Worker):
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
         self._listener = Listener(bells.SENDER, self.changed.set)
         self._only = frozenset(only)
-        self._stranded = Stranded()
+        self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)

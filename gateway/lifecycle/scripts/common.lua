@@ -77,7 +77,7 @@ local function queue_first(id)
   if m[1] then push('RPUSH', pending_key(m[1], m[2]), id) end
 end
 
--- What may be sent by now, to the front; a thousand at once.
+-- What may be sent by now, to the front; a thousand at once. Returns how many.
 local function queue_due(gateway)
   local scheduled = P .. 'zset:schedule-' .. gateway
   local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', STAMP, 'LIMIT', 0, 1000)
@@ -86,6 +86,7 @@ local function queue_due(gateway)
     queue_first(due[i])
   end
   settle()
+  return #due
 end
 
 local FINAL = {delivered = 3, failed = 3, accepted = 3, expired = 2, unknown = 1}

@@ -1,9 +1,9 @@
--- Pending messages leave a gateway's lists: for another gateway's, in front, or because their time is
--- over. ARGV: gateway, then for each: id, priority and position where it was seen, the gateway it goes
+-- Pending messages leave a gateway's lists: for another gateway's, behind what waits there, or because
+-- their time is over. ARGV: gateway, then for each: id, priority and position where it was seen, the gateway it goes
 -- to ('': it ends as expired). Left alone is what has moved since, and what another gateway must not
 -- send because it was in a Submit. Returns how many left.
 local gateway, count, emptied = ARGV[1], 0, {}
-for i = #ARGV - 3, 2, -4 do  -- each to the front, the first one last
+for i = 2, #ARGV, 4 do
   local id, to = ARGV[i], ARGV[i + 3]
   local key, place = pending_key(gateway, ARGV[i + 1]), -1 - tonumber(ARGV[i + 2])
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final', 'submits')
@@ -15,7 +15,7 @@ for i = #ARGV - 3, 2, -4 do  -- each to the front, the first one last
       finish(id, nil, 'expired', '')
     else
       redis.call('HSET', P .. 'mt:' .. id, 'gateway', to)
-      queue_first(id)
+      push('LPUSH', pending_key(to, ARGV[i + 1]), id)
     end
     count = count + 1
   end

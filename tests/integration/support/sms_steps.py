@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
-from gateway.lifecycle import keys, store
+from gateway.lifecycle import keys, store, waiting
 from gateway.lifecycle.messages import Claimed, Finished, Mt, ReportIn, Response, Waiting
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
@@ -120,10 +120,10 @@ class Steps(RuleBasedStateMachine):
     def reroute_some(self, way: int, page: int, each: int, to: int) -> None:
         """Look at all that waits, then move every n-th of it; what was moved is not there twice."""
         expected = self.model.look(way)
-        place: store.Place | None = store.FRONT
+        place: waiting.Place | None = waiting.FRONT
         found: list[Waiting] = []
         while place is not None:
-            some, place = store.look(way, place, page)
+            some, place = waiting.look(way, "walker", place, page)
             assert len(some) <= page
             found += some
         assert len(found) == len(expected)
@@ -132,9 +132,9 @@ class Steps(RuleBasedStateMachine):
             return
         leaving = found[::each]
         count = self.model.divert([one.mt.id for one in leaving], to)
-        assert store.divert(way, [(one, to) for one in leaving]) == count
+        assert waiting.divert(way, [(one, to) for one in leaving]) == count
         if count == len(leaving):
-            assert store.divert(way, [(one, to) for one in leaving]) == 0
+            assert waiting.divert(way, [(one, to) for one in leaving]) == 0
 
     def out_of(self, whose: tuple[str, int], count: int) -> list[Claimed]:
         hand = self.hands[whose]
@@ -233,7 +233,7 @@ class Steps(RuleBasedStateMachine):
             assert message.archived == message.final
             assert message.archived_facts == message.facts, f"{id}: not all of it is archived"
         left = {key.decode().removeprefix(keys.PREFIX) for key in self.client.keys("*")}
-        left = {name for name in left if not name.startswith("idempotency:")}
+        left = {name for name in left if not name.startswith(("idempotency:", "walker:"))}
         assert left <= {"mt-GID", "mt-minutes", "seqno", "list:report-unmatched"}
         assert int(self.client.get(keys.MT_COUNT) or 0) == len(self.model.messages)
         assert self.client.llen(keys.LIST_UNMATCHED) == self.model.unmatched

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle import keys, mo_store, store, waiting
 from gateway.lifecycle.messages import (
     Member,
     Mo,
@@ -17,6 +18,7 @@ from gateway.lifecycle.messages import (
     Sent,
     Waiting,
 )
+from gateway.lifecycle.waiting import FRONT, Place, divert
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 GATEWAY, NODE, TS = 7, 3010099999, 1121131500
@@ -36,6 +38,16 @@ def accept(*messages: Mt, **call: Any) -> Any:
 
 def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
     return store.claim(GATEWAY, holder, most, lease)
+
+
+def look(place: Place, most: int = 10, holder: str = "me") -> tuple[list[Waiting], Place | None]:
+    return waiting.look(GATEWAY, holder, place, most)
+
+
+def dumped(client: Any) -> dict[bytes, Any]:
+    """All keys but those that say who looks."""
+    names = [key for key in client.keys("*") if b"walker:" not in key]
+    return {key: client.dump(key) for key in names}
 
 
 def submit(
@@ -168,30 +180,67 @@ class TestClaims:
         submit(mt(1), seqno=1)
         respond(1, "again", 11)
         store.release(GATEWAY, "me", [mt(2).id])
-        waiting, following = store.look(GATEWAY, store.FRONT, 10)
+        seen, following = look(FRONT)
         assert following is None
-        assert {one.mt.id: one.was_sent for one in waiting} == {mt(1).id: True, mt(2).id: False}
-        assert store.divert(GATEWAY, [(one, 8) for one in waiting]) == 1
+        assert {one.mt.id: one.was_sent for one in seen} == {mt(1).id: True, mt(2).id: False}
+        assert divert(GATEWAY, [(one, 8) for one in seen]) == 1
         assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [mt(2).id]
         assert [c.mt.id for c in claim()] == [mt(1).id]
 
     def test_a_look_changes_nothing_and_what_leaves_keeps_its_order(self, sms_redis: Any) -> None:
         accept(*(mt(n, priority=n % 2) for n in range(9)))
-        before = {key: sms_redis.dump(key) for key in sms_redis.keys("*")}
+        before = dumped(sms_redis)
         seen: list[Waiting] = []
-        place: store.Place | None = store.FRONT
+        place: Place | None = FRONT
         while place is not None:
-            some, place = store.look(GATEWAY, place, 2)
+            some, place = look(place, 2)
             seen += some
         order = [mt(n).id for n in (1, 3, 5, 7, 0, 2, 4, 6, 8)]
         assert [one.mt.id for one in seen] == order
-        assert {key: sms_redis.dump(key) for key in sms_redis.keys("*")} == before
+        assert dumped(sms_redis) == before
+        assert look(FRONT, holder="another") == ([], None), "one at a time looks"
         leaving = [one for one in seen if one.mt.id not in (mt(3).id, mt(4).id)]
-        assert store.divert(GATEWAY, [(one, 8) for one in leaving]) == 7
-        assert store.divert(GATEWAY, [(one, 8) for one in leaving]) == 0, "they have moved"
+        assert divert(GATEWAY, [(one, 8) for one in leaving]) == 7
+        assert divert(GATEWAY, [(one, 8) for one in leaving]) == 0, "they have moved"
         moved = [c.mt.id for c in store.claim(8, "me", 10, 30)]
         assert moved == [id for id in order if id not in (mt(3).id, mt(4).id)]
         assert [c.mt.id for c in claim()] == [mt(3).id, mt(4).id]
+
+    def test_page_by_page_they_arrive_in_their_order_behind_others(self) -> None:
+        accept(*(mt(n) for n in range(6)))
+        store.accept([store.Call([msgspec.structs.replace(mt(6), gateways=[8])])], 60)
+        place: Place | None = FRONT
+        while place is not None:
+            some, _following = look(FRONT, 2)
+            divert(GATEWAY, [(one, 8) for one in some])
+            place = FRONT if some else None
+        moved = [c.mt.id for c in store.claim(8, "me", 10, 30)]
+        assert moved == [mt(n).id for n in (6, 0, 1, 2, 3, 4, 5)]
+
+    def test_all_that_is_due_is_looked_at_at_once(self, sms_redis: Any) -> None:
+        accept(*(mt(n, schedule_at=4e9) for n in range(2500)))
+        due = {mt(n).id: n + 1 for n in range(2500)}
+        sms_redis.zadd(keys.scheduled(GATEWAY), due)
+        place: Place | None = FRONT
+        looks, seen = 0, set[str]()
+        while place is not None:
+            some, place = look(place, 1000)
+            seen |= {one.mt.id for one in some}
+            looks += 1
+        assert seen == set(due)
+        assert looks <= 8
+
+    def test_what_has_ended_leaves_the_list_where_nobody_claims(self, sms_redis: Any) -> None:
+        accept(*(mt(n) for n in range(5)))
+        for n in (0, 2, 4):
+            sms_redis.hset(keys.mt(int(mt(n).id)), "final", "failed")
+        first, place = look(FRONT, 3)
+        assert [(one.mt.id, one.position) for one in first] == [(mt(1).id, 0)]
+        assert place is not None
+        rest, place = look(place, 3)
+        assert ([(one.mt.id, one.position) for one in rest], place) == ([(mt(3).id, 1)], None)
+        assert sms_redis.llen(keys.pending(GATEWAY)) == 2
+        assert divert(GATEWAY, [(one, 8) for one in (*first, *rest)]) == 2
 
     def test_ended_ones_are_published(self) -> None:
         accept(mt(1))

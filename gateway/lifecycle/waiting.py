@@ -1,0 +1,38 @@
+"""What waits for a gateway in nobody's hands: looked at where it is, and moved if it may go.
+
+`waiting` ─ look ─▶ judged by the caller ─ divert ─▶ another gateway's list, or its end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.lifecycle import scripts
+from gateway.lifecycle.messages import Waiting, decode_mt
+
+# A priority, and how many messages of it stand before the place.
+Place = tuple[int, int]
+FRONT: Place = (9, 0)
+
+
+def look(gateway: int, holder: str, begin: Place, most: int) -> tuple[list[Waiting], Place | None]:
+    """What waits for a gateway, the most urgent first, from a place on, and where to go on (None:
+    that was the end). Nothing is claimed; the messages stay where they are.
+
+    While another holder looks through this gateway's messages there is nothing to see.
+    """
+    flat = scripts.run("look", [gateway, holder, *begin, most])
+    waiting = [
+        Waiting(decode_mt(flat[i + 1]), bool(flat[i + 2]), int(flat[i + 3]), int(flat[i + 4]))
+        for i in range(2, len(flat), 5)
+    ]
+    return waiting, (int(flat[0]), int(flat[1])) if flat[0] != b"" else None
+
+
+def divert(gateway: int, leaving: Iterable[tuple[Waiting, int]]) -> int:
+    """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
+    What has moved since, or was in a Submit and would change its gateway, is left alone."""
+    flat: list[scripts.Argument] = []
+    for one, to in leaving:
+        flat += [one.mt.id, one.priority, one.position, to or ""]
+    return int(scripts.run("divert", [gateway, *flat])) if flat else 0
