@@ -47,9 +47,9 @@ def update(
     def written(row: Lead) -> dict[str, Any]:
         page = _page(row)
         given = dict.fromkeys(row.extra) if extra is None else extra
-        # What the page asked for once has no rule any more; it can only go.
-        has = {each.name for each in page.fields if each.name not in lead_fields.COLUMNS}
-        gone = {n for n, value in given.items() if value is None and n in row.extra} - has
+        # What the page does not ask for any more has no rule; it can only go, or is gone already.
+        has = {each.name for each in page.fields} | set(lead_fields.COLUMNS)
+        gone = {name for name, value in given.items() if value is None} - has
         asked = {name: value for name, value in given.items() if name not in gone}
         intake.check_known(page, columns, asked)
         values = {**asked, **columns}
@@ -61,7 +61,7 @@ def update(
         changed = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
         if uid is not None:
             changed["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
-        if clean or gone:
+        if clean or gone & row.extra.keys():
             merged = {**row.extra, **clean, **dict.fromkeys(gone, "")}
             changed["extra"] = {name: value for name, value in merged.items() if value != ""}
         return changed

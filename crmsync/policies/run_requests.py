@@ -21,22 +21,23 @@ def kinds(policy: Policy) -> list[str]:
     return [kind.value for kind in found]
 
 
-def refusal(policy: Policy, names: bool = False) -> str:
-    """Why no run would begin; '' when one would. It names who asked before only with `names`."""
+def refusal(policy: Policy, may_name: bool = False) -> str:
+    """Why no run would begin; '' when one would. Only if it `may_name` people, it says who has
+    asked already."""
     if not policy.enabled:
         return _("The policy is switched off: enable it first.")
     if not policy.crm.enabled:
         return _("Its CRM %s is switched off: enable it first.") % policy.crm
     if policy.crm.paused_at:
         return _("Its CRM %s is paused: resume it first.") % policy.crm
-    if policy.requested and names:
+    if policy.requested and may_name:
         return _("%s asked for a run already; it begins within seconds.") % policy.requested_by
     if policy.requested:
         return _("Somebody asked for a run already; it begins within seconds.")
     return ""
 
 
-def ask(policy: Policy, kind: str, by: str, names: bool = False) -> None:
+def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
     """Ask for a run, with an entry in the audit log.
 
     Raises InvalidInput for a kind that the source does not have, and NotNow with the `refusal`,
@@ -44,7 +45,7 @@ def ask(policy: Policy, kind: str, by: str, names: bool = False) -> None:
     """
     if kind not in (known := kinds(policy)):
         raise InvalidInput(_("use one of %s") % ", ".join(known), "kind")
-    if why := refusal(policy, names):
+    if why := refusal(policy, may_name):
         raise NotNow(why)
     with transaction.atomic():
         # Conditional: when two people ask at once, one of them gets NotNow.

@@ -12,7 +12,13 @@ import msgspec
 from gateway.intake.accept import intake
 from gateway.intake.request import Request
 from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, OutcomeUnknown, Unavailable
+from msgplatform.core.errors import (
+    UNAVAILABLE,
+    InvalidInput,
+    OutcomeUnknown,
+    Temporary,
+    Unavailable,
+)
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
@@ -82,14 +88,17 @@ def _committer() -> GroupCommit[Request, Verdict]:
 
 
 def accept(requests: Sequence[Request]) -> list[Verdict]:
-    """All of them durable, or an exception: Unavailable when Redis failed before anything could be
-    stored, OutcomeUnknown when it failed while they were."""
+    """All of them durable, or an exception: Unavailable when a server failed before anything could
+    be stored, OutcomeUnknown when Redis failed while they were."""
     taking_in = intake()
     try:
         prepared = taking_in.prepare(requests)
-    except RedisError as error:
+    except Temporary:
+        raise
+    except UNAVAILABLE as error:
+        server = "SMS Redis" if isinstance(error, RedisError) else "database"
         raise Unavailable(
-            "The SMS Redis does not answer; nothing was accepted. Repeat the request later."
+            f"The {server} does not answer; nothing was accepted. Repeat the request later."
         ) from error
     try:
         return taking_in.commit(prepared)

@@ -107,7 +107,7 @@ class SmsListView(ListView):
         description="Send a text to one recipient or to several. The answer comes when the "
         "messages are safe, with an id for each recipient. Send an idempotency key, so that a "
         "request whose answer was lost can be repeated. Beyond the account's daily limit the "
-        "answer is 429, and `Retry-After` says how many seconds today still has.",
+        "answer is 429, and `Retry-After` has the seconds until midnight in the platform's zone.",
         request=SendSerializer,
         responses={
             202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),

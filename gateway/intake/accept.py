@@ -1,7 +1,8 @@
 """Take in short messages: checked, routed, safe in Redis before the answer.
 
-One service behind XML-RPC and REST. `send_many` gives a verdict for each request (`created`,
-`duplicate`, `rejected`); it raises only when nothing is known about any of them.
+One service behind XML-RPC and REST. `prepare` checks and counts, and nothing is accepted before
+`commit`, which gives a verdict for each request (`created`, `duplicate`, `rejected`) and raises
+only when nothing is known about any of them.
 """
 
 from __future__ import annotations

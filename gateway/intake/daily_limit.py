@@ -22,8 +22,11 @@ class LimitReached(InvalidInput):
 
     code = "limit"
 
-    def __init__(self, limit: int, wait: int) -> None:
-        super().__init__(f"the account's limit of {limit} messages a day is reached", "account")
+    def __init__(self, limit: int, count: int, wait: int) -> None:
+        more = "another one" if count == 1 else f"{count} more"
+        super().__init__(
+            f"the account's limit of {limit} messages a day has no room for {more}", "account"
+        )
         self.wait = wait
 
 
@@ -43,7 +46,7 @@ def spend(account: Account, count: int) -> None:
     now = timezone.localtime(timezone=timezone.get_default_timezone())
     name = keys.spent(account.id, now.date().isoformat())
     if _quota.spend(name, limit, _KEPT_SECONDS, count):
-        raise LimitReached(limit, seconds_to_tomorrow(now))
+        raise LimitReached(limit, count, seconds_to_tomorrow(now))
 
 
 def seconds_to_tomorrow(now: datetime) -> int:

@@ -102,7 +102,7 @@ def read() -> Gauges:
 
 
 def _queue(client: Any, gateway: SmsGateway) -> Queue:
-    """A message that is scheduled and due counts as pending: the next claim of a sender moves
+    """A message that is scheduled and due counts as pending: a sender's next claim or look moves
     it."""
     names = [keys.pending(gateway.pk, priority) for priority in _PRIORITIES]
     scheduled_key, now = keys.scheduled(gateway.pk), time.time()

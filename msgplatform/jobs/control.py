@@ -38,25 +38,25 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Count
 class Asked:
     """What a job is to do.
 
-    `rate` is messages a second, 0: as fast as it goes. `request` names what asks for it in at most
-    32 characters, so that a repeat starts no other job; None: nothing does. `cursor` is the page
-    with which it begins, '' the first one.
+    `rate` is messages a second, 0: as fast as it goes. `cursor` is the page with which it begins,
+    '' the first one. A second job with the same `request_key` (at most 32 characters) is not
+    started; None: no repeat is recognised.
     """
 
     flow: str
     action: str
     filter: Mapping[str, Any]
     rate: int = 0
-    request: str | None = None
+    request_key: str | None = None
     cursor: str = ""
 
 
 def started(asked: Asked) -> BulkJob | None:
     """The job that this request has started already. Raises Conflict if it asked for something
     else then."""
-    if asked.request is None:
+    if asked.request_key is None:
         return None
-    job = BulkJob.objects.filter(started_from=asked.request).first()
+    job = BulkJob.objects.filter(started_from=asked.request_key).first()
     if job is None:
         return None
     if (job.flow, job.action, job.filter, job.rate) != (
@@ -78,7 +78,7 @@ def start(asked: Asked, counted: flows.Counted, actor: str) -> BulkJob:
             more=counted.more,
             rate=asked.rate,
             cursor=asked.cursor,
-            started_from=asked.request,
+            started_from=asked.request_key,
             created_by=actor,
         )
         AuditLog.objects.create(

@@ -64,8 +64,8 @@ class ApiKey(models.Model):
         verbose_name=_("system"),
         help_text=_("Empty: a management key, which sets up the platform and sends nothing"),
     )
-    # Exact: in MySQL's default collation two that differ only in case would be one.
-    name = ExactCharField(_("name"), max_length=100, help_text=_("Where it is used"))
+    name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
+    # Exact: in MySQL's default collation two prefixes that differ in case would be one.
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
     hash = models.CharField(max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)

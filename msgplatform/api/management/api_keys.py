@@ -27,6 +27,11 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
 
 
+def _of_name(name: str) -> dict[str, str]:
+    """Exactly: MariaDB ignores case where it compares as a whole, but not where it looks within."""
+    return {"name": name, "name__contains": name}
+
+
 class KeySerializer(WholeSerializer):
     """A key of a business system, without the key itself."""
 
@@ -69,7 +74,7 @@ class KeyView(ResourceView):
     def rows(self) -> QuerySet[ApiKey]:
         """Those that are not revoked come first, then the newest."""
         named = self.kwargs["name"]
-        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], name=named)
+        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], **_of_name(named))
         return rows.order_by("revoked_at", "-id")
 
     def put(self, request: Request, **_named: str) -> Response:
@@ -117,7 +122,7 @@ class KeyView(ResourceView):
         return found
 
     def _active(self, system: Biz) -> ApiKey | None:
-        named = ApiKey.objects.filter(biz=system, name=self.kwargs["name"], revoked_at=None)
+        named = ApiKey.objects.filter(biz=system, revoked_at=None, **_of_name(self.kwargs["name"]))
         rows = list(named[:2])
         if len(rows) > 1:
             raise NotNow("Several keys of this system have this name. Revoke all but one of them.")

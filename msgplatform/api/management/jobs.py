@@ -120,7 +120,7 @@ class JobListView(ListView):
         asked = NewJobSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        named = None if given.get("preview") else _name(request)
+        named = None if given.get("preview") else _request_key(request)
         job = control.Asked(
             given["flow"], given["action"], given["filter"], given.get("rate") or 0, named
         )
@@ -138,9 +138,9 @@ class JobListView(ListView):
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
 
 
-def _name(request: Request) -> str | None:
-    """What a repeat of this request has in common with it and nothing else has; None when it has no
-    idempotency key. Raises InvalidInput."""
+def _request_key(request: Request) -> str | None:
+    """The same for repeats of a request, by its API key and its idempotency key; None when it has
+    none. Raises InvalidInput."""
     key = idempotency_key(request, None)
     if key is None:
         return None
@@ -159,7 +159,6 @@ def _name(request: Request) -> str | None:
 )
 class JobView(QueryView, RetrieveAPIView[BulkJob]):
     required_scope = SCOPE
-    accepts_idempotency_key = True
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 

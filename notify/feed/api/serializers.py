@@ -120,8 +120,8 @@ class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
     code = serializers.ChoiceField(
         choices=["invalid", "blocked", "limit"],
         required=False,
-        help_text="blocked: one of the two has blocked the other; limit: the reader receives posts "
-        "of as many users as there can be",
+        help_text="blocked: one of the two has blocked the other; limit: the reader has "
+        "FEED_MOST_AUTHORS authors already",
     )
     field = serializers.CharField(required=False, help_text="What to change")
     detail = serializers.CharField(required=False)
