@@ -186,8 +186,8 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
 
 
 # A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
-# 10 s the server undoes the transaction and closes the connection (a statement itself may take as
-# long as it likes); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
+# 10 s the server undoes the transaction and closes the connection (a statement itself may take
+# 60 s); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
 # MySQL has no limit for idle transactions, and reads it as a comment.
 MYSQL_OPTIONS: dict[str, Any] = {
     "charset": "utf8mb4",
@@ -195,7 +195,8 @@ MYSQL_OPTIONS: dict[str, Any] = {
     "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
     ", innodb_lock_wait_timeout=5 /*M! , idle_transaction_timeout=10 */",
     "connect_timeout": 5,
-    # A connection that died without a word would otherwise hold its process for hours.
+    # A connection that died without a word would otherwise hold its process for hours. In `migrate`
+    # there are no such limits.
     "read_timeout": 60,
     "write_timeout": 60,
 }

@@ -59,6 +59,13 @@ def partition(
         return
     for table in tables:
         with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT COUNT(*) FROM information_schema.partitions WHERE table_schema = DATABASE()"
+                " AND table_name = %s AND partition_name IS NOT NULL",
+                [table],
+            )
+            if cursor.fetchone()[0]:  # done before; again it would be written anew
+                continue
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()
             now = timezone.now()

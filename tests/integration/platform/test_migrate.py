@@ -1,0 +1,48 @@
+"""`migrate` with statements that take long, as on large tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.models.signals import pre_migrate
+
+from msgplatform.core.archive import partitions
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_statement_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[Any] = []
+
+    def sleep(**_given: Any) -> None:
+        if not slept:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT SLEEP(2)" if connection.vendor == "mysql" else "SELECT 0")
+                slept.append(cursor.fetchone())
+
+    options = connection.settings_dict["OPTIONS"]
+    if connection.vendor == "mysql":
+        monkeypatch.setitem(options, "read_timeout", 1)
+    connection.close()
+    pre_migrate.connect(sleep)
+    try:
+        call_command("migrate", verbosity=0)
+    finally:
+        pre_migrate.disconnect(sleep)
+        connection.close()
+    assert slept == [(0,)], "it was not cut off"
+    assert connection.settings_dict["OPTIONS"] is options
+
+
+def test_a_table_is_partitioned_once() -> None:
+    """Again it would be written anew, while nobody else can write to it."""
+    with connection.execute_wrapper(_refuse):
+        partitions.partition(connection, "sync_operation", "sync_run")
+
+
+def _refuse(execute: Any, sql: str, *rest: Any) -> Any:
+    assert not sql.startswith("ALTER"), sql
+    return execute(sql, *rest)
