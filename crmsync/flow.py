@@ -40,6 +40,10 @@ class CrmsyncFlow(flows.Flow):
         "leads:read": gettext_noop("read leads and what became of them"),
         "sync:run": gettext_noop("start runs of the CRM sync, and read them"),
     }
+    scope_permissions = {
+        "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
+        "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
+    }
     search_fields = search.FIELDS
     texts = _("names and fields of leads")
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}

@@ -1,7 +1,7 @@
 """Deletes what is older than CRM_KEEP_DAYS: runs, operations with their items, the exception log,
 and entries of the recovery log that are not open.
 
-A run that still reads and an operation that has not ended stay, unless their policy is gone.
+A run that may still read and an operation that has not ended stay, unless their policy is gone.
 Records stay for ever: they say what the CRMs hold.
 """
 
@@ -14,12 +14,13 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, RecoveryEntry, Run
+from crmsync.models.sources import LONGEST_RUN
 from msgplatform.core import logging
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
@@ -35,7 +36,9 @@ def keep() -> float | None:
 
 
 def still_read(now: datetime) -> Q:
-    return Q(state=Run.State.READING, policy_id__in=_policies())
+    """Nobody goes on with older ones."""
+    young = Q(id__gte=ids.first_id_at(now - LONGEST_RUN))
+    return young & Q(state=Run.State.READING, policy_id__in=_policies())
 
 
 def not_ended(now: datetime) -> Q:
@@ -72,17 +75,22 @@ class Housekeeping:
         must not keep the owner from its work."""
         if not self._next.is_due:
             return False
-        try:
-            more = self._archive.turn()
-            if age := keep():
-                before = sql.now() - timedelta(seconds=age)
-                more = any(self._delete_page(state, before) for state in _HANDLED) or more
-        except (DatabaseError, Temporary) as error:
-            log.warning("sync_housekeeping_failed", error=str(error)[:300])
-            more = False
+        more = False
+        for step in (self._archive.turn, self._delete_handled):
+            try:
+                more = step() or more
+            except (DatabaseError, Temporary) as error:
+                log.warning("sync_housekeeping_failed", error=str(error)[:300])
         if not more:
             self._next.restart()
         return more
+
+    def _delete_handled(self) -> bool:
+        """A page of the recovery log in one of the states; true while there is more."""
+        if not (age := keep()):
+            return False
+        before = sql.now() - timedelta(seconds=age)
+        return any(self._delete_page(state, before) for state in _HANDLED)
 
     def _delete_page(self, state: _State, before: datetime) -> bool:
         """Look at the next entries of the recovery log by id, and delete those that were handled

@@ -160,7 +160,16 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     hosts: dict[int, dict[str, str]] = defaultdict(dict)
     for row in gateways:
         node = row.node_id
-        node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
+        try:
+            node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
+        except ValueError as error:
+            yield Error(
+                f"the gateway {row.name} has no node id: {error}",
+                hint="Correct its area code in the console, such as 010 or 0755, or give it the "
+                "node id; until then it is not used.",
+                id="gateway.E212",
+            )
+            continue
         # Of one operator or one host, they are the same network.
         hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():

@@ -50,6 +50,7 @@ class SmsFlow(flows.Flow):
         "sms:write": gettext_noop("send short messages"),
         "sms:read": gettext_noop("read short messages and what became of them"),
     }
+    scope_permissions = {"sms:write": ("gateway.add_sgipmt",)}
     search_fields = search.FIELDS
     texts = gettext_lazy("messages in flight, numbers and texts")
     bulk_actions = {"resend": resend.ACTION}

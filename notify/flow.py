@@ -53,6 +53,15 @@ class NotifyFlow(flows.Flow):
         "manage:subscriptions": gettext_noop("set up subscriptions: who gets what"),
         "manage:event-types": gettext_noop("describe event types in the catalogue"),
     }
+    scope_permissions = {
+        "events:write": ("notify.add_bizmsg",),
+        "manage:consumers": ("notify.add_receive", "notify.change_receive",
+                             "notify.delete_receive"),
+        "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",
+                                 "notify.delete_bizreceive"),
+        "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
+                               "notify.delete_eventtype"),
+    }  # fmt: skip
     search_fields = search.FIELDS
     texts = gettext_lazy("payloads and answers")
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}

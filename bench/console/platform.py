@@ -28,7 +28,7 @@ def fill(cursor: Any, rows: int, now: datetime) -> None:
     _logs(cursor, rows, now)
     _given_up(cursor)
     _minutes(cursor, now)
-    counters.roll_up(everything=True)
+    counters.roll_up()
     while counters.roll_up_hours():
         pass
     _earlier_days(cursor)

@@ -98,11 +98,8 @@ class RecoveryAdmin(NamedRowsAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        chosen = request.GET.dict()
-        given = {_BULK[name]: str(value) for name, value in chosen.items() if name in _BULK}
-        query = urlencode({"action": "retry", "count": "1"} | given)
-        bulk = f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
-        return super().changelist_view(request, {"bulk_url": bulk} | (extra_context or {}))
+        bulk_url = _bulk_url(request.GET.dict())
+        return super().changelist_view(request, {"bulk_url": bulk_url} | (extra_context or {}))
 
     # -- a few at once ---------------------------------------------------------------------------
     @admin.action(description=_("Try again"), permissions=["operate"])
@@ -222,6 +219,15 @@ class RecoveryAdmin(NamedRowsAdmin):
         """The state, with who decided it below."""
         state = _State(row.state)
         return cells.mark(str(state.label), _TONES[state], below=row.handled_by)
+
+
+def _bulk_url(chosen: Mapping[str, str]) -> str:
+    """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
+    if chosen.get("q", "").strip() or chosen.get("state", "") not in ("", str(_State.OPEN.value)):
+        return ""
+    given = {_BULK[name]: value for name, value in chosen.items() if name in _BULK and value}
+    query = urlencode({"action": "retry", "count": "1"} | given)
+    return f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
 
 
 def _report(request: HttpRequest, done: int, given: int, words: Callable[[int], str]) -> None:

@@ -16,6 +16,7 @@ from crmsync.orders import Request
 from msgplatform.admin import TextInput
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json import entered
 
 _LONG = 100  # characters from which on a value gets several lines
 # The CRM's names come with a prefix: one of them could be the name of a button.
@@ -55,19 +56,27 @@ class ValueField(forms.CharField):
 
     def __init__(self, value: Any, **kwargs: Any) -> None:
         text = _text(value)
-        is_long = len(text) > _LONG or "\n" in text
+        is_long = len(text) > _LONG or "\n" in text or "\r" in text
         widget = forms.Textarea({"rows": 4}) if is_long else TextInput()
         super().__init__(required=False, initial=text, strip=False, widget=widget, **kwargs)
         # Text is never read as JSON: "007" must not become 7.
         self.is_text = isinstance(value, str)
+        self.stored = value
 
     def clean(self, value: Any) -> Any:
         text = super().clean(value)
+        # Browsers send the line breaks of a text area as two characters.
+        before, written = _text(self.stored), _one_break(text)
+        if written == _one_break(before):
+            return self.stored
+        text = text if "\r\n" in before else written
         if self.is_text or not text.strip():
             return text
         try:
-            return json.loads(text)
-        except ValueError:
+            return entered.load(text)
+        except ValidationError as error:
+            if error.code != entered.SYNTAX:
+                raise
             raise ValidationError(
                 _("Write it as JSON: a number, true, false, null, or text in quotation marks.")
             ) from None
@@ -106,6 +115,10 @@ class RequestForm(forms.Form):
         """Show what is wrong at its field, if there is one."""
         name = _PREFIX + error.field
         self.add_error(name if name in self.fields else None, str(error))
+
+
+def _one_break(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _text(value: Any) -> str:

@@ -46,7 +46,7 @@ class AskedByField(serializers.CharField):
     works at the console, is not the caller's business."""
 
     def __init__(self) -> None:
-        text = "Your own key, or: somebody else; empty when nobody asked"
+        text = "A key of your business system, or `somebody else`; empty when nobody asked"
         super().__init__(read_only=True, help_text=text)
 
     def to_representation(self, value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -16,6 +17,9 @@ HIVE = "hive"  # the source that is there from the beginning: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
 # The most requests in one operation.
 MAX_BATCH = 500
+# An unfinished run is gone on with for so long. It may lie behind thousands of others: while rows
+# are compared for hours, each look for changes is a run.
+LONGEST_RUN = timedelta(days=7)
 MOST_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
 

@@ -33,11 +33,9 @@ class Changes:
         unread = increment.count_after(
             None if policy.requested == _Kind.FULL else self._watermark, MOST_UNREAD
         )
-        run = runs.begin(policy, policy.requested, unread, requested=True)
+        run = runs.begin(policy, policy.requested, unread, requested=True, instead_of=self.run)
         if run is None:
             return
-        if self.run:
-            runs.finish(self.run)
         self.run = run
         self._watermark = stored_watermark(policy.id)
 

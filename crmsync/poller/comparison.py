@@ -44,7 +44,7 @@ class Comparison:
 
     def begin(self, policy: Policy, requested: bool) -> None:
         """Begin a run; none when it was `requested` and another poller has taken the request."""
-        run = runs.begin(policy, _Kind.SWEEP, 0, requested)
+        run = runs.begin(policy, _Kind.SWEEP, 0, requested, instead_of=self.run)
         if run:
             self.run, self._after = run, None
             now = sql.now()

@@ -9,24 +9,24 @@ A run begins with the first rows that are read, so that looks that find nothing 
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
 
 from django.db import transaction
 
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models import Run, Watermark
+from crmsync.models.sources import LONGEST_RUN
 from msgplatform.core.data import ids, sql, transactions
 
 _MESSAGE = 500
-# An unfinished run is gone on with for so long. It may lie behind thousands of others: while rows
-# are compared for hours, each look for changes is a run.
-_LONGEST = timedelta(days=7)
 
 
-def begin(policy: Policy, kind: str, unread: int, requested: bool = False) -> int | None:
+def begin(
+    policy: Policy, kind: str, unread: int, requested: bool = False, instead_of: int = 0
+) -> int | None:
     """Begin a run and return its id. With `requested` the request is taken in the same transaction,
-    so that it makes one run only: None when somebody else has taken it.
+    so that it makes one run only: None when somebody else has taken it. The run that it is
+    `instead_of` ends, in the same transaction too.
 
     A run of everything forgets how far the source was read.
     """
@@ -38,6 +38,8 @@ def begin(policy: Policy, kind: str, unread: int, requested: bool = False) -> in
                 rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
                 if not rows.update(requested="", requested_by=""):
                     return None
+            if instead_of:
+                finish(instead_of)
             if kind == models.Policy.Kind.FULL:
                 Watermark.objects.filter(policy_id=policy.id).delete()
             Run.objects.create(
@@ -59,7 +61,11 @@ def finish(run_id: int, problem: str = "") -> None:
 
 
 def unfinished(policy_id: int, kinds: Collection[str]) -> Run | None:
-    """The newest run of these kinds that an earlier holder of the policy did not finish."""
-    since = ids.first_id_at(sql.now() - _LONGEST)
+    """The newest run of these kinds that an earlier holder of the policy did not finish. It ends
+    others, with which nobody would go on."""
+    since = ids.first_id_at(sql.now() - LONGEST_RUN)
     rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
-    return rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id").first()
+    left = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
+    for older in left[1:]:
+        finish(older.pk)
+    return left[0] if left else None

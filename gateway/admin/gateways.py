@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from gateway import sgip
 from gateway.admin.fields import PasswordField, ascii_only, host, network
 from gateway.models import SmsGateway
 from gateway.monitor import metrics
@@ -90,6 +91,17 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         for name, check in _CHECKS.items():
             if name in self.fields:  # who may only look gets a form without any
                 self.fields[name].validators.append(check)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if "area_code" in cleaned and "corp_id" in cleaned and cleaned.get("node_id", 0) is None:
+            try:
+                sgip.sp_node_id(cleaned["area_code"], cleaned["corp_id"])
+            except ValueError:
+                self.add_error(
+                    "area_code", gettext("Two to four digits with the leading 0: 010, 0755.")
+                )
+        return cleaned
 
 
 class GatewayList(PlainList):

@@ -4,6 +4,7 @@ shows what becomes of it, step by step."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -19,10 +20,11 @@ from gateway.intake.accept import intake
 from gateway.intake.request import MAX_TEXT, Request
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.search import timeline
-from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit
-from msgplatform.core import logging
+from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
+from msgplatform.core import logging, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.said import read
 
 log = logging.get(__name__)
 
@@ -76,7 +78,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         shown = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Test SMS"), "opts": model_admin.opts, "form": form,
-            **_followed(request.GET.get("message", "")),
+            **_followed(request.GET.get("message", ""), sees_personal(request)),
         }  # fmt: skip
         live = "_live" if "live" in request.GET else ""  # the part that changes alone
         response = TemplateResponse(request, f"admin/gateway/test_sms{live}.html", shown)
@@ -99,10 +101,16 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
         gateway=gateway.pk if gateway else 0,
     )
     try:
-        (verdict,) = intake().send_many([asked])
+        prepared = intake().prepare([asked])
+    except RedisError as error:
+        log.warning("test_sms_failed", why=str(error)[:200])
+        form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
+        return ""
+    try:
+        (verdict,) = intake().commit(prepared)
         verdict.raise_rejected()
     except InvalidInput as error:
-        form.add_error(_FIELDS.get(error.field), str(error))
+        form.add_error(_FIELDS.get(error.field), read(error.args[0]))
         return ""
     except RedisError as error:
         log.warning("test_sms_failed", why=str(error)[:200])
@@ -121,16 +129,19 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
     return str(message)
 
 
-def _followed(message: str) -> dict[str, Any]:
-    """What has become of a message, and after how many seconds to look again; 0: it has ended."""
+def _followed(message: str, clear: bool) -> dict[str, Any]:
+    """What has become of a test, and after how many seconds to look again; 0: it has ended."""
     if not message:
         return {}
     try:
         found = timeline.page(message)
     except Unavailable as error:
         return {"notice": str(error), "seconds": _RENEWED_SECONDS}
-    if found is None:
+    # The first step is that it was accepted, with its reference.
+    if found is None or found.timeline[0].detail != REFERENCE:
         return {"notice": gettext("There is no such message; it may have been deleted.")}
-    # The first step is that it was accepted, which is an ending's name as well.
+    # "accepted" is an ending's name as well.
     ended = any(entry.state in SgipMt.Final.values for entry in found.timeline[1:])
+    if not clear:
+        found = replace(found, title=personal.in_sentence(found.title))
     return {"message": found, "seconds": 0 if ended else _RENEWED_SECONDS}

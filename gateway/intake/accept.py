@@ -15,6 +15,7 @@ from itertools import islice
 
 import msgspec
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from gateway import bells
 from gateway.connections import sms_redis
@@ -29,6 +30,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.said import say
 
 # The fields that make it the same request. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
@@ -111,9 +113,11 @@ class Intake:
     def _check(self, request: Request) -> _Checked:
         account = self.directory.account(request.biz, request.account)
         if account is None and request.account:
-            raise InvalidInput(f"there is no account {request.account!r}", "account")
+            words = gettext_noop("there is no account %(name)s")
+            raise InvalidInput(say(words, name=repr(request.account)), "account")
         if account is None:
-            raise InvalidInput("name an account: there is no default one", "account")
+            words = gettext_noop("name an account: there is no default one")
+            raise InvalidInput(say(words), "account")
         numbers = sms_request.numbers(request.to, account)
         parts = sms_request.check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
@@ -126,7 +130,8 @@ class Intake:
 def _only(gateway: int, route: list[int]) -> list[int]:
     """Raises InvalidInput unless the route could lead over this gateway."""
     if gateway not in route:
-        raise InvalidInput("this gateway is not for this account and number", "gateway")
+        words = gettext_noop("this gateway is not for this account and number")
+        raise InvalidInput(say(words), "gateway")
     return [gateway]
 
 

@@ -6,12 +6,14 @@ import math
 from datetime import datetime, time, timedelta
 
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from gateway.connections import sms_redis
 from gateway.directory import Account
 from gateway.lifecycle import keys
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.rates.shared import Quota
+from msgplatform.core.said import say
 
 _KEPT_SECONDS = 2 * 86_400  # a day's count, for clocks and time zones that differ
 _quota = Quota(sms_redis)
@@ -23,10 +25,12 @@ class LimitReached(InvalidInput):
     code = "limit"
 
     def __init__(self, limit: int, count: int, wait: int) -> None:
-        more = "another one" if count == 1 else f"{count} more"
-        super().__init__(
-            f"the account's limit of {limit} messages a day has no room for {more}", "account"
-        )
+        words = _("the account's limit of %(limit)d messages a day has no room for another one")
+        if count > 1:
+            words = _(
+                "the account's limit of %(limit)d messages a day has no room for %(more)d more"
+            )
+        super().__init__(say(words, limit=limit, more=count), "account")
         self.wait = wait
 
 
@@ -41,7 +45,8 @@ def spend(account: Account, count: int) -> None:
     if not limit:
         return
     if count > limit:
-        raise InvalidInput(f"the account may send to {limit} recipients a day", "to")
+        words = say(_("the account may send to %(limit)d recipients a day"), limit=limit)
+        raise InvalidInput(words, "to")
     # Whoever sends from the console may have another zone active.
     now = timezone.localtime(timezone=timezone.get_default_timezone())
     name = keys.spent(account.id, now.date().isoformat())

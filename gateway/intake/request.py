@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from gateway import sgip
 from gateway.directory import Account
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import check_key
+from msgplatform.core.said import say
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
@@ -52,16 +54,18 @@ def numbers(given: Sequence[str], account: Account) -> list[str]:
 
     No number may come twice, because a Submit may name it only once.
     """
-    if not 1 <= len(given) <= account.row.recipients_limit:
-        raise InvalidInput(f"name 1 to {account.row.recipients_limit} recipients", "to")
+    most = account.row.recipients_limit
+    if not 1 <= len(given) <= most:
+        raise InvalidInput(say(_("name 1 to %(most)d recipients"), most=most), "to")
     found = []
     for number in given:
         normal = sgip.international(number) if isinstance(number, str) else ""
         if not _NUMBER.fullmatch(normal):
-            raise InvalidInput(f"{number!r} is not a telephone number", "to")
+            words = say(_("%(number)s is not a telephone number"), number=repr(number))
+            raise InvalidInput(words, "to")
         found.append(normal)
     if len(set(found)) < len(found):
-        raise InvalidInput("a recipient is named twice", "to")
+        raise InvalidInput(say(_("a recipient is named twice")), "to")
     return found
 
 
@@ -71,9 +75,10 @@ def check(request: Request, account: Account) -> int:
     Raises InvalidInput naming the field.
     """
     if not 1 <= len(request.text) <= MAX_TEXT:
-        raise InvalidInput(f"write 1 to {MAX_TEXT} characters", "text")
+        raise InvalidInput(say(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
     if _CONTROL.search(request.text):
-        raise InvalidInput("use no control characters but tabs and line breaks", "text")
+        words = say(_("use no control characters but tabs and line breaks"))
+        raise InvalidInput(words, "text")
     try:
         options = sgip.SplitOptions(signature=account.row.signature)
         parts = sgip.split(request.text, options=options)
@@ -81,13 +86,15 @@ def check(request: Request, account: Account) -> int:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        raise InvalidInput(f"use at most {digits} digits", "extension")
+        raise InvalidInput(say(_("use at most %(most)d digits"), most=digits), "extension")
     if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
-        raise InvalidInput(f"use at most {_MAX_NUMBER} digits with the SP number", "extension")
+        words = say(_("use at most %(most)d digits with the SP number"), most=_MAX_NUMBER)
+        raise InvalidInput(words, "extension")
     if not 0 <= request.priority <= 9:
-        raise InvalidInput("use 0 to 9", "priority")
+        raise InvalidInput(say(_("use 0 to 9")), "priority")
     if not _REFERENCE.fullmatch(request.reference):
-        raise InvalidInput(f"use at most {MAX_REFERENCE} printable ASCII characters", "reference")
+        words = say(_("use at most %(most)d printable ASCII characters"), most=MAX_REFERENCE)
+        raise InvalidInput(words, "reference")
     if request.idempotency_key:
         check_key(request.idempotency_key)
     _check_times(request)
@@ -99,13 +106,15 @@ def _check_times(request: Request) -> None:
     now = time.time()
     longest = settings.SMS_SCHEDULE_DAYS * 86400
     if request.schedule_at and request.schedule_at > now + longest:
-        raise InvalidInput(
-            f"use a time at most {settings.SMS_SCHEDULE_DAYS} days ahead", "schedule_at"
-        )
+        words = say(_("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS)
+        raise InvalidInput(words, "schedule_at")
     begin = max(now, request.schedule_at)
     if request.expire_at and request.expire_at <= begin:
-        raise InvalidInput("use a time in the future, and after schedule_at", "expire_at")
+        words = say(_("use a time in the future, and after schedule_at"))
+        raise InvalidInput(words, "expire_at")
     if request.expire_at > begin + MAX_EXPIRE_DAYS * 86400:
-        raise InvalidInput(
-            f"use a time at most {MAX_EXPIRE_DAYS} days from now, or from schedule_at", "expire_at"
+        words = say(
+            _("use a time at most %(days)d days from now, or from schedule_at"),
+            days=MAX_EXPIRE_DAYS,
         )
+        raise InvalidInput(words, "expire_at")

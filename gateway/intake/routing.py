@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop
+
 from gateway import presence
 from gateway.directory import Account, Directory, Gateway
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.said import say
 
 _LOOK_SECONDS = 1.0  # processes report at once what changes with their links
 
@@ -28,7 +31,8 @@ class Router:
             if lengths or not gateway.prefixes:  # without prefixes it takes every number
                 fitting.append((gateway, max(lengths, default=0)))
         if not fitting:
-            raise InvalidInput(f"no gateway takes {user_number} for this account", "to")
+            words = gettext_noop("no gateway takes %(number)s for this account")
+            raise InvalidInput(say(words, number=user_number), "to")
         if self._next.take():
             self._bound = presence.bound(presence.live())
         bound = self._bound  # another thread may replace it meanwhile

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.auditing import audit
+from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
 from msgplatform.jobs import runbooks
@@ -114,6 +115,8 @@ class AlertAdmin(RowsAdmin):
             "opened": same.order_by()[:_COUNTED].count(),
             "earlier": earlier,
             "max_note": MAX_NOTE,
+            "note": row.note if sees_personal(request) else "",  # a mask is never saved
+            "seen": _seen(row),
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
@@ -136,11 +139,20 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge" and not note:
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
+            # As it was on the page: another person's note is not replaced unread.
+            same = mine.filter(acknowledged_at=row.acknowledged_at)
+            is_as_seen = request.POST.get("seen", "") == _seen(row)
             values = {"acknowledged_by": request.user.get_username(), "note": note}
-            if mine.update(acknowledged_at=timezone.now(), **values):
+            if is_as_seen and same.update(acknowledged_at=timezone.now(), **values):
                 changes = {"note": [row.note or None, note]}
                 audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
                 messages.success(request, gettext("It is acknowledged, and stays open."))
+            else:
+                messages.error(
+                    request,
+                    gettext("Somebody acknowledged or resolved it meanwhile; your note was not "
+                            "saved."),
+                )  # fmt: skip
         return redirect("admin:msgplatform_alert_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
@@ -167,3 +179,8 @@ class AlertAdmin(RowsAdmin):
     def act(self, row: Alert) -> str:
         url = runbooks.link(row)
         return format_html(_LINK, url, gettext("Act")) if url else cells.NOTHING
+
+
+def _seen(row: Alert) -> str:
+    """When it was acknowledged, for the form that acknowledges it again."""
+    return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

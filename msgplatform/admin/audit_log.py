@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import cells
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import MomentFilter, PickFilter
-from msgplatform.admin.newest import NewestList
+from msgplatform.admin.newest import NewestList, first_looked_at
 from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.core import personal
 from msgplatform.models import AuditLog
@@ -92,6 +92,10 @@ class AuditLogAdmin(RowsAdmin):
         wanted = search_term.strip().lower()
         if not wanted or sees_personal(request):
             return rows, may_repeat
+        # The list cuts later what it has read here.
+        first = first_looked_at(queryset)
+        if first is not None:
+            rows = rows.filter(pk__gte=first)
         newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]
         seen = [
             pk

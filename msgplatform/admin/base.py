@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ShowFacets
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
@@ -94,6 +95,16 @@ class ModelAdmin(UnfoldModelAdmin):
         label, model = self.opts.app_label, self.opts.model_name
         return any(user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change"))
 
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Of a row that exists only what the form changes: a daemon may have paused it since it was
+        read."""
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        columns = {field.name for field in self.opts.concrete_fields}
+        if changed := columns.intersection(form.changed_data):
+            obj.save(update_fields=changed)
+
     # -- the audit log ---------------------------------------------------------------------------
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Saved with the row, in its transaction: nothing is changed without its entry."""
@@ -158,7 +169,18 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
 
 
 class BoundedList(PlainList):
-    """A list whose only page is read by BoundedPaginator too; Django would read all rows."""
+    """A list whose only page is read by BoundedPaginator too; Django would read all rows.
+
+    The address may name the list's own filters and the primary key: a lookup on another column
+    would read the table, or ask for what is masked.
+    """
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        found = super().get_filters(request)
+        key = self.lookup_opts.pk.name
+        if others := set(found[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+            raise DisallowedModelAdminLookup(f"Filtering by {min(others)} not allowed")
+        return found
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

@@ -10,12 +10,14 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import ProhibitNullCharactersValidator
-from django.utils.html import format_html_join
+from django.utils.html import escape, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import Textarea, TextInput
 from msgplatform.core.fields import Unreadable
+from msgplatform.core.json import entered
+from msgplatform.core.json.depth import MOST_STORED
 from msgplatform.core.json.same import same
 
 Check = Callable[[Any], None]
@@ -120,8 +122,8 @@ class WaitsField(LinesField):
         return int(seconds) if seconds.is_integer() else seconds
 
 
-class ObjectField(forms.Field):
-    """A JSON object, one property on each line; an error names its line."""
+class JsonField(forms.Field):
+    """Any JSON value, over several lines; an error names its line. None when it is empty."""
 
     widget = Textarea
 
@@ -131,30 +133,33 @@ class ObjectField(forms.Field):
         super().__init__(widget=self.widget(attrs), **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        is_object = isinstance(value, dict)
-        return json.dumps(value, indent=2, ensure_ascii=False) if is_object else value
+        if value is None or isinstance(value, str):
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
         _no_null(text)
+        return entered.load(text, MOST_STORED) if text else None
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            found = json.loads(text or "{}")
-        except json.JSONDecodeError as error:
-            raise ValidationError(
-                _("Line %(line)d, column %(column)d: this is not JSON. %(why)s.")
-                % {"line": error.lineno, "column": error.colno, "why": error.msg}
-            ) from None
-        except RecursionError:
-            raise ValidationError(_("This is nested too deeply.")) from None
+            return not same(self.to_python(data), initial)
+        except ValidationError:
+            return True
+
+
+class ObjectField(JsonField):
+    """A JSON object, one property on each line."""
+
+    def to_python(self, value: Any) -> Any:
+        found = super().to_python(str(value or "").strip() or "{}")
         if not isinstance(found, dict):
             raise ValidationError(_('Write an object: {"name": "value"}.'))
         return found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        try:
-            return not same(self.to_python(data), initial or {})
-        except ValidationError:
-            return True
+        return super().has_changed(initial or {}, data)
 
 
 class _NeverShown:
@@ -187,6 +192,8 @@ class _WriteOnly(forms.Field):
         self._stored = stored
         if shown:
             self.required = False
+            # The theme prints help texts as HTML.
+            shown = escape(shown)
             self.help_text = _("%s Never shown; leave it empty to keep it.") % shown
 
     def clean(self, value: Any) -> Any:

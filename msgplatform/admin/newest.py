@@ -46,9 +46,15 @@ class NewestList(BoundedList):
         if "q" in narrow:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "newest_by", "pk")
-        newest = newest.order_by(f"-{by}").values(by)[:LOOKED_AT]
-        found = newest.aggregate(first=Min(by), count=Count(by))
-        if found["count"] < LOOKED_AT:
+        first = first_looked_at(newest, by)
+        if first is None:
             return rows
         self.looked_at = LOOKED_AT
-        return rows.filter(**{f"{by}__gte": found["first"]})
+        return rows.filter(**{f"{by}__gte": first})
+
+
+def first_looked_at(rows: QuerySet[Any], by: str = "pk") -> Any:
+    """Where the newest LOOKED_AT rows begin; None when there are fewer."""
+    newest: Any = rows.order_by(f"-{by}").values(by)[:LOOKED_AT]
+    found = newest.aggregate(first=Min(by), count=Count(by))
+    return None if found["count"] < LOOKED_AT else found["first"]

@@ -22,6 +22,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin
 from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
+from msgplatform.admin.key_scopes import may_give
 from msgplatform.admin.newest import NewestList
 from msgplatform.admin.once import ShowsSecret
 from msgplatform.api.access import keys
@@ -54,12 +55,9 @@ class BizAdmin(UndeletableAdmin):
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+    user: Any = None  # who fills it in; the admin sets it
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
-        choices=lambda: [
-            (name, f"{name}: {gettext(text)}")
-            for name, text in (keys.scopes() | keys.management_scopes()).items()
-        ],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text=_(
             "What this key may do. Those that begin with manage: are for keys without a system."
@@ -69,6 +67,17 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     class Meta:
         model = ApiKey
         fields = ["biz", "name", "scopes", "expires_at"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        scopes = self.fields.get("scopes")
+        if isinstance(scopes, forms.MultipleChoiceField):
+            kept = self.instance.scopes if self.instance.pk else ()
+            scopes.choices = [
+                (name, f"{name}: {gettext(text)}")
+                for name, text in (keys.scopes() | keys.management_scopes()).items()
+                if name in kept or may_give(self.user, name)
+            ]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -95,6 +104,11 @@ class ApiKeyAdmin(ShowsSecret):
     search_fields = ["name", "prefix"]
     readonly_fields = ["prefix", "last_used_at", "revoked_at"]
     actions = ["revoke"]
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, *args, **kwargs)
+        form.user = request.user  # a class of this request's own
+        return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)

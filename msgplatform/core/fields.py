@@ -10,8 +10,10 @@ from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query_utils import DeferredAttribute
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import Undecryptable
+from msgplatform.core.said import say
 from msgplatform.core.secrets import encryption
 
 
@@ -45,10 +47,11 @@ class _Readable(DeferredAttribute):
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         value = super().__get__(instance, cls)
         if isinstance(value, Unreadable):
-            raise Undecryptable(
-                f"the {self.field.verbose_name} cannot be decrypted: add its key to "
-                "ENCRYPTION_KEY and restart, or set it again"
+            words = _(
+                "the %(field)s cannot be decrypted: add its key to ENCRYPTION_KEY and restart, or "
+                "set it again"
             )
+            raise Undecryptable(say(words, field=self.field.verbose_name))
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:

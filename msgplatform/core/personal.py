@@ -14,10 +14,11 @@ from typing import Any
 PERMISSION = "msgplatform.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
 # 7 to 15 digits (15 is the most of an international number), with what people write between them;
-# but no date, and no IPv4 address.
+# but no date, and no IPv4 address. Chinese text has no space around a number: only ASCII letters
+# make it a part of a word.
 _PHONE = re.compile(
-    r"(?<![\w.])(?!\d{4}-\d\d-\d\d|(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d))"
-    r"\+?\d(?:[ .()-]?\d){6,14}(?!\w)"
+    r"(?<![A-Za-z0-9.])(?!\d{4}-\d\d-\d\d|(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d))"
+    r"\+?\d(?:[ .()-]?\d){6,14}(?![A-Za-z0-9])"
 )
 _STARS = "****"
 
@@ -35,7 +36,8 @@ def masked(value: Any) -> Any:
         # A number of seven digits or more may be a phone number.
         return _digits(str(value)) if len(str(value)) >= 7 else value
     text = str(value)
-    if _EMAIL.search(text) or _PHONE.search(text):
+    # Only a value that is nothing else: a name may stand beside a number, in Chinese without space.
+    if text.isascii() and (_EMAIL.fullmatch(text) or _PHONE.fullmatch(text)):
         return in_sentence(text)
     return text[0] + _STARS
 

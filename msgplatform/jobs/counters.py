@@ -7,9 +7,11 @@ several processes at once: hours and days are always computed anew from their mi
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from functools import partial
+from typing import TypeAlias
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -19,23 +21,29 @@ from django.utils import timezone
 from msgplatform.core import logging
 from msgplatform.core.data import sql, transactions
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
+from msgplatform.models.counters import Counter
 
 log = logging.get(__name__)
 
+Part: TypeAlias = tuple[type[Counter], datetime, datetime]  # steps from a time to before another
+
 EVERY_SECONDS = 60.0
-# The roll-up reads all minutes of today: with pauses of 20 times its duration it takes at most a
-# twentieth of the time, however many there are.
+# With pauses of 20 times its duration the roll-up takes at most a twentieth of the time, however
+# many counters there are.
 _REST = 20
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
 _HOURS_A_TURN = 48
 _HOUR = timedelta(hours=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 _ROLL_UP = """
 INSERT INTO {table} ({step}, flow, biz_id, subject, name, value)
-SELECT %s, flow, biz_id, subject, name, SUM(value) FROM msgplatform_minutecounter
-WHERE minute >= %s AND minute < %s
+SELECT %s, flow, biz_id, subject, name, SUM(value) FROM ({parts}) counted
 GROUP BY flow, biz_id, subject, name ORDER BY flow, biz_id, subject, name
+"""
+_PART = """
+SELECT flow, biz_id, subject, name, value FROM {table} WHERE {step} >= %s AND {step} < %s
 """
 
 
@@ -44,36 +52,51 @@ class Housekeeping:
 
     def __init__(self) -> None:
         self._next = 0.0
-        self._first = True
+        self._last: datetime | None = None  # the database's time of the last roll-up
 
     def turn_if_due(self) -> bool:
         """Whether it was due; then the work was done."""
         started = time.monotonic()
         if started < self._next:
             return False
-        # Set first, so that work that raises is not tried again at once.
-        self._next = started + EVERY_SECONDS
-        roll_up(everything=self._first)
-        more = roll_up_hours() >= _HOURS_A_TURN
-        more = purge() or more
-        self._first = False
-        took = time.monotonic() - started
-        self._next = started + (0 if more else EVERY_SECONDS) + took * _REST
+        more = False
+        try:
+            try:
+                more = self._add_up()
+            finally:
+                more = purge() or more
+        finally:
+            # Also after an error: what takes too long must not be all that the owner ever does.
+            took = time.monotonic() - started
+            self._next = started + (0 if more else EVERY_SECONDS) + took * _REST
         return True
 
+    def _add_up(self) -> bool:
+        """True while there are more hours."""
+        now = sql.now()
+        hours = roll_up_hours()  # first, because days are computed from them
+        roll_up(self._last)
+        self._last = now
+        return hours >= _HOURS_A_TURN
 
-def roll_up(everything: bool = False) -> int:
-    """Compute today, and yesterday while late counts may come for it.
 
-    With `everything`, as after a standstill, all days since the last one that was computed, except
-    days whose minutes may have been deleted. Returns how many days.
+def roll_up(last: datetime | None = None) -> int:
+    """Compute today and each day for which counts came since `last`, the time of the last roll-up.
+
+    Without it, as after a standstill, yesterday and all days since the last one that has counters,
+    which may have been computed before its end. Never days whose minutes may have been deleted.
+    Returns how many days.
     """
     now = sql.now()
     today = DayCounter.of(now)
-    first = DayCounter.of(now - DayCounter.OPEN_FOR)
-    if everything:
-        last_done = DayCounter.objects.aggregate(last=Max("day"))["last"] or date.min
-        first = min(first - timedelta(days=1), max(last_done, _oldest_minute_day(today)))
+    oldest = _oldest_minute_day(today)
+    if last is None:
+        newest = DayCounter.objects.aggregate(newest=Max("day"))["newest"] or oldest
+        # One day more: late counts may have come for the day before it.
+        first = min(today, newest) - timedelta(days=1)
+    else:
+        first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
+    first = max(first, oldest)
     days = (today - first).days + 1
     for number in range(days):
         transactions.retrying(partial(_roll_up_day, first + timedelta(days=number)))
@@ -92,7 +115,8 @@ def roll_up_hours() -> int:
         if first is None:
             return number
         begin = HourCounter.of(first)
-        transactions.retrying(partial(_roll_up, HourCounter, "hour", begin, begin, begin + _HOUR))
+        parts = [(MinuteCounter, begin, begin + _HOUR)]
+        transactions.retrying(partial(_roll_up, HourCounter, begin, parts))
         begin += _HOUR
     return _HOURS_A_TURN
 
@@ -114,22 +138,34 @@ def purge() -> bool:
 
 
 def _roll_up_day(day: date) -> None:
+    """From the hours that are over and lie in it whole, and the minutes before and after these."""
     begin, end = _midnight(day), _midnight(day + timedelta(days=1))
-    _roll_up(DayCounter, "day", day, begin, end)
+    done = HourCounter.done_until() or begin
+    first = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)
+    last = max(first, HourCounter.of(min(end, done)))
+    parts: list[Part] = [
+        (MinuteCounter, begin, first), (HourCounter, first, last), (MinuteCounter, last, end),
+    ]  # fmt: skip
+    _roll_up(DayCounter, day, parts)
 
 
-def _roll_up(model: type[Model], step: str, at: date, begin: datetime, end: datetime) -> None:
-    """Compute the counters of the step `at` from the minutes from `begin` to before `end`."""
+def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
+    """Compute the counters of the step `at` from these parts of other steps."""
+    step = model.step
     # Both sides have a column `value`; VALUES and `excluded` name the new row's.
     if connection.vendor == "mysql":
         clause = "ON DUPLICATE KEY UPDATE value = VALUES(value)"
     else:
         key = f"{step}, flow, biz_id, subject, name"
         clause = f"ON CONFLICT ({key}) DO UPDATE SET value=excluded.value"
-    statement = _ROLL_UP.format(table=model._meta.db_table, step=step) + clause
+    selects = [_PART.format(table=of._meta.db_table, step=of.step) for of, _, _ in parts]
+    statement = _ROLL_UP.format(
+        table=model._meta.db_table, step=step, parts=" UNION ALL ".join(selects)
+    )
+    bounds = [sql.stored(bound) for _, *both in parts for bound in both]
     stored = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement, [stored, sql.stored(begin), sql.stored(end)])
+        cursor.execute(statement + clause, [stored, *bounds])
 
 
 def _purge(model: type[Model], field: str, before: date) -> bool:

@@ -138,7 +138,7 @@ class HourCounter(Counter):
 class DayCounter(Counter):
     """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.jobs.counters`."""
 
-    # For this long after midnight a day is still computed from its minutes.
+    # For this long after midnight a day is still computed anew.
     OPEN_FOR = timedelta(hours=1)
 
     step = "day"

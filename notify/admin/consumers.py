@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
+from msgplatform.core.said import read
 from notify import secret_rotation
 from notify.admin.fields import HeadersField
 from notify.models import Receive
@@ -62,7 +63,7 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
             # They must be written again: they may be what the consumer recognises us by.
             self.initial["headers"] = {}
             field.required = True
-            field.error_messages["required"] = str(error)
+            field.error_messages["required"] = read(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
 
@@ -122,7 +123,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         try:
             return ", ".join(consumer.headers)
         except Undecryptable as error:
-            return str(error)
+            return str(read(error.args[0]))
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:

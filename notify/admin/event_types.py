@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django import forms
@@ -13,27 +12,16 @@ from django.forms import ModelForm
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import AutocompleteFilter, ModelAdmin, Textarea, cells
-from msgplatform.admin.fields import ObjectField
+from msgplatform.admin import AutocompleteFilter, ModelAdmin, cells
+from msgplatform.admin.fields import JsonField, ObjectField
 from notify import catalogue
 from notify.models import EventType
 
 
-class ExampleField(forms.JSONField):
-    """Any JSON value, over several lines."""
-
-    widget = Textarea({"rows": 10, "class": "lines", "spellcheck": "false"})
-
-    def prepare_value(self, value: Any) -> Any:
-        if value is None or isinstance(value, str):
-            return value or ""
-        return json.dumps(value, indent=2, ensure_ascii=False)
-
-
 class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    example = ExampleField(
+    example = JsonField(
         label=_("Example"),
-        required=False,
+        rows=10,
         help_text=_("A payload as JSON. Test sends begin with it; it must match the schema."),
     )
     schema = ObjectField(

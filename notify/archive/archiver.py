@@ -10,19 +10,19 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.archive.copying import NotVerified
-from msgplatform.core.archive.retention import Retention
+from msgplatform.core.archive.retention import Retention, reason
 from msgplatform.core.archive.walk import Walk, look_ages
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.said import say
 from notify.archive import restored, retention, stores
@@ -34,6 +34,8 @@ ROUND_SECONDS = 20.0
 # For a chunk's way into the archive, however slow that is. A frozen archiver keeps its locks for
 # as long, but nobody else wants rows that are final.
 _COPY_SECONDS = 120
+_TOO_LARGE = 1153  # one message is larger than the server takes (max_allowed_packet)
+_KIND = "notify.archive"
 
 
 class Archiver(Worker):
@@ -45,6 +47,8 @@ class Archiver(Worker):
         self._walk: Walk | None = None
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
+        # Whether the alert that nothing moves may be open; an earlier process may have raised it.
+        self._alerted = True
 
     def start(self) -> None:
         # Connections that are open already would not get the longer timeout.
@@ -66,9 +70,15 @@ class Archiver(Worker):
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
                     bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
-            except UNAVAILABLE:
+            except UNAVAILABLE as error:
                 self._walk = None  # this page was not moved: look at everything again
+                if isinstance(error, DatabaseError) and not transactions.is_away(error):
+                    self._report_refused(error)
+                    self._retention.purge(now)  # of a full disk, say, it may be the cure
                 raise
+            if self._alerted:
+                alerts.resolve(_KIND)
+                self._alerted = False
             return True
         # Only after everything is archived: a message takes its key along, which is deleted here.
         if self._retention.purge(now) or self._keys.purge(now):
@@ -80,14 +90,20 @@ class Archiver(Worker):
         self.heartbeat.done += move(chunk, due)
         return chunk
 
+    def _report_refused(self, error: DatabaseError) -> None:
+        """The archive's database answers, but takes no message at all."""
+        self._alerted = True
+        subject = say(_("Messages cannot be moved to the archive"))
+        alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
+
     def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
         """The message stays where it is until the archiver looks at it again."""
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
-            "notify.archive",
+            _KIND,
             say(_("Message %(id)s could not be moved to the archive"), id=str(message_id)),
             str(error),
-            key=f"notify.archive:{message_id}",
+            key=f"{_KIND}:{message_id}",
         )
 
 
@@ -104,5 +120,6 @@ def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """NotVerified says so too, but it is the fault of one message."""
-    return isinstance(error, UNAVAILABLE) and not isinstance(error, NotVerified)
+    """NotVerified and _TOO_LARGE say so too, but they are the fault of one message."""
+    of_one = isinstance(error, NotVerified) or transactions.error_code(error) == _TOO_LARGE
+    return isinstance(error, UNAVAILABLE) and not of_one

@@ -10,10 +10,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import flows
+from msgplatform.core.archive import retention
 from msgplatform.core.errors import UNAVAILABLE
 from notify.feed.bulk import actions, one_message
 from notify.feed.monitor import alert_conditions, first_steps, given_up, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
+from notify.feed.retention import ARCHIVES, ENTRIES
 from notify.feed.search import find as search
 from notify.feed.search.hits import hits
 
@@ -34,6 +36,7 @@ class FeedFlow(flows.Flow):
         "feed:write": gettext_noop("post, edit and delete posts; change relations"),
         "feed:read": gettext_noop("read timelines, posts and relations"),
     }
+    scope_permissions = {"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")}
     search_fields = search.FIELDS
     texts = _("posts")
     bulk_actions = actions.ACTIONS
@@ -48,7 +51,7 @@ class FeedFlow(flows.Flow):
     runbooks = runbooks.RUNBOOKS
     given_up_alert = alert_conditions.SET_ASIDE  # dispatchers raise it
     environment_prefix = "FEED_"
-    declared_metrics = metrics.METRICS
+    declared_metrics = (*metrics.METRICS, *map(retention.metric, ARCHIVES))
 
     def status(self) -> flows.Status:
         try:
@@ -102,7 +105,11 @@ class FeedFlow(flows.Flow):
         return alert_conditions.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
-        return metrics.samples()
+        yield from metrics.samples()
+        for archive in ARCHIVES:
+            # SQLite reads all entries to find the oldest one; the cleaner does so now and then.
+            if archive.tables[0].has_partitions or archive is not ENTRIES:
+                yield from retention.samples(archive)
 
     def first_steps(self) -> Sequence[flows.FirstStep]:
         return first_steps.steps()

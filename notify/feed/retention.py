@@ -28,3 +28,4 @@ def keep_entries() -> float | None:
 EVENTS = Archive("feed.events", (Table(EventQueue, column="qid", step=BY_DAY),), keep_events)
 ENTRIES = Archive("feed.entries", (Table(FeedBroadcast, column="feed_id"),), keep_entries)
 KEYS = Archive("feed.keys", (Table(FeedIdempotency),), lambda: _KEEP_KEYS_DAYS * DAY)
+ARCHIVES = EVENTS, ENTRIES, KEYS

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.json import depth as json_depth
+from msgplatform.core.said import read
 from msgplatform.models import Biz
 from notify.subscriptions import limits
 
@@ -75,7 +76,8 @@ class EventType(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.owner = self.biz_id or 0
         if (fields := kwargs.get("update_fields")) is not None:
-            kwargs["update_fields"] = {*fields, "changed_at"}  # processes go by it
+            of_biz = ["owner"] if "biz" in fields else []
+            kwargs["update_fields"] = {*fields, *of_biz, "changed_at"}  # processes go by it
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
@@ -111,7 +113,7 @@ class EventType(models.Model):
             if self.example is not None:
                 wrong = json_schema.first_error(validator, self.example)
         except InvalidInput as error:
-            return {"schema": str(error)}
+            return {"schema": read(error.args[0])}
         except RecursionError:
             return {"example": gettext("This is nested too deeply.")}
         if wrong is None:

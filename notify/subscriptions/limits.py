@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
+from msgplatform.core.said import read
 from notify.subscriptions import matching
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -41,7 +42,7 @@ def url(value: str) -> None:
     try:
         destinations.parse(value)
     except InvalidInput as error:
-        raise ValidationError(str(error)) from None
+        raise ValidationError(read(error.args[0])) from None
 
 
 def schedule(value: Any) -> None:

@@ -96,13 +96,14 @@ class CrmAdmin(UndeletableAdmin):
         context["test_url"] = reverse(f"admin:{name}", args=given)
         if row:
             health = crm_health.read([row])[row.pk]
+            may_follow = request.user.has_perm("crmsync.view_recoveryentry")
             context["state"] = crm_health.state(row, health)
             context["figures"] = [
                 (gettext("orders waiting"), crm_health.queues(health)),
                 (gettext("a call takes"), crm_health.latency(health)),
                 (gettext("records a second"), crm_health.speed(health)),
                 (gettext("in flight"), health.live.in_flight if health.live else cells.NOTHING),
-                (gettext("dead"), self._dead(row, health)),
+                (gettext("dead"), self._dead(row, health, link=may_follow)),
             ]
             context["may_operate"] = self.has_operate_permission(request)
             context["policies"] = Policy.objects.filter(crm=row).select_related("source", "crm")
@@ -167,12 +168,14 @@ class CrmAdmin(UndeletableAdmin):
     def dead(self, row: Any) -> str:
         return self._dead(row, row.health)
 
-    def _dead(self, row: Crm, health: crm_health.Health) -> str:
+    def _dead(self, row: Crm, health: crm_health.Health, *, link: bool = True) -> str:
         if not health.dead:
             return cells.nothing("0")
         text = f"{health.dead}+" if health.dead >= crm_health.COUNTED else str(health.dead)
-        url = reverse("admin:crmsync_recoveryentry_changelist")
         shown = cells.mark(text, "bad")
+        if not link:
+            return shown
+        url = reverse("admin:crmsync_recoveryentry_changelist")
         query = f"crm={row.pk}&state={RecoveryEntry.State.OPEN.value}"
         return format_html('<a href="{}?{}">{}</a>', url, query, shown)
 

@@ -123,7 +123,7 @@ class PolicyAdmin(UndeletableAdmin):
             raise PermissionDenied
         kind = request.POST.get("kind", "")
         try:
-            run_requests.ask(row, kind, request.user.get_username(), names=True)
+            run_requests.ask(row, kind, request.user.get_username(), may_name=True)
         except InvalidInput:  # a kind that the page does not offer
             raise Http404 from None
         except NotNow as error:

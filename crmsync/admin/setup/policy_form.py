@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -48,6 +49,13 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 # No pencil beside the choice: it would open another form over a half-filled one.
                 self.fields[name].widget.can_change_related = False
                 self.fields[name].widget.can_view_related = False
+        for name in ("cron", "hours", "sweep_cron"):
+            if name in self.fields:
+                # The reader's own zone may be another one.
+                self.fields[name].help_text = gettext("Times in %(zone)s. %(help)s") % {
+                    "zone": timezone.get_default_timezone_name(),
+                    "help": self.fields[name].help_text,
+                }
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

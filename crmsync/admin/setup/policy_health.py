@@ -86,6 +86,7 @@ def watermark(health: Health) -> str:
 
 
 def schedule(row: Policy) -> str:
-    """How often the policy looks for changes, and the hours below."""
+    """How often the policy looks for changes; below the hours, and the zone that times are in."""
     often = row.cron or _("every %s") % age(row.interval_seconds).replace(".0", "")
-    return cells.lines(often, row.hours)
+    zone = timezone.get_default_timezone_name() if row.cron or row.hours else ""
+    return cells.lines(often, f"{row.hours} {zone}".strip())

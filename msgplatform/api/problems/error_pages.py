@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
@@ -28,12 +29,22 @@ log = logging.get(__name__)
 API_PREFIX = "/api/"
 
 
-def _answer(request: HttpRequest, problem: Problem, template: str) -> HttpResponse:
+def _answer(
+    request: HttpRequest, problem: Problem, template: str, reason: str = ""
+) -> HttpResponse:
+    """`reason` is what a page says instead of the template's own sentence."""
     if request.path.startswith(API_PREFIX):
         return problem.response()
     # Without request and context processors: an error page may touch no session or database.
-    page = loader.get_template(template).render({"detail": problem.detail, **problem.more})
+    given = {"detail": problem.detail, "reason": reason, **problem.more}
+    page = loader.get_template(template).render(given)
     return HttpResponse(page, status=problem.kind.status)
+
+
+def _reason(exception: Exception) -> str:
+    """What a view says; the URL resolver of Django says which patterns it has tried, as a dict."""
+    said = exception.args[0] if exception.args else ""
+    return str(said) if isinstance(said, str | Promise) else ""
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -47,7 +58,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler403."""
     problem = Problem(KINDS["forbidden"], str(exception) or KINDS["forbidden"].help)
-    return _answer(request, problem, "403.html")
+    return _answer(request, problem, "403.html", _reason(exception))
 
 
 def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -64,7 +75,7 @@ def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler404."""
     detail = f"There is nothing at {request.path}; /api/docs/ lists all addresses."
-    return _answer(request, Problem(KINDS["not-found"], detail), "404.html")
+    return _answer(request, Problem(KINDS["not-found"], detail), "404.html", _reason(exception))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

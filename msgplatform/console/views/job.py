@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
@@ -31,7 +31,9 @@ _State = BulkJob.State
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
-    found = get_object_or_404(BulkJob, pk=id)
+    found = BulkJob.objects.filter(pk=id).first()
+    if found is None:
+        raise Http404(_("There is no such bulk job."))
     clear = sees_personal(request)
     if not clear:
         found.error = personal.in_sentence(found.error)

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib.admin.views.decorators import staff_member_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -33,7 +32,9 @@ _TITLES: Mapping[flows.Ending, Any] = {
 @require_GET
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """What a job's page counts under this ending, page by page."""
-    found = get_object_or_404(BulkJob, pk=id)
+    found = BulkJob.objects.filter(pk=id).first()
+    if found is None:
+        raise Http404(_("There is no such bulk job."))
     require_job(request)
     flow = flow_of(request, found.flow)
     which = next((one for one in _TITLES if one == ending), None)

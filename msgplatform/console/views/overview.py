@@ -24,6 +24,7 @@ from msgplatform.statistics.recent import Span
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
+_SEES_ALERTS = "msgplatform.view_alert"
 # What has been due for less is work, not trouble.
 LATE_SECONDS = 30.0
 # How far back one can look; after how many seconds the page is renewed, since a longer time reads
@@ -51,7 +52,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         **_flows(request, span, str(step), chosen),
         "found": found,
         "alerts": _alerts(request),
-        "more_alerts": max(0, condition.open_alerts().count() - ALERTS_SHOWN),
+        "more_alerts": _more_alerts(request),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
@@ -69,12 +70,20 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 def _alerts(request: HttpRequest) -> list[Alert]:
     """The latest open ones, as this person may read them."""
+    if not request.user.has_perm(_SEES_ALERTS):
+        return []
     rows = list(condition.open_alerts()[:ALERTS_SHOWN])
     for row in rows:
         row.translate()
         if not sees_personal(request):
             row.subject = personal.in_sentence(row.subject)
     return rows
+
+
+def _more_alerts(request: HttpRequest) -> int:
+    if not request.user.has_perm(_SEES_ALERTS):
+        return 0
+    return max(0, condition.open_alerts().count() - ALERTS_SHOWN)
 
 
 def _jobs(request: HttpRequest) -> list[BulkJob]:

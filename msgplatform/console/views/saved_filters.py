@@ -10,7 +10,7 @@ from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -97,10 +97,10 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
 @require_POST
 def delete(request: HttpRequest, id: int) -> HttpResponse:
     """Forget one's own filter; administrators may forget what others share."""
-    row = get_object_or_404(SavedFilter, pk=id)
-    if not _may_delete(request.user, row):
+    row = SavedFilter.objects.filter(pk=id).first()
+    if row is None or not _may_delete(request.user, row):
         # Whether somebody keeps a filter that is not shared is nobody else's business.
-        raise (PermissionDenied() if row.shared else Http404())
+        raise (PermissionDenied() if row and row.shared else Http404())
     row.delete()
     messages.success(request, _("Deleted: %s.") % row.name)
     return redirect(_address(SavedFilter(flow=row.flow, page=row.page)))

@@ -32,6 +32,7 @@ log = logging.get(__name__)
 EVERY_SECONDS = 600.0
 # Somebody reads the table, or some rows are final later than others: no alert before so many days.
 PATIENCE_SECONDS = 7 * DAY
+NOT_FINAL = "Some of them are not final, or others use the table."
 
 
 class Retention:
@@ -40,21 +41,35 @@ class Retention:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._next_prepare, self._next_purge = Every(EVERY_SECONDS), Every(EVERY_SECONDS)
+        self._no_partitions = ""  # why they could not be made the last time
 
     def turn(self) -> bool:
-        """`purge` and `prepare`, for an owner that does nothing else; true while there is more."""
+        """`prepare` and `purge`, for an owner that does nothing else; true while there is more."""
         if not (self._next_prepare.is_due or self._next_purge.is_due):
             return False
         now = sql.now()
-        more = self.purge(now)
         self.prepare(now)
-        return more
+        return self.purge(now)
 
     def prepare(self, now: datetime) -> None:
-        """Make partitions ahead, if it is time. Raises what `partitions.prepare` raises."""
-        if self._next_prepare.is_due:
+        """Make partitions ahead, if it is time.
+
+        Raises Unavailable when the archive's tables do not exist, or the error of a database that
+        is away. When it refuses, an alert says so, and the caller goes on: rows have the last
+        partition.
+        """
+        if not self._next_prepare.is_due:
+            return
+        try:
             partitions.prepare(self._archive, now)
+            self._no_partitions = ""
+        except DatabaseError as error:
             self._next_prepare.restart()
+            if transactions.is_away(error):
+                raise
+            self._no_partitions = reason(error)
+            self._report(now, self._no_partitions)
+        self._next_prepare.restart()
 
     def purge(self, now: datetime) -> bool:
         """Delete a bounded number of rows or months, if it is time; true while there is more."""
@@ -64,15 +79,16 @@ class Retention:
         try:
             done = purge(self._archive, now)
         except DatabaseError as error:
-            _report_overdue(self._archive, now, f"{type(error).__name__}: {error}"[:500])
+            self._report(now, reason(error))
             raise
         if done:
             self._next_purge.at_once()
         else:
-            _report_overdue(
-                self._archive, now, "Some of them are not final, or others use the table."
-            )
+            self._report(now, NOT_FINAL)
         return done > 0
+
+    def _report(self, now: datetime, why: str) -> None:
+        report(self._archive, now, self._no_partitions or why, self._no_partitions)
 
 
 def purge(archive: Archive, now: datetime) -> int:
@@ -157,28 +173,40 @@ def _ends(table: Table) -> list[int]:
     return bounds or list(table.rows().values_list(table.column, flat=True)[:1])
 
 
-def _report_overdue(archive: Archive, now: datetime, why: str) -> None:
+def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -> None:
+    """Raise the archive's alert when its rows are overdue, for the reason `why`, or when partitions
+    could not be made, for the other reason; else resolve it. Raises DatabaseError."""
     seconds, table = overdue(archive, now)
     key = f"{archive.name}.retention"
-    if seconds < PATIENCE_SECONDS:
+    if seconds >= PATIENCE_SECONDS:
+        subject = say(_("The oldest rows of the table %(table)s cannot be deleted"), table=table)
+        days = round(seconds / DAY)
+        text = say(
+            _("They should have been deleted %(days)d days ago. %(why)s"), days=days, why=why
+        )
+    elif no_partitions:
+        subject = say(
+            _("No partitions can be made for the archive %(archive)s"), archive=archive.name
+        )
+        text = say(
+            _("New rows go into the last partition, and nothing is lost. %(why)s"),
+            why=no_partitions,
+        )
+    else:
         alerts.resolve(key)
         return
-    alerts.raise_alert(
-        key,
-        say(_("The oldest rows of the table %(table)s cannot be deleted"), table=str(table)),
-        say(
-            _("They should have been deleted %(days)d days ago. %(why)s"),
-            days=round(seconds / DAY),
-            why=why,
-        ),
-        key=key,
-    )
+    alerts.raise_alert(key, subject, text, key=key)
+
+
+def reason(error: Exception) -> str:
+    """For an alert."""
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def metric(archive: Archive) -> Metric:
     """What `samples` tells."""
     return Metric(
-        f"{archive.name}_archive_overdue_seconds",
+        f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
         "For how long archived rows have been overdue for deletion",
     )
 

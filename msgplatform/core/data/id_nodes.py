@@ -13,8 +13,10 @@ are by the database's clock.
 from __future__ import annotations
 
 import random
+import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 from django.db import connections
@@ -29,20 +31,32 @@ NODE_TABLE = "id_node"
 NODE_BITS = 7
 NODES = 1 << NODE_BITS
 TICKS_PER_SECOND = 128_000
+EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 LEASE_SECONDS = 60
 # Ids this far ahead of the clock are logged: some clock was wrong once. The reserve that a killed
 # process leaves is smaller (`ids.KEPT_AHEAD_SECONDS`).
 _FAR_AHEAD_SECONDS = 360
+# A clock that is further behind the database's is not believed: its ids could be past retention.
+_BEHIND_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Hold:
-    """A node that is ours: `last` is the last tick given out, `ceiling` the last that may be."""
+    """A node that is ours: `last` is the last tick given out, `ceiling` the last that may be.
+
+    `floor` is the database's time when it was taken, less what our clock may be behind.
+    """
 
     node: int
     holder: str
     last: int
     ceiling: int
+    floor: int
+    _taken: float = field(default_factory=time.monotonic)
+
+    def earliest(self) -> int:
+        """The tick at which ids begin now, however far behind our clock is."""
+        return self.floor + int((time.monotonic() - self._taken) * TICKS_PER_SECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +67,22 @@ class _Free:
 
 
 def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
-    """Take a free node, with a ceiling of `ticks` above `now` or above its last tick.
+    """Take a free node, with a ceiling of `ticks` above `now`, its floor or its last tick.
 
     Nodes never used come first, in random order so that processes starting together do not
     queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
     Raises Unavailable when all nodes are held.
     """
     holder = uuid.uuid4().hex
-    while candidates := transactions.retrying(partial(_free, using), using):
+    while True:
+        floor, candidates = transactions.retrying(partial(_free, using), using)
+        if not candidates:
+            break
         for free in candidates:
-            hold = Hold(free.node, holder, free.last_tick, max(free.last_tick, now) + ticks)
+            ceiling = max(free.last_tick, now, floor) + ticks
+            hold = Hold(free.node, holder, free.last_tick, ceiling, floor)
             if transactions.retrying(partial(_take, hold, free, lease, using), using):
-                ahead = (hold.last - now) / TICKS_PER_SECOND
+                ahead = (hold.last - max(now, floor)) / TICKS_PER_SECOND
                 if ahead > _FAR_AHEAD_SECONDS:
                     log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
                 else:
@@ -99,19 +117,29 @@ def release(hold: Hold, using: str) -> None:
         )
 
 
-def _free(using: str) -> list[_Free]:
-    over = f"lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)}"
+def _free(using: str) -> tuple[int, list[_Free]]:
+    """The floor of whoever takes one now, and the free nodes."""
+    now = sql.now_sql(using=using)
+    over = f"lease_until IS NULL OR lease_until <= {now}"
     with connections[using].cursor() as cursor:
         cursor.execute(
-            f"SELECT node, last_tick, CASE WHEN {over} THEN 1 ELSE 0 END FROM {NODE_TABLE}",  # noqa: S608
+            # The join gives the time also when there are no nodes yet.
+            f"SELECT present, node, last_tick, CASE WHEN {over} THEN 1 ELSE 0 END"  # noqa: S608
+            f" FROM (SELECT {now} AS present) AS clock LEFT JOIN {NODE_TABLE} ON 1 = 1",
             (),
         )
         rows = cursor.fetchall()
-    known = {node for node, _, _ in rows}
+    seconds = (sql.read_time(rows[0][0]) - EPOCH).total_seconds() - _BEHIND_SECONDS
+    known = {node for _, node, _, _ in rows}
     fresh = [_Free(node, 0, exists=False) for node in range(NODES) if node not in known]
     random.shuffle(fresh)
-    used = [_Free(node, last, exists=True) for node, last, is_free in rows if is_free]
-    return fresh + sorted(used, key=lambda free: free.last_tick)
+    used = [
+        _Free(node, last, exists=True)
+        for _, node, last, is_free in rows
+        if node is not None and is_free
+    ]
+    free = fresh + sorted(used, key=lambda free: free.last_tick)
+    return int(seconds * TICKS_PER_SECOND), free
 
 
 def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from zlib import crc32
 
 from django.db import connections
@@ -37,7 +37,7 @@ NODE_SHIFT = BUCKET_BITS
 TICK_SHIFT = BUCKET_BITS + id_nodes.NODE_BITS
 BUCKETS = 1 << BUCKET_BITS
 TICKS_PER_SECOND = id_nodes.TICKS_PER_SECOND
-EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
+EPOCH = id_nodes.EPOCH
 _EPOCH_SECONDS = EPOCH.timestamp()
 # The ticks of so many seconds are reserved in the database ahead of use: an allocator in use writes
 # once in that time, and a killed one leaves a gap of at most this size.
@@ -133,7 +133,8 @@ class Allocator:
     Every tick that it gives out lies below a ceiling that was committed to the node's row
     before, and whoever takes the node over starts above the ceiling. So a process that was
     stopped for an hour and goes on, one that was killed and a clock that was set back cannot
-    make an id twice. `clock` gives seconds since 1970.
+    make an id twice. `clock` gives seconds since 1970; one that is more than a minute behind the
+    database's when a node is taken is not used.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Allocator:
             hold = self._current()
             if hold is None:
                 return None
-            first = max(hold.last + 1, self._now())
+            first = max(hold.last + 1, self._now(hold))
             if first + n > hold.ceiling:
                 return None
             hold.last = first + n
@@ -230,13 +231,13 @@ class Allocator:
 
     def _raise_ceiling(self, ticks: int) -> None:
         """Reserve so many ticks, on our node or on another one."""
-        hold, now = self._current(), self._now()
+        hold = self._current()
         if hold:
             # Never lower: what is in memory is given out meanwhile.
-            ceiling = max(hold.ceiling, max(hold.last + 1, now) + ticks)
+            ceiling = max(hold.ceiling, max(hold.last + 1, self._now(hold)) + ticks)
             if id_nodes.extend(hold, ceiling, self._lease, self._using):
                 return
-        hold = id_nodes.acquire(now, ticks + 1, self._lease, self._using)
+        hold = id_nodes.acquire(self._now(), ticks + 1, self._lease, self._using)
         with self._lock:
             self._hold, self._owner = hold, self._identity()
 
@@ -245,12 +246,13 @@ class Allocator:
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
-            if hold and hold.ceiling - max(hold.last, self._now()) < ahead - used:
+            if hold and hold.ceiling - max(hold.last, self._now(hold)) < ahead - used:
                 self._raise_ceiling(ahead)
                 connections[self._using].close()
 
-    def _now(self) -> int:
-        return int((self._clock() - _EPOCH_SECONDS) * TICKS_PER_SECOND)
+    def _now(self, hold: id_nodes.Hold | None = None) -> int:
+        now = int((self._clock() - _EPOCH_SECONDS) * TICKS_PER_SECOND)
+        return max(now, hold.earliest()) if hold else now
 
     def _current(self) -> id_nodes.Hold | None:
         """The node of this process in this database; None for one that a forked child inherited,

@@ -31,6 +31,11 @@ def now(using: str = "default") -> datetime:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT {now_sql(using=using)}", ())
         (value,) = cursor.fetchone()
+    return read_time(value)
+
+
+def read_time(value: Any) -> datetime:
+    """What a SELECT of `now_sql` gave, aware, UTC."""
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return moment.replace(tzinfo=UTC)
 

@@ -23,6 +23,9 @@ LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 20
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
 REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
+# A server that is not there, stops, has no connection left, is read only, or ended the statement:
+# whatever is asked may fail, and may succeed later. Any other error comes from what was asked.
+_AWAY = REPEATABLE | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
 # MySQL's errors after which nothing of the transaction is stored: too many connections, no
 # connection, lock timeout, deadlock, read only. Any other error may have come during COMMIT.
 _NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
@@ -92,6 +95,11 @@ def nothing_happened(error: Error) -> bool:
     if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
         return True
     return str(error) in _SQLITE_NOTHING_HAPPENED
+
+
+def is_away(error: Error) -> bool:
+    """Whether the server was away or busy, so that a repeat may succeed with nothing changed."""
+    return error_code(error) in _AWAY or str(error) in _SQLITE_NOTHING_HAPPENED
 
 
 def _is_lost(error: BaseException | None) -> bool:

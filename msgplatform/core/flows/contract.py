@@ -72,6 +72,9 @@ class Flow(ABC):
     again_permission: str = ""  # the one to send a message again from its page; '': nobody
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     management_scopes: Mapping[str, str] = {}  # the same, of keys that manage the platform
+    # Scope → permissions without which nobody gives it to a key; of a scope that is not there:
+    # `permission`, and the one for personal data.
+    scope_permissions: Mapping[str, Sequence[str]] = {}
     # Field of a structured search → how it is entered, or its help text alone.
     search_fields: Mapping[str, FilterField | Text] = {}
     texts: Text = ""  # what `search_text` looks through, such as "payloads and answers"

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+from django.utils.translation import gettext_noop as _
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType, ValidationError, best_match
 from jsonschema.protocols import Validator
@@ -21,6 +22,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.said import say
 
 MAX_SCHEMA_BYTES = 64 * 1024
 # One error is shown; it is the best of so many.
@@ -45,7 +47,8 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     """A validator, which any thread may use. Raises InvalidInput saying what is wrong with the
     schema."""
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        raise InvalidInput(f"A schema may have {MAX_SCHEMA_BYTES // 1024} KiB at most.")
+        most = MAX_SCHEMA_BYTES // 1024
+        raise InvalidInput(say(_("A schema may have %(most)d KiB at most."), most=most))
     known: Any = _draft(schema)
     try:
         known.check_schema(schema)
@@ -54,11 +57,14 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
         _best(validator, None)  # one that refers to itself in a circle never ends
     except SchemaError as error:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        raise InvalidInput(f"This is not a JSON Schema. {where}{_words(error)}") from None
+        words = say(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
+        raise InvalidInput(words) from None
     except RecursionError:
-        raise InvalidInput("The schema is nested too deeply, or refers to itself.") from None
+        words = say(_("The schema is nested too deeply, or refers to itself."))
+        raise InvalidInput(words) from None
     except _UNUSABLE as error:
-        raise InvalidInput(f"This schema cannot be used: {_why(error)}") from None
+        words = say(_("This schema cannot be used: %(why)s"), why=_why(error))
+        raise InvalidInput(words) from None
     return validator
 
 
@@ -76,7 +82,8 @@ def _draft(schema: Mapping[str, Any]) -> Any:
         found: type[Validator] = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
         known = "https://json-schema.org/draft/2020-12/schema"
-        raise InvalidInput(f"$schema is the address of a draft: {known}") from None
+        words = say(_("$schema is the address of a draft: %(draft)s"), draft=known)
+        raise InvalidInput(words) from None
     return found
 
 
@@ -98,13 +105,16 @@ def _check_references(schema: Mapping[str, Any]) -> None:
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
     for reference in set(_references(schema)):
         if not reference.startswith("#"):
-            raise InvalidInput(f"{reference}: references to other documents are not followed.")
+            words = _("%(reference)s: references to other documents are not followed.")
+            raise InvalidInput(say(words, reference=reference))
         try:
             found = resolver.lookup(reference).contents
         except (Unresolvable, TypeError, ValueError):  # the last two: into a number, into a list
-            raise InvalidInput(f"{reference} leads nowhere in this schema.") from None
+            words = _("%(reference)s leads nowhere in this schema.")
+            raise InvalidInput(say(words, reference=reference)) from None
         if not isinstance(found, Mapping | bool):
-            raise InvalidInput(f"{reference} leads to what is no schema.")
+            words = _("%(reference)s leads to what is no schema.")
+            raise InvalidInput(say(words, reference=reference))
 
 
 def _references(part: Any) -> Iterator[str]:

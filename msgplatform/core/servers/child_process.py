@@ -77,7 +77,10 @@ def pace(record: Path, longest: float) -> None:
         last = ""
     quick = quick_exits(last, time.monotonic())
     time.sleep(pause(quick, longest))
-    record.write_text(f"{time.monotonic()} {quick}")
+    try:
+        record.write_text(f"{time.monotonic()} {quick}")
+    except OSError:  # a full disk: the next start would not know that this one was just now
+        time.sleep(longest)
 
 
 def raise_open_files(wanted: int = _OPEN_FILES) -> int:

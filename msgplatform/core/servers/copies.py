@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -63,15 +62,16 @@ class Copies:
 
     def __init__(self, command: Sequence[str], count: int) -> None:
         self._copies = [Copy(command) for _ in range(count)]
-        self._stop = threading.Event()
+        # No Event: the handler interrupts the thread that waits for it and may hold its lock.
+        self._stopping = False
 
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
-        while not self._stop.is_set():
+        while not self._stopping:
             for copy in self._copies:
                 copy.keep_running()
-            self._stop.wait(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         # All are asked before any is waited for: they drain at the same time.
         for copy in self._copies:
             copy.signal(signal.SIGTERM)
@@ -79,10 +79,10 @@ class Copies:
             copy.wait()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stop.is_set():  # the second signal: the children's own drain takes too long
+        if self._stopping:  # the second signal: the children's own drain takes too long
             for copy in self._copies:
                 copy.signal(signal.SIGKILL)
-        self._stop.set()
+        self._stopping = True
 
 
 def without_option(argv: Sequence[str], option: str) -> list[str]:

@@ -134,11 +134,14 @@ class EventAdmin(rows.HotRowsAdmin):
                            "stopped.")  # fmt: skip
             messages.warning(request, text % _MOST)
             return None
+        if not qids:  # the confirmation stayed open until retention had deleted all of them
+            messages.info(request, gettext("There is nothing to replay any more."))
+            return None
         if "confirmed" not in request.POST:
             return self.confirmation(request, qids)
         count = replay(qids)
-        audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
         if count:
+            audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
             text = ngettext("%d event waits again.", "%d events wait again.", count)
             messages.success(request, text % count)
         if left := len(qids) - count:

@@ -52,7 +52,7 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             "title": gettext("Scheduler"), "period": period,
             "seconds": _REFRESH_SECONDS if period in _LIVE else 0,
             "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
-            "charts": charts, **_now(),
+            "charts": charts, **_now(), "hours_zone": timezone.get_default_timezone_name(),
             "nothing_recorded": all(value is None for value in charts[0].lines[0].values),
         }  # fmt: skip
         if "live" in request.GET:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.conf import settings
 
 from msgplatform.core.archive import retention
+from msgplatform.core.archive.description import Archive
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.lease import Lease
@@ -23,7 +25,7 @@ from notify.feed.cleaner import events, inactive
 from notify.feed.cleaner.months import Months
 from notify.feed.cleaner.timelines import Timelines
 from notify.feed.models import FeedPace
-from notify.feed.retention import KEEP_PACE_DAYS, KEYS
+from notify.feed.retention import ENTRIES, EVENTS, KEEP_PACE_DAYS, KEYS
 
 # Longer than most steps take. Should two cleaners work at once, no harm is done: every step can be
 # repeated.
@@ -32,7 +34,17 @@ _LONGEST_REST = 1.0
 # The walk through all timelines reads every entry: every so many rounds, by default once a day.
 _ROUNDS_A_WALK = 24
 
-Step = Callable[[], bool]
+
+class Step(NamedTuple):
+    """`work` is called until it says that nothing is left; then `archive`, of which it deletes the
+    oldest rows, is looked at: an alert says when they stay for too long."""
+
+    work: Callable[[], bool]
+    archive: Archive | None = None
+
+    def report(self, why: str) -> None:
+        if self.archive:
+            retention.report(self.archive, sql.now(), why)
 
 
 class Cleaner(Worker):
@@ -54,26 +66,27 @@ class Cleaner(Worker):
         if not self._left:
             self._next.restart()
             now, walk = sql.now(), self._rounds % _ROUNDS_A_WALK == 0
-            # A round: each step is called until it says that nothing is left.
             self._left = [
-                lambda: events.clean(now),
-                lambda: retention.purge(KEYS, now) > 0,
-                lambda: delete_decisions(now),
-                lambda: inactive.deactivate(now),
-                *([Timelines(now).clean] if walk else []),
-                Months(now).clean,
+                Step(lambda: events.clean(now), EVENTS),
+                Step(lambda: retention.purge(KEYS, now) > 0, KEYS),
+                Step(lambda: delete_decisions(now)),
+                Step(lambda: inactive.deactivate(now)),
+                *([Step(Timelines(now).clean)] if walk else []),
+                Step(Months(now).clean, ENTRIES),
             ]
             self._rounds += 1
-        begun = time.monotonic()
+        step, begun = self._left[0], time.monotonic()
         try:
-            if self._left[0]():
+            if step.work():
                 # As long as the step took, at most a second: others get half of the time.
                 self.stopping.wait(min(_LONGEST_REST, time.monotonic() - begun))
                 return True
-        except Exception:
+        except Exception as error:
             del self._left[0]  # a step that fails must not hold up the others
+            step.report(retention.reason(error))
             raise
         del self._left[0]
+        step.report(retention.NOT_FINAL)
         return bool(self._left)
 
     def stop(self) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Exists, OuterRef
 
 from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
@@ -41,6 +43,7 @@ class Timelines:
 
     def __init__(self, now: datetime) -> None:
         self._readers = Readers(PAGE)
+        self._after: tuple[int, str, int] | None = None  # an entry of an author without a row
         age = keep_entries()
         # Where the table has partitions old entries are dropped by the month (months.py).
         by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
@@ -50,7 +53,7 @@ class Timelines:
         """Trim the timelines of a page of readers; whether there are more."""
         page = self._readers.page()
         if not page:
-            return False
+            return self._delete_of_nobody()
         places = ", ".join(["%s"] * len(page))
         with connection.cursor() as cursor:
             cursor.execute(
@@ -63,6 +66,21 @@ class Timelines:
             if length := lengths.get(user.uid):
                 self.trim(user, length)
         return True
+
+    def _delete_of_nobody(self) -> bool:
+        """Delete a page of old entries of authors without a row, who read nothing of them; whether
+        there are more."""
+        if not self._least_floor:
+            return False
+        readers = FeedUser.objects.filter(biz_id=OuterRef("biz_id"), uid=OuterRef("fri_uid"))
+        old = FeedBroadcast.objects.filter(~Exists(readers), feed_id__lte=self._least_floor)
+        rows = old.filter(pk__gt=self._after) if self._after else old
+        page = list(rows.order_by("pk").values_list("biz_id", "fri_uid", "feed_id")[:CHUNK])
+        for (biz, uid), entries in groupby(page, lambda entry: entry[:2]):
+            last = [feed_id for _biz, _uid, feed_id in entries][-1]
+            transactions.retrying(old.filter(biz_id=biz, fri_uid=uid, feed_id__lte=last).delete)
+        self._after = page[-1] if page else self._after
+        return len(page) == CHUNK
 
     def trim(self, user: FeedUser, length: Length) -> None:
         """Raise the floor if the timeline is too long or too old, then delete what is below it."""

@@ -198,6 +198,17 @@ def test_a_clock_that_was_set_back() -> None:
     assert made == sorted(set(made))
 
 
+def test_a_clock_that_is_far_behind_makes_no_id_that_is_past_retention() -> None:
+    allocator = ids.Allocator(clock=lambda: time.time() - 40 * 86_400)
+    first = allocator.new(0)
+    begun = time.monotonic()
+    time.sleep(0.02)
+    passed = timedelta(seconds=time.monotonic() - begun)
+    made = [ids.datetime_of(id) for id in (first, allocator.new(0))]
+    assert made[0] > sql.now() - timedelta(minutes=2)
+    assert made[1] - made[0] >= passed, "it goes on with the time"
+
+
 def test_leases_are_by_the_database_s_clock() -> None:
     leave_free(3)
     allocator = ids.Allocator(clock=lambda: 1_900_000_000.0)

@@ -20,6 +20,7 @@ from django.utils.html import escape
 
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup import probes
+from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
 from crmsync.monitor import crm_status
 from crmsync.poller.reading import source as described
@@ -28,7 +29,7 @@ from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.embedded import MariaDb
-from msgplatform.models import AuditLog, Biz
+from msgplatform.models import AuditLog, Biz, Preferences
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
 from tests.integration.support.sources import PASSWORD
@@ -162,6 +163,9 @@ class TestCrms:
             ({"adapter": "nothing"}, "Select a valid choice"),
             ({"settings": '{"table": 1,\n}'}, "Line 2, column 1: this is not JSON"),
             ({"settings": "[]"}, "Write an object"),
+            ({"settings": '{"table": NaN}'}, "a number that cannot be stored"),
+            ({"settings": '{"table": "\\ud800"}'}, "half a character"),
+            ({"settings": '{"a":' * 40 + "1" + "}" * 40}, "nested more than 29 levels"),
             ({"settings": "{}"}, "The setting table is missing."),
             ({"settings": '{"table": "t", "tabel": 1}'}, "There is no setting tabel."),
             ({"settings": '{"table": "a;b"}'}, "The setting table is no name"),
@@ -184,6 +188,31 @@ class TestCrms:
         assert says in " ".join(errors[name])
         assert escape(says) in post(admin_client, "crm/test/", data)
         assert not Crm.objects.exists()
+
+    def test_a_crm_that_is_paused_meanwhile_stays_paused(
+        self, admin_client: Client, crm: Crm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a handler, after the form has read the row."""
+        check = CrmForm.clean
+
+        def paused_meanwhile(form: CrmForm) -> dict[str, Any]:
+            Crm.objects.filter(pk=crm.pk).update(paused_at=sql.now(), paused_because="refused")
+            return check(form)
+
+        monkeypatch.setattr(CrmForm, "clean", paused_meanwhile)
+        post(admin_client, f"crm/{crm.pk}/change/", crm_changes(concurrency=3), 302)
+        crm.refresh_from_db()
+        assert (crm.concurrency, crm.paused_because) == (3, "refused")
+        assert crm.paused_at is not None
+
+    def test_names_of_credentials_are_shown_as_text(self, admin_client: Client, crm: Crm) -> None:
+        named = '<b x-init="alert(1)">'
+        Crm.objects.filter(pk=crm.pk).update(adapter="http")
+        crm.credentials = {named: "x"}
+        crm.save(update_fields=["credentials"])
+        page = get(admin_client, f"crm/{crm.pk}/change/")
+        assert f"Set: {escape(named)}." in page
+        assert named not in page
 
     def test_a_test_says_what_is_wrong(self, admin_client: Client, crm: Crm) -> None:
         def says(**changes: Any) -> str:
@@ -592,6 +621,40 @@ def test_who_may_do_what(crm: Crm, url: str) -> None:
         assert viewer.get(ADMIN + path).status_code in (403, 405), path
     assert Client(enforce_csrf_checks=True).post(f"{ADMIN}crm/test/").status_code in (302, 403)
     assert not AuditLog.objects.exists()
+
+
+def test_who_may_see_one_kind_is_led_to_no_other(crm: Crm) -> None:
+    policy = crm_rows.policy(crm)
+    entry = crm_rows.dead(policy, "1", {"name": "x"})
+    one = {
+        f"crm/{crm.pk}/change/": "crm",
+        "policy/": "policy",
+        f"policy/{policy.pk}/change/": "policy",
+        f"recoveryentry/{entry.pk}/change/": "recoveryentry",
+    }
+    kinds = {"policy", "record", "operation", "run", "recoveryentry", "exceptionentry"}
+    everybody = person("all", "view_crm", *(f"view_{kind}" for kind in kinds))
+    led_to: set[str] = set()
+    for path, own in one.items():
+        others = {kind for kind in kinds - {own} if f"{ADMIN}{kind}/" in body(everybody, path)}
+        led_to |= others
+        text = body(person(path, f"view_{own}"), path)
+        assert not {kind for kind in others if f"{ADMIN}{kind}/" in text}, path
+    assert led_to == kinds
+
+
+def body(client: Client, path: str) -> str:
+    """A page without the menu."""
+    return get(client, path).partition('class="console')[2]
+
+
+def test_a_policy_names_the_zone_of_its_times(admin_client: Client, crm: Crm) -> None:
+    policy = crm_rows.policy(crm, hours="08:00-20:00")
+    Preferences.objects.create(user=User.objects.get(), time_zone="Asia/Tokyo")
+    fields = admin_client.get(f"{ADMIN}policy/{policy.pk}/change/").context["adminform"].form.fields
+    for name in ("cron", "hours", "sweep_cron"):
+        assert fields[name].help_text.startswith("Times in UTC. "), name
+    assert "08:00-20:00 UTC" in get(admin_client, "policy/")
 
 
 def test_actions_need_the_token(admin_user: User, crm: Crm) -> None:

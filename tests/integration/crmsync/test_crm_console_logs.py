@@ -175,6 +175,10 @@ class TestRecoveryLog:
         page = get(admin_client, f"recoveryentry/?crm={crm.pk}&error=invalid&state=0")
         query = f"action=retry&amp;count=1&amp;crm={crm.pk}&amp;error_class=invalid"
         assert f"/console/bulk/crmsync?{query}" in page
+        # A job has no such filters: it would take more than the list shows.
+        for chosen in ("q=4711", "state=all", f"crm={crm.pk}&state=1"):
+            page = get(admin_client, f"recoveryentry/?{chosen}")
+            assert "/console/bulk/crmsync?" not in page, chosen
 
     def test_edit_and_try_again(self, admin_client: Client, entry: RecoveryEntry) -> None:
         path = f"recoveryentry/{entry.pk}/edit/"
@@ -192,6 +196,32 @@ class TestRecoveryLog:
         # Once is enough: there is nothing to edit any more.
         post(admin_client, path, wrong, 302)
         assert Operation.objects.count() == 2
+
+    def test_line_breaks_stay_as_they_were(self, admin_client: Client, policy: Policy) -> None:
+        """A browser sends those of a text area as two characters."""
+        fields = {"name": "A\nB\n", "phone": "1\r\n2", "email": "x\ry"}
+        for changed, phone in (("1\r\n2", "1\r\n2"), ("1\r\n3", "1\r\n3")):
+            row = crm_rows.dead(policy, f"k{phone[-1]}", fields)
+            given = {"save": "1", "field-name": "A\r\nC\r\n", "field-phone": changed,
+                     "field-email": "x\r\ny"}  # fmt: skip
+            post(admin_client, f"recoveryentry/{row.pk}/edit/", given, 302)
+            record = Record.objects.get(pk=row.record_id)
+            (request,) = load(bytes(Operation.objects.get(pk=record.operation_id).data))
+            assert request.fields == {"name": "A\nC\n", "phone": phone, "email": "x\ry"}
+
+    @pytest.mark.parametrize(
+        ("written", "says"),
+        [("NaN", "cannot be stored"), ("1e999", "cannot be stored"), ("9" * 5000, "cannot be"),
+         ("[" * 100_000, "nested too deeply"), ('"\\ud800"', "half a character")],
+    )  # fmt: skip
+    def test_what_is_no_json_is_refused(
+        self, admin_client: Client, policy: Policy, written: str, says: str
+    ) -> None:
+        row = crm_rows.dead(policy, "1", {"name": NAME, "age": 40}, field="age")
+        given = {"save": "1", "field-name": NAME, "field-age": written}
+        assert says in post(admin_client, f"recoveryentry/{row.pk}/edit/", given)
+        row.refresh_from_db()
+        assert row.state == RecoveryEntry.State.OPEN
 
     def test_what_is_wrong_is_said_at_its_field(self, admin_client: Client, policy: Policy) -> None:
         row = crm_rows.dead(policy, "1", {"name": NAME, "age": 40, "nane": "x"}, field="city")

@@ -17,6 +17,7 @@ from crmsync import models
 from crmsync.directory import Crms, Page, Policies
 from crmsync.hive import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
+from crmsync.poller.changes import Changes
 from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import Poll
@@ -200,6 +201,14 @@ class TestRuns:
         )
         polled.turn_until(lambda: Run.objects.get(pk=run.pk).state == Run.State.READ)
         assert Run.objects.get().read == 1
+
+    def test_only_the_newest_is_gone_on_with(self, polled: Polled) -> None:
+        begun = {"policy_id": polled.row.pk, "started_at": sql.now()}
+        pks = [Run.objects.create(id=ids.new(0), kind="full", **begun).pk for _ in range(3)]
+        polled.policies.refresh(at_once=True)
+        assert Changes(cast(Any, polled.policies.get(polled.row.pk)), HOLDER, cast(Any, None)).run
+        left = Run.objects.filter(state=Run.State.READING)
+        assert list(left.values_list("id", flat=True)) == [max(pks)]
 
     def test_so_is_a_comparison_behind_many_looks_for_changes(self, polled: Polled) -> None:
         row_ids = ids.reserve(31).ids([0] * 31)

@@ -95,13 +95,22 @@ def test_what_is_old_and_has_ended_is_deleted(policy: Policy) -> None:
 
 
 def test_what_has_not_ended_stays(policy: Policy) -> None:
-    reading = run(OLD, policy, Run.State.READING)
     open_one = operation(OLD, policy, ended=False)
 
     keep_house()
 
-    assert (kept(Run), kept(Operation)) == ({reading}, {open_one})
+    assert kept(Operation) == {open_one}
     assert Item.objects.count() == 1
+
+
+def test_a_run_is_protected_while_somebody_may_go_on_with_it(policy: Policy, settings: Any) -> None:
+    settings.CRM_KEEP_DAYS = 1
+    run(OLD, policy, Run.State.READING)
+    reading = run(6, policy, Run.State.READING)
+
+    keep_house()
+
+    assert kept(Run) == {reading}
 
 
 def test_what_cannot_end_any_more_goes(policy: Policy) -> None:
@@ -201,6 +210,8 @@ def test_a_database_that_refuses_does_not_stop_the_poller(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     housekeeping = Housekeeping()
+    dead(policy, "a", state=RecoveryEntry.State.SOLVED)
+    RecoveryEntry.objects.update(handled_at=Now() - timedelta(days=OLD))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE sync_item RENAME TO sync_item_elsewhere")
     try:
@@ -208,3 +219,4 @@ def test_a_database_that_refuses_does_not_stop_the_poller(
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE sync_item_elsewhere RENAME TO sync_item")
+    assert not RecoveryEntry.objects.exists(), "of other tables everything old goes"

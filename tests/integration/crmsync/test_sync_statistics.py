@@ -80,7 +80,7 @@ class TestSums:
     def test_days_are_rolled_up(self, hubspot: Policy) -> None:
         yesterday = sql.now() - timedelta(days=1)
         count(hubspot, yesterday, confirmed=5)
-        roll_up(everything=True)
+        roll_up()
         points = counted("day", yesterday, sql.now()).series()
         assert points[0].counts["confirmed"] == 5
 

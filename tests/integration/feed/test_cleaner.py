@@ -12,9 +12,11 @@ from django.db import connection
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
+from msgplatform.models import Alert
 from notify.feed import timeline
 from notify.feed.cleaner import events
 from notify.feed.cleaner.cleaner import Cleaner
+from notify.feed.flow import FeedFlow
 from notify.feed.models import (
     EventQueue,
     Feed,
@@ -328,6 +330,56 @@ def test_keys_and_decisions_go_after_a_week() -> None:
     clean()
     assert [row.pk for row in FeedIdempotency.objects.all()] == [young]
     assert [row.at for row in FeedPace.objects.all()] == [ids.datetime_of(young)]
+
+
+def open_alerts() -> list[str]:
+    return list(Alert.objects.exclude(open_key=None).values_list("kind", flat=True))
+
+
+def days_from_long_ago() -> None:
+    without_months(EVENTS)
+    partitions.prepare(EVENTS, sql.now() - timedelta(days=65))
+
+
+def test_somebody_is_told_when_rows_cannot_go() -> None:
+    days_from_long_ago()
+    event(60.0, Status.SET_ASIDE)
+    clean()
+    assert open_alerts() == ["feed.events.retention"]
+    samples = {sample.name: sample.value for sample in FeedFlow().metrics()}
+    assert samples["feed_events_archive_overdue_seconds"] > 50 * 86_400
+    assert samples["feed_keys_archive_overdue_seconds"] == 0
+    EventQueue.objects.update(status=Status.HANDLED)
+    clean()
+    assert open_alerts() == []
+
+
+def test_somebody_is_told_when_deleting_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_now: object) -> bool:
+        raise ValueError("these cannot be deleted")
+
+    days_from_long_ago()
+    event(60.0)
+    monkeypatch.setattr(events, "clean", fail)
+    one = Cleaner()
+    with pytest.raises(ValueError, match="cannot be deleted"):
+        one.turn()
+    one.stop()
+    assert open_alerts() == ["feed.events.retention"]
+    assert "these cannot be deleted" in Alert.objects.get().text
+
+
+def test_old_entries_of_an_author_without_relations_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    from notify.feed.cleaner import timelines
+
+    monkeypatch.setattr(timelines, "CHUNK", 2)
+    for uid in ("lea", "leo"):
+        for days in (300.0, 200.0, 180.0):
+            old_post(days, uid)
+    new = old_post(10.0, "leo")
+    clean()
+    assert (written("lea"), written("leo")) == ([], [new])
+    assert not FeedUser.objects.exists()
 
 
 def test_one_cleaner_works_at_a_time(bob: str) -> None:

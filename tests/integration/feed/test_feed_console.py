@@ -162,6 +162,17 @@ class TestEvents:
         assert (entry.actor, entry.action) == ("admin", "events_replayed")
         assert entry.detail["ids"] == [str(first), str(second), str(waiting)]
 
+    def test_a_confirmation_of_what_is_gone(self, admin_client: Client, biz: Biz) -> None:
+        qid = feed_rows.set_aside(biz, "ann")
+        EventQueue.objects.all().delete()
+        for back_to in ("", str(qid)):
+            page = replay(admin_client, qid, confirmed="yes", back_to=back_to)
+            assert page.status_code == 200
+            assert "nothing to replay" in page.content.decode()
+        waiting = feed_rows.post(biz, "ann")
+        assert "1 was left alone" in replay(admin_client, waiting, confirmed="yes").content.decode()
+        assert not AuditLog.objects.exists()
+
     def test_one_is_replayed_from_its_page(self, admin_client: Client, biz: Biz) -> None:
         qid = feed_rows.set_aside(biz, "ann")
         page = get(admin_client, f"{EVENTS}{qid}/change/")

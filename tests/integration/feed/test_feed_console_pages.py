@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -15,7 +16,7 @@ from django.utils import timezone
 from msgplatform.admin import RowsAdmin, newest
 from msgplatform.admin.chart import Chart
 from msgplatform.core.data import ids, sql
-from msgplatform.models import Biz
+from msgplatform.models import Biz, Preferences
 from notify.feed import pace_status
 from notify.feed.models import EventQueue, Feed, FeedPace
 from tests.integration.support import feed_rows, table_rows
@@ -120,6 +121,13 @@ class TestScheduler:
         assert [(rule["most"], rule["is_now"]) for rule in rules] == [
             ("30 %", True), ("100 %", False),
         ]  # fmt: skip
+
+    def test_hours_are_in_the_zone_of_the_platform(
+        self, admin_client: Client, settings: Any
+    ) -> None:
+        settings.FEED_HOURS = "19-23:0.3"
+        Preferences.objects.create(user=User.objects.get(), time_zone="Asia/Shanghai")
+        assert f"Times are in {settings.TIME_ZONE};" in get(admin_client, SCHEDULER)
 
     def test_charts(self, admin_client: Client) -> None:
         """Each step has the worst of its rows; where nothing ran the line is broken."""

@@ -176,6 +176,14 @@ def test_gateways_that_contradict_each_other(shop: Caller) -> None:
     assert checks.rows_check() == []
 
 
+def test_an_area_code_that_gives_no_node_id(shop: Caller) -> None:
+    gateway("second", host="10.0.0.2", smg_login_name="other", area_code="755")
+    (message,) = checks.rows_check()
+    assert (message.id, "second" in message.msg) == ("gateway.E212", True)
+    SmsGateway.objects.filter(name="second").update(node_id=7)
+    assert checks.rows_check() == []
+
+
 def test_two_defaults_of_one_system(shop: Caller) -> None:
     account(shop.biz, "notices")
     (message,) = checks.rows_check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import AuditLog
-from tests.integration.support import sms_rows
+from tests.integration.support import languages, sms_rows
 from tests.integration.support.sms_rows import Caller, gateway, report, respond, submit
 
 shop = sms_rows.shop
@@ -66,12 +67,59 @@ def test_what_is_wrong_is_said_at_its_field(
     assert not AuditLog.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "row", "words"),
+    [
+        ({"number": "1"}, {}, "译 '1' is not a telephone number"),
+        ({"text": "bell \x07"}, {}, "译 use no control characters but tabs and line breaks"),
+        ({}, {"daily_limit": 1}, "译 the account's limit of 1 messages a day has no room for"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_readers_language(
+    admin_client: Client,
+    shop: Caller,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    row: dict[str, Any],
+    words: str,
+) -> None:
+    languages.translate_all(monkeypatch)
+    SmsAccount.objects.update(**row)
+    if row:
+        assert admin_client.post(PAGE, form()).status_code == 302
+    answer = admin_client.post(PAGE, form(**changed), headers=languages.CHINESE)
+    assert words in html.unescape(answer.content.decode())
+    # A program's answer is in the language of the platform, whoever asks.
+    sent = shop.post("/api/v1/sms", {"to": ["1"], "text": "hi"}, **languages.CHINESE)
+    assert "'1' is not a telephone number" in sent.content.decode()
+    assert "译" not in sent.content.decode()
+
+
 def test_a_gateway_that_the_account_may_not_use(admin_client: Client, shop: Caller) -> None:
     unused = gateway("unused")
     SmsAccount.objects.get().gateways.set(SmsGateway.objects.exclude(pk=unused.pk))
     answer = admin_client.post(PAGE, form(gateway=unused.pk))
     assert list(answer.context["form"].errors) == ["gateway"]
     assert not sms_client().keys("*mt:*")
+
+
+def test_its_number_is_masked_and_no_other_message_is_followed(
+    admin_client: Client, shop: Caller
+) -> None:
+    test = admin_client.post(PAGE, form())["Location"]
+    user = User.objects.create_user("clerk", password="x", is_staff=True)
+    wanted = ["view_sgipmt", "operate_sgipmt", "change_sgipmt"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
+    clerk = Client()
+    clerk.force_login(user)
+    assert "8613800000000" in admin_client.get(test).content.decode()
+    page = clerk.get(test).content.decode()
+    assert "861****0000" in page
+    assert "8613800000000" not in page
+    other = sms_rows.send(shop.biz)
+    for client in (clerk, admin_client):
+        page = client.get(f"{PAGE}?message={other}").content.decode()
+        assert "There is no such message" in page
 
 
 def test_who_may_only_look_sends_nothing(shop: Caller) -> None:

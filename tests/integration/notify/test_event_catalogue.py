@@ -17,6 +17,7 @@ from msgplatform.models import AuditLog, Biz
 from notify import catalogue
 from notify.models import BizMsg, EventType, Receive
 from tests.integration.platform.test_door import Both, plain
+from tests.integration.support import languages
 from tests.integration.support.api_support import problem
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import subscription
@@ -143,7 +144,13 @@ def form(**changed: str) -> dict[str, str]:
     [
         ({"name": "order paid"}, "name", "joined by dots"),
         ({"example": '{"n": "one"}'}, "example", "payload.n: "),
-        ({"example": "{n}"}, "example", "valid JSON"),
+        ({"example": "{n}"}, "example", "this is not JSON"),
+        ({"example": "[NaN]"}, "example", "a number that cannot be stored"),
+        ({"example": '{"n": 1e999}'}, "example", "a number that cannot be stored"),
+        ({"example": '"\\ud800"'}, "example", "half a character"),
+        ({"example": "[" * 100_000}, "example", "nested too deeply"),
+        ({"schema": '{"title": "\\ud800"}'}, "schema", "half a character"),
+        ({"schema": '{"minimum": -Infinity}'}, "schema", "a number that cannot be stored"),
         ({"schema": '{"type": "text"}'}, "schema", "not a JSON Schema"),
         ({"schema": '{"$ref": "https://example.com/"}'}, "schema", "not followed"),
         ({"schema": "[]"}, "schema", "Write an object"),
@@ -158,6 +165,16 @@ def test_the_form_says_what_is_wrong(
     assert list(errors) == [field]
     assert words in str(errors[field])
     assert not EventType.objects.exists()
+
+
+def test_the_form_says_it_in_the_readers_language(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    languages.translate_all(monkeypatch)
+    given = form(schema='{"$ref": "#/none"}')
+    answer = admin_client.post(f"{TYPES}add/", given, headers=languages.CHINESE)
+    (words,) = answer.context["adminform"].form.errors["schema"]
+    assert words == "译 #/none leads nowhere in this schema."
 
 
 def test_made_changed_found_and_deleted(admin_client: Client) -> None:
@@ -179,6 +196,14 @@ def test_made_changed_found_and_deleted(admin_client: Client) -> None:
     assert admin_client.post(f"{TYPES}{row.pk}/delete/", {"post": "yes"}).status_code == 302
     entry = AuditLog.objects.latest("id")
     assert (entry.action, entry.target) == ("event_type_deleted", "order.paid")
+
+
+def test_one_is_given_to_a_system(admin_client: Client) -> None:
+    biz, row = Biz.objects.create(name="stock"), EventType.objects.create(name="order.paid")
+    changed = form(biz=str(biz.pk))
+    assert admin_client.post(f"{TYPES}{row.pk}/change/", changed).status_code == 302
+    row.refresh_from_db()
+    assert (row.biz, row.owner) == (biz, biz.pk)
 
 
 def test_a_key_without_a_system_has_management_scopes_only(admin_client: Client) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
@@ -323,6 +323,77 @@ def test_an_archive_that_is_away_stops_nothing_and_loses_nothing(
         assert hot_ids() == []
         assert everything() == before
         assert all(model.objects.using("cold").count() for model in COLD_MODELS)
+
+
+def open_alerts() -> list[str]:
+    return list(Alert.objects.exclude(open_key=None).values_list("kind", flat=True))
+
+
+def test_months_that_cannot_be_made_stop_nothing(
+    row: BizReceive, settings: Settings, monkeypatch: pytest.MonkeyPatch, work_redis: object
+) -> None:
+    def refused(*_given: object) -> None:
+        raise OperationalError(1142, "ALTER command denied")
+
+    settings.NOTIFY_ARCHIVE_DAYS = 365
+    without_months(ARCHIVE)
+    old, young = (message(row, Status.DELIVERED, days=days) for days in (500, 10))
+    move.move([old], due.due(sql.now()))
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "prepare", refused)
+        worker = archive()
+    assert young in cold_ids()
+    assert connection.vendor == "mysql" or old not in cold_ids()
+    assert open_alerts() == ["notify.retention"]
+    assert "ALTER command denied" in Alert.objects.get().text
+    for timer in (worker._next_round, worker._retention._next_prepare):
+        timer.at_once()
+    worker._retention._next_purge.at_once()
+    archive(worker)
+    assert open_alerts() == []
+
+
+def test_an_archive_that_takes_nothing_is_told_once(
+    row: BizReceive, settings: Settings, work_redis: object
+) -> None:
+    settings.NOTIFY_ARCHIVE_DAYS = 365
+    without_months(ARCHIVE)
+    old = message(row, Status.DELIVERED, days=500)
+    move.move([old], due.due(sql.now()))
+    pks = [message(row, Status.DELIVERED) for _ in range(3)]
+    rename = "ALTER TABLE biz_msg_cold RENAME COLUMN"
+    worker = Archiver()
+    with connection.cursor() as cursor:
+        cursor.execute(f"{rename} archived_at TO elsewhere")
+        try:
+            for _ in range(2):
+                with pytest.raises(OperationalError):
+                    archive(worker)
+            cursor.execute("SELECT COUNT(*) FROM biz_msg_cold")
+            assert cursor.fetchone() == ((0,) if connection.vendor == "sqlite" else (1,))
+        finally:
+            cursor.execute(f"{rename} elsewhere TO archived_at")
+    assert hot_ids() == pks
+    assert open_alerts() == ["notify.archive"]
+    archive(worker)
+    assert (hot_ids(), open_alerts()) == ([], [])
+
+
+def test_a_message_that_is_too_large_holds_up_no_other(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch, work_redis: object
+) -> None:
+    large, other = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
+    copy = move.copy_to_archive
+
+    def limited(parts: list) -> None:
+        if large in parts[0].keys:
+            raise OperationalError(1153, "Got a packet bigger than 'max_allowed_packet' bytes")
+        copy(parts)
+
+    monkeypatch.setattr(move, "copy_to_archive", limited)
+    archive()
+    assert (hot_ids(), cold_ids()) == ([large], [other])
+    assert str(large) in Alert.objects.get(kind="notify.archive").subject
 
 
 def plan(rows: QuerySet) -> list[dict]:

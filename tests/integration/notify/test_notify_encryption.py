@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import translation
 
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, Biz
 from notify.directory import Subscriptions
 from notify.models import Receive, ReceiveMsg
 from notify.sender import test_send
+from tests.integration.support import languages
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
 from tests.integration.support.notify_turns import run_until
@@ -86,6 +90,25 @@ class TestForms:
         row = Receive.objects.get()
         assert (row.title, row.headers) == ("New", {"X-Key": "fresh-value"})
         assert "fresh-value" not in admin_client.get(address).content.decode()
+
+    def test_it_is_said_in_the_readers_language(
+        self, lost: Receive, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        languages.translate_all(monkeypatch)
+        looker = User.objects.create_user("looker", is_staff=True)
+        looker.user_permissions.set(Permission.objects.filter(codename="view_receive"))
+        client = Client()
+        client.force_login(looker)
+        form, page = self.form(lost, url="ftp://x"), f"{CONSUMERS}{lost.pk}/change/"
+        seen = client.get(page, headers=languages.CHINESE).content.decode()
+        refused = admin_client.post(page, form, headers=languages.CHINESE).content.decode()
+        for text in (seen, refused):
+            assert "译 the " in text
+            assert "cannot be decrypted: add its key to ENCRYPTION_KEY" in text
+        assert "译 The URL does not begin with http:// or https://." in refused
+        # Logs and alerts are in the language of the platform, whoever made them be written.
+        with translation.override("zh-hans"), pytest.raises(Undecryptable, match=r"^the headers "):
+            _ = Receive.objects.get().headers
 
     def test_a_rotation_replaces_the_secret(self, lost: Receive, admin_client: Client) -> None:
         address = f"{CONSUMERS}{lost.pk}/rotate/"

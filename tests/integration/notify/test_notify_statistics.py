@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import override_settings
 from pytest_django import Settings
 
@@ -189,7 +190,7 @@ def test_days_are_those_of_the_time_zone(row: BizReceive) -> None:
     midnight = sql.now().astimezone(ZoneInfo(SHANGHAI)).replace(hour=0, minute=0)
     count(row, (midnight - timedelta(minutes=1)).astimezone(UTC), delivered=1)
     count(row, midnight.astimezone(UTC), delivered=10)
-    platform_counters.roll_up(everything=True)
+    platform_counters.roll_up()
     today, yesterday = midnight.date(), midnight.date() - timedelta(days=1)
     assert days() == {str(yesterday): 1, str(today): 10}
     points = counted("day", midnight - timedelta(hours=2), sql.now()).series()
@@ -202,7 +203,7 @@ def test_a_roll_up_can_be_repeated_and_sees_what_came_since(row: BizReceive) -> 
     now = sql.now()
     count(row, now, delivered=2, latency_le_100ms=2)
     for _ in range(3):
-        platform_counters.roll_up(everything=True)
+        platform_counters.roll_up()
     assert list(days().values()) == [2]
     count(row, now, delivered=3)
     platform_counters.roll_up()
@@ -215,8 +216,40 @@ def test_a_standstill_is_made_up_for(row: BizReceive) -> None:
     now = sql.now()
     for back in range(6):
         count(row, now - timedelta(days=back), delivered=back + 1)
-    platform_counters.roll_up(everything=True)
+    platform_counters.roll_up()
     assert sorted(days().values()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_day_is_made_up_for_that_ended_while_nothing_was_added_up(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    midnight = NOON + timedelta(hours=12)
+    keeper = platform_counters.Housekeeping()
+    for hours, value in ((-3, 1), (-2, 10), (2, 100)):
+        now = midnight + timedelta(hours=hours)
+        count(row, now - timedelta(minutes=150), delivered=value)
+        monkeypatch.setattr(sql, "now", lambda now=now: now)
+        keeper._next = 0.0
+        assert keeper.turn_if_due()
+    assert days() == {"2026-03-10": 111}
+
+
+def test_counters_that_cannot_be_added_up_are_no_hindrance(
+    row: BizReceive, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_given: object) -> int:
+        time.sleep(0.2)
+        raise OperationalError(2013, "Lost connection to server during query")
+
+    settings.MINUTE_COUNTER_DAYS = 3
+    count(row, sql.now() - timedelta(days=6), delivered=1)
+    monkeypatch.setattr(platform_counters, "roll_up", too_slow)
+    monkeypatch.setattr(platform_counters, "EVERY_SECONDS", 0.1)
+    keeper = platform_counters.Housekeeping()
+    with pytest.raises(OperationalError):
+        keeper.turn_if_due()
+    assert not MinuteCounter.objects.exists()
+    assert keeper.turn_if_due() is False, "the owner's other work comes first"
 
 
 def test_old_counters_are_deleted_after_they_were_added_up(
@@ -240,7 +273,7 @@ def test_old_counters_are_deleted_after_they_were_added_up(
     assert str(now.date() - timedelta(days=32)) in before
     assert str(now.date() - timedelta(days=32)) not in days()
     kept = days()
-    platform_counters.roll_up(everything=True)
+    platform_counters.roll_up()
     assert days() == kept, "a day whose minutes are gone is not computed again"
 
 

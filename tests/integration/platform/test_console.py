@@ -6,9 +6,12 @@ import pytest
 import redis
 from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import Client
+from django.http import Http404
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
+from django.utils.translation import gettext_lazy
 
+from msgplatform.api.problems import error_pages
 from msgplatform.core import flows
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
@@ -98,6 +101,29 @@ def test_queues_are_for_superusers(message_id: int, admin_client: Client) -> Non
 )
 def test_wrong_input_is_no_server_error(admin_client: Client, path: str) -> None:
     assert admin_client.get(path).status_code in (200, 404)
+
+
+def test_an_error_page_says_what_the_view_says(admin_client: Client) -> None:
+    def page(path: str, status: int) -> str:
+        answer = admin_client.get(path)
+        assert answer.status_code == status
+        return answer.content.decode()
+
+    gone = page("/console/notify/1", 404)
+    assert "There is no such message; it may have been deleted by retention." in gone
+    assert "The address is wrong" not in gone
+    nothing = page("/console/no/such/page", 404)  # the resolver says what it tried
+    assert "The address is wrong, or the page does not exist any more." in nothing
+    assert "tried" not in nothing
+    refused = page("/django-rq/queues/0/empty/", 403)
+    assert "Only the platform changes queues." in refused
+
+
+def test_an_error_page_escapes_what_it_says(rf: RequestFactory) -> None:
+    for said in (Http404("<b>"), Http404(gettext_lazy("<b>"))):
+        page = error_pages.not_found(rf.get("/x"), said).content.decode()
+        assert "&lt;b&gt;" in page
+        assert "<b>" not in page
 
 
 def test_a_bulk_requeue_from_form_to_end(message_id: int, admin_client: Client) -> None:

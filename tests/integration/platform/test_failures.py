@@ -226,6 +226,28 @@ def test_acknowledged_it_stays_open_and_is_no_longer_new(admin_client: Client) -
     assert list(done) == ["alert_acknowledged", "alert_resolved"]
 
 
+def test_a_note_replaces_none_that_was_not_seen(admin_client: Client) -> None:
+    raised = alarm()
+    page, act = (f"/admin/msgplatform/alert/{raised.pk}/{part}/" for part in
+                 ("change", "do/acknowledge"))  # fmt: skip
+
+    def send(seen: str, note: str) -> str:
+        answer = admin_client.post(act, {"note": note, "seen": seen}, follow=True)
+        return answer.content.decode()
+
+    before = admin_client.get(page).context["seen"]
+    send(before, "Ann calls the shop")
+    assert "your note was not saved" in send(before, "Bob looks")
+    raised.refresh_from_db()
+    assert raised.note == "Ann calls the shop"
+    assert AuditLog.objects.count() == 1
+    shown = admin_client.get(page)
+    assert f'name="seen" value="{shown.context["seen"]}"' in shown.content.decode()
+    send(shown.context["seen"], "Ann called, Bob looks")
+    raised.refresh_from_db()
+    assert raised.note == "Ann called, Bob looks"
+
+
 def test_who_may_not_change_alerts_is_not_offered_it() -> None:
     raised = alarm()
     client = person("msgplatform.view_alert")
@@ -300,3 +322,7 @@ def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive
     for page in (text(client), client.get(address).content.decode()):
         assert "call 138****8000" in page
         assert "13800138000" not in page
+    # Nor is the mask offered to be saved.
+    Alert.objects.filter(pk=again.pk).update(note="call 13800138000", acknowledged_at=sql.now())
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="change_alert"))
+    assert 'value="call' not in client.get(address).content.decode()

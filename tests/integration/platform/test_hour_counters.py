@@ -11,7 +11,7 @@ from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.jobs import counters
 from msgplatform.jobs.time_steps import Step
-from msgplatform.models import HourCounter, MinuteCounter
+from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.statistics import files, groups
 from msgplatform.statistics.points import Counted, total
 
@@ -113,6 +113,28 @@ def test_adding_up_can_be_repeated(closed: datetime) -> None:
     counters.roll_up_hours()
     assert hours() == [(closed - 2 * HOUR, 5)]
     assert counters.roll_up_hours() == 0
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/Havana"])
+def test_days_are_computed_from_hours_that_are_over(
+    zone: str, settings: Settings, closed: datetime
+) -> None:
+    settings.TIME_ZONE = zone
+    for quarters in range(-180, 4):
+        count(closed + quarters * 15 * MINUTE)
+    counters.roll_up()
+    days = DayCounter.objects.order_by("day", "name").values_list("day", "name", "value")
+    expected = list(days)
+    counters.roll_up_hours()
+    # Only the hour in which India's days begin is read by the minute.
+    gone = [
+        pk for pk, minute in MinuteCounter.objects.values_list("pk", "minute")
+        if minute < closed and minute.astimezone(UTC).hour != 18
+    ]  # fmt: skip
+    MinuteCounter.objects.filter(pk__in=gone).delete()
+    counters.roll_up()
+    assert gone
+    assert list(days.all()) == expected
 
 
 def test_a_turn_computes_so_many_hours(closed: datetime, monkeypatch: pytest.MonkeyPatch) -> None:

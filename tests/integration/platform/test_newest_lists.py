@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.admin import newest
@@ -95,6 +97,24 @@ def test_a_word_is_looked_for_in_the_newest_entries(admin_client: Client, now: d
     older = shown(admin_client, f"{AUDIT}?q=museum&at_until={earlier}")
     assert [row.target for row in older.result_list] == ["museum"]
     assert older.looked_at == 0
+
+
+@pytest.mark.usefixtures("entries")
+def test_masked_entries_are_looked_for_in_the_newest_ones(now: datetime) -> None:
+    user = User.objects.create_user("looker", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="view_auditlog"))
+    client = Client()
+    client.force_login(user)
+    with CaptureQueriesContext(connection) as made:
+        assert not shown(client, f"{AUDIT}?q=museum").result_list
+    searched = [q["sql"] for q in made if "museum" in q["sql"]]
+    assert searched
+    assert all(f">= {ROWS - LOOKED_AT + 1}" in statement for statement in searched)
+    assert shown(client, f"{AUDIT}?q=tem-3").result_count
+    earlier = until(now - (ROWS - LOOKED_AT // 2) * MINUTE)
+    (older,) = shown(client, f"{AUDIT}?q=museum&at_until={earlier}").result_list
+    assert older.pk == 1
+    assert not shown(client, f"{AUDIT}?q=museum&at_since={until(now + MINUTE)}").result_list
 
 
 @pytest.mark.usefixtures("entries")

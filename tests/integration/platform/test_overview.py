@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core import flows
+from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, MinuteCounter, Preferences
 from msgplatform.statistics import recent, troubles
@@ -122,6 +122,20 @@ def test_each_sees_the_flows_that_are_theirs(row: BizReceive) -> None:
     ((_trouble, url),) = answer.context["troubles"]
     assert url == "", "who may not open the subscription is not led there"
     assert Client().get("/console/?live=1").status_code == 302
+
+
+def test_alerts_are_shown_to_those_who_may_see_them() -> None:
+    alerts.raise_alert("notify.failing", "It fails", "since noon", "k")
+    user = User.objects.create_user("somebody", password="x", is_staff=True)
+    client = Client()
+    client.force_login(user)
+    page = client.get("/console/").content.decode()
+    assert "It fails" not in page
+    assert "/admin/msgplatform/alert/" not in page
+    user.user_permissions.add(Permission.objects.get(codename="view_alert"))
+    page = client.get("/console/").content.decode()
+    assert "It fails" in page
+    assert "/admin/msgplatform/alert/?state=unseen" in page
 
 
 def test_the_cost_does_not_grow_with_what_is_shown(row: BizReceive, admin_client: Client) -> None:

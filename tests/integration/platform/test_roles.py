@@ -10,8 +10,10 @@ from django.test import Client
 
 from gateway.models import SgipMt
 from msgplatform import roles
+from msgplatform.admin.key_scopes import permissions as permissions_of
+from msgplatform.api.access import keys
 from msgplatform.core import flows
-from msgplatform.models import Role
+from msgplatform.models import Biz, Role
 from notify.models import BizMsg, BizReceive, Receive
 from tests.integration.support import everything
 from tests.integration.support.console_walk import Walk
@@ -98,7 +100,8 @@ class TestWhatIsRefused:
         # Nor letter by letter, by a filter in the address.
         guess = f"/admin/gateway/sgipmt/?user_number__startswith={everything.NUMBER[:6]}"
         assert viewer.get(guess).status_code == 400
-        assert operator.get(guess).status_code == 200
+        number = f"/admin/gateway/sgipmt/?q={everything.NUMBER}"
+        assert operator.get(number).context["cl"].result_count == 1
 
     def test_an_operator_acts_and_changes_no_setting(self, tmp_path: Path) -> None:
         everything.make(tmp_path)
@@ -173,6 +176,41 @@ class TestNobodyGivesAwayMore:
         assert not clerk.groups.exists()
         posted = {"password1": "x" * 20, "password2": "x" * 20}
         assert client.post(f"/admin/auth/user/{chief.pk}/password/", posted).status_code == 403
+
+    def test_who_makes_keys_gives_only_scopes_that_are_his(self) -> None:
+        """An administrator all of them; others what they may do in the console."""
+        add, every = "/admin/msgplatform/apikey/add/", {*keys.scopes(), *keys.management_scopes()}
+
+        def offered(client: Client, address: str = add) -> set[str]:
+            form = client.get(address).context["adminform"].form
+            return {name for name, _text in form.fields["scopes"].choices}
+
+        assert offered(person(roles.ADMINISTRATOR)) == every
+        clerk = User.objects.create_user("clerk", is_staff=True)
+        own = ["add_apikey", "change_apikey", "view_apikey", "view_biz", "view_bizmsg",
+               "add_sgipmt", "view_sgipmt"]  # fmt: skip
+        clerk.user_permissions.set(Permission.objects.filter(codename__in=own))
+        client = Client()
+        client.force_login(clerk)
+        assert offered(client) == {"sms:write"}
+        biz = Biz.objects.create(name="shop")
+        for owner, scope, status in (
+            ("", "manage:keys", 200), (biz.pk, "events:read", 200), (biz.pk, "sms:write", 302),
+        ):  # fmt: skip
+            given = {"biz": owner, "name": "k", "scopes": [scope]}
+            assert client.post(add, given).status_code == status, scope
+        # Of a key that may do more already, these scopes stay.
+        key, _plain = keys.create(biz, "theirs", ["events:read"])
+        page = f"/admin/msgplatform/apikey/{key.pk}/change/"
+        assert offered(client, page) == {"events:read", "sms:write"}
+        clerk.user_permissions.add(Permission.objects.get(codename="view_personal"))
+        assert offered(client) == {"sms:write", "sms:read", "events:read"}
+
+    @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
+    def test_permissions_for_scopes_exist(self, flow: flows.Flow) -> None:
+        assert set(flow.scope_permissions) <= {*flow.scopes, *flow.management_scopes}
+        wanted = {name for scope in flow.scope_permissions for name in permissions_of(scope)}
+        assert wanted <= permissions(roles.ADMINISTRATOR)
 
     def test_a_shipped_role_is_not_edited(self, admin_client: Client) -> None:
         group = Role.objects.get(name=roles.VIEWER).group

@@ -114,3 +114,26 @@ def test_trouble_does_not_end_the_daemon(start, mode: str, logged: str) -> None:
     _, errors = process.communicate(timeout=180)
     assert logged in errors
     assert process.returncode == 0
+
+
+def test_a_sigterm_ends_several_processes_whenever_it_comes() -> None:
+    """The parent looks without a pause here, so that signals meet it at every line. They are
+    repeated, because one may come before `run` listens."""
+    program = (
+        "import os, signal, threading\n"
+        "from msgplatform.core.servers import copies\n"
+        "copies._LOOK_SECONDS = 0.0\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "done = threading.Event()\n"
+        "def ask():\n"
+        "    while not done.wait(0.005):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "asking = threading.Thread(target=ask)\n"
+        "asking.start()\n"
+        "for _ in range(50):\n"
+        "    copies.Copies([], 0).run()\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "done.set()\n"
+        "asking.join()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,6 +1,9 @@
+import time
+from pathlib import Path
+
 import pytest
 
-from msgplatform.core.servers.child_process import pause, quick_exits
+from msgplatform.core.servers.child_process import pace, pause, quick_exits
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,9 @@ def test_the_pause_grows_to_its_bound() -> None:
     pauses = [pause(quick, 5.0) for quick in range(9)]
     assert pauses == [0, 0, 0.25, 0.5, 1, 2, 4, 5, 5]
     assert pause(100_000, 5.0) == 5.0
+
+
+def test_a_start_that_cannot_be_noted_waits_the_longest_and_goes_on(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    pace(tmp_path / "no such folder" / "web", 0.2)
+    assert time.monotonic() - begun >= 0.2

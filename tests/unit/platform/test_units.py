@@ -34,3 +34,10 @@ def test_a_unit_starts_a_command_with_its_options(
     command = load_command_class(get_commands()[name], name)
     given = vars(command.create_parser("manage.py", name).parse_args(arguments))
     assert {key: given[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.name)
+def test_a_unit_may_write_into_its_state_dir(unit: Path) -> None:
+    lines = unit.read_text().splitlines()
+    (folder,) = (line.partition("=")[2] for line in lines if line.startswith("StateDirectory="))
+    assert f"Environment=STATE_DIR=/var/lib/{folder}" in lines
