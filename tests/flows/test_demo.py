@@ -36,6 +36,8 @@ MOVING = (
     "msgplatform_feed_last_hour",
     "msgplatform_crmsync_records_last_hour",
 )
+# There the oldest entry is found by reading all of them, which only the cleaner does.
+NOT_ON_SQLITE = {"msgplatform_feed_entries_archive_overdue_seconds"}
 
 
 class Demo:
@@ -105,7 +107,7 @@ def test_it_goes_on_with_metrics_for_every_rule_and_chart_until_it_is_stopped(de
     asked = {name for one in dashboard_expressions() for name in metrics_page.metrics_in(one)}
     demo.until(lambda: demo.scrape() and not {name for name in asked if not demo.largest[name]})
     of_rules = {name for one in rule_expressions() for name in metrics_page.metrics_in(one)}
-    assert of_rules <= demo.largest.keys() <= DECLARED.keys()
+    assert of_rules - NOT_ON_SQLITE <= demo.largest.keys() <= DECLARED.keys()
 
     children = psutil.Process(demo.process.pid).children(recursive=True)
     assert any("notify.demo.sink" in " ".join(child.cmdline()) for child in children)
