@@ -64,7 +64,7 @@ def partition(
                 " AND table_name = %s AND partition_name IS NOT NULL",
                 [table],
             )
-            if cursor.fetchone()[0]:  # done before; again it would be written anew
+            if cursor.fetchone()[0] > 1:  # it has its months; again it would be written anew
                 continue
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()

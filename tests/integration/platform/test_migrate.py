@@ -9,7 +9,9 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.signals import pre_migrate
 
+from crmsync.retention import ARCHIVE
 from msgplatform.core.archive import partitions
+from msgplatform.core.data import sql
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,8 +41,10 @@ def test_a_statement_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatc
 
 def test_a_table_is_partitioned_once() -> None:
     """Again it would be written anew, while nobody else can write to it."""
+    table = ARCHIVE.tables[0]
+    partitions.prepare(ARCHIVE, sql.now())
     with connection.execute_wrapper(_refuse):
-        partitions.partition(connection, "sync_operation", "sync_run")
+        partitions.partition(connection, table.name)
 
 
 def _refuse(execute: Any, sql: str, *rest: Any) -> Any:
