@@ -217,4 +217,8 @@ def _lead(
     except InvalidInput as error:
         if key is None:
             raise
-        return repeats.refused(biz, body.appkey, columns, extra, uid, key, error)
+        try:
+            lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
+        except InvalidInput:  # no landing page takes these values: then it is no repeat
+            raise error from None
+        return Refused(lead, error)

@@ -6,9 +6,8 @@ since: whoever got no answer and repeats the lead must not take it for lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from crmsync.hive import intake
 from crmsync.hive.intake import NewLead
@@ -24,23 +23,6 @@ class Refused:
 
     lead: NewLead
     error: InvalidInput
-
-
-def refused(
-    biz: int,
-    appkey: str,
-    columns: Mapping[str, Any],
-    extra: Mapping[str, Any],
-    uid: str,
-    key: str,
-    error: InvalidInput,
-) -> Refused:
-    """Raises the error if no landing page takes these values: then it is no repeat."""
-    try:
-        lead = intake.without_page(biz, appkey, columns, extra, uid, key)
-    except InvalidInput:
-        raise error from None
-    return Refused(lead, error)
 
 
 def verdicts(refused: Sequence[Refused]) -> list[Verdict]:

@@ -24,7 +24,7 @@ from gateway.intake import request as sms_request
 from gateway.intake.daily_limit import spend
 from gateway.intake.request import Request
 from gateway.intake.routing import Router
-from gateway.lifecycle import keys, store
+from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
@@ -209,16 +209,13 @@ def _hash(request: Request) -> str:
 def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     """The verdicts of those whose key is known. They come before every check: what was accepted
     once stays accepted, even if its account is switched off or has spent its limit since."""
-    redis = sms_redis()
-    names = [keys.idempotency(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
-    if names:
-        rows = iter(redis.mget(names))
-    else:
-        redis.ping()  # so that Redis is known to be away before anything may have been stored
+    named = [(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
+    if not named:
+        sms_redis().ping()  # a Redis that is unavailable is seen before anything may be stored
+    firsts = iter(store.first_calls(named))
     verdicts: list[Verdict | None] = []
     for request in asked:
-        row = next(rows) if request.idempotency_key else None
-        first = msgspec.json.decode(row, type=store.First) if row else None
+        first = next(firsts) if request.idempotency_key else None
         verdicts.append(
             Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
         )

@@ -78,11 +78,11 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None
     return [msgspec.json.decode(answer, type=First) if answer else None for answer in answers]
 
 
-def ids_of_keys(calls: Sequence[tuple[int, str]]) -> list[list[str]]:
-    """For each (system, idempotency key) the messages of its call, none when nothing is known."""
-    names = [keys.idempotency(biz, key) for biz, key in calls]
+def first_calls(asked: Sequence[tuple[int, str]]) -> list[First | None]:
+    """What the first call with each (system, idempotency key) was; None when nothing is known."""
+    names = [keys.idempotency(biz, key) for biz, key in asked]
     rows: Any = sms_redis().mget(names) if names else ()
-    return [msgspec.json.decode(row, type=First).ids if row else [] for row in rows]
+    return [msgspec.json.decode(row, type=First) if row else None for row in rows]
 
 
 # -- sender --------------------------------------------------------------------------------------
@@ -245,6 +245,6 @@ def forget(archived: Iterable[Finished]) -> set[str]:
 
 __all__ = [
     "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
-    "forget", "holds", "ids_of_keys", "lease_some", "next_seqnos", "overdue", "pass_on",
+    "first_calls", "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on",
     "published", "read", "release", "report", "respond", "submit", "take", "waits",
 ]  # fmt: skip

@@ -112,4 +112,5 @@ def _live(filter: Filter, limit: int) -> tuple[list[Hit], str]:
 def ids_of_key(key: str) -> list[str]:
     """Messages of the calls with this key, of every system, while Redis keeps the key."""
     owners = Biz.objects.values_list("pk", flat=True)
-    return [id for ids in store.ids_of_keys([(biz, key) for biz in owners]) for id in ids]
+    calls = store.first_calls([(biz, key) for biz in owners])
+    return [id for call in calls if call for id in call.ids]

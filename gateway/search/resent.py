@@ -26,5 +26,5 @@ def repeats(messages: Iterable[tuple[int, int]]) -> dict[int, str]:
     """The message that repeats each of these (system, id), for those that are repeated; asked at
     once. Raises RedisError."""
     asked = list(messages)
-    found = store.ids_of_keys([(biz, resend_key(pk)) for biz, pk in asked])
-    return {pk: ids[0] for (_biz, pk), ids in zip(asked, found, strict=True) if ids}
+    found = store.first_calls([(biz, resend_key(pk)) for biz, pk in asked])
+    return {pk: call.ids[0] for (_biz, pk), call in zip(asked, found, strict=True) if call}

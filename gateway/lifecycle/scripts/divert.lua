@@ -1,7 +1,7 @@
 -- Pending messages leave a gateway's lists: for another gateway's, behind what waits there, or because
--- their time is over. ARGV: gateway, then for each: id, priority and position where it was seen, the gateway it goes
--- to ('': it ends as expired). Left alone is what has moved since, and what another gateway must not
--- send because it was in a Submit. Returns how many left.
+-- their time is over. ARGV: gateway, then for each: id, priority and position where it was seen, the
+-- gateway it goes to ('': it ends as expired). What has moved since stays, and what was in a Submit,
+-- because another gateway must not send it. Returns how many left.
 local gateway, count, emptied = ARGV[1], 0, {}
 for i = 2, #ARGV, 4 do
   local id, to = ARGV[i], ARGV[i + 3]

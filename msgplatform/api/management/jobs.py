@@ -7,12 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import Http404
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers, status
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from msgplatform.admin import audit, sees_personal
 from msgplatform.console.forms import BulkForm
-from msgplatform.console.views.page import page, require, require_job
+from msgplatform.console.views.page import job_of, page, require, require_job
 from msgplatform.core import flows, personal
 from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
@@ -31,9 +31,7 @@ _State = BulkJob.State
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
-    found = BulkJob.objects.filter(pk=id).first()
-    if found is None:
-        raise Http404(_("There is no such bulk job."))
+    found = job_of(id)
     clear = sees_personal(request)
     if not clear:
         found.error = personal.in_sentence(found.error)

@@ -14,11 +14,10 @@ from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
 from msgplatform.console.masking import masked
-from msgplatform.console.views.page import flow_of, page, require_job
+from msgplatform.console.views.page import flow_of, job_of, page, require_job
 from msgplatform.core import flows
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
-from msgplatform.models import BulkJob
 
 SHOWN = 50
 _TITLES: Mapping[flows.Ending, Any] = {
@@ -32,9 +31,7 @@ _TITLES: Mapping[flows.Ending, Any] = {
 @require_GET
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """What a job's page counts under this ending, page by page."""
-    found = BulkJob.objects.filter(pk=id).first()
-    if found is None:
-        raise Http404(_("There is no such bulk job."))
+    found = job_of(id)
     require_job(request)
     flow = flow_of(request, found.flow)
     which = next((one for one in _TITLES if one == ending), None)

@@ -18,13 +18,12 @@ from msgplatform.console import condition, flow_card, getting_started
 from msgplatform.console.views.page import page, visible
 from msgplatform.core import flows, personal
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, BulkJob
+from msgplatform.models import BulkJob
 from msgplatform.statistics import recent, troubles
 from msgplatform.statistics.recent import Span
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
-_SEES_ALERTS = "msgplatform.view_alert"
 # What has been due for less is work, not trouble.
 LATE_SECONDS = 30.0
 # How far back one can look; after how many seconds the page is renewed, since a longer time reads
@@ -51,8 +50,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     context = {
         **_flows(request, span, str(step), chosen),
         "found": found,
-        "alerts": _alerts(request),
-        "more_alerts": _more_alerts(request),
+        **_alerts(request),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
@@ -68,22 +66,17 @@ def overview(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
-def _alerts(request: HttpRequest) -> list[Alert]:
-    """The latest open ones, as this person may read them."""
-    if not request.user.has_perm(_SEES_ALERTS):
-        return []
+def _alerts(request: HttpRequest) -> dict[str, Any]:
+    """The latest open ones, as this person may read them, and how many more there are."""
+    if not request.user.has_perm("msgplatform.view_alert"):
+        return {"alerts": [], "more_alerts": 0}
     rows = list(condition.open_alerts()[:ALERTS_SHOWN])
     for row in rows:
         row.translate()
         if not sees_personal(request):
             row.subject = personal.in_sentence(row.subject)
-    return rows
-
-
-def _more_alerts(request: HttpRequest) -> int:
-    if not request.user.has_perm(_SEES_ALERTS):
-        return 0
-    return max(0, condition.open_alerts().count() - ALERTS_SHOWN)
+    more = max(0, condition.open_alerts().count() - ALERTS_SHOWN)
+    return {"alerts": rows, "more_alerts": more}
 
 
 def _jobs(request: HttpRequest) -> list[BulkJob]:

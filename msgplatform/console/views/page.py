@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
+from msgplatform.models import BulkJob
 
 
 def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
@@ -31,6 +32,14 @@ def require_job(request: HttpRequest) -> None:
     """For bulk jobs: whoever may see all, or start one."""
     if not any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
         raise PermissionDenied
+
+
+def job_of(id: int) -> BulkJob:
+    """Raises Http404."""
+    found = BulkJob.objects.filter(pk=id).first()
+    if found is None:
+        raise Http404(_("There is no such bulk job."))
+    return found
 
 
 def flow_of(request: HttpRequest, name: str) -> flows.Flow:

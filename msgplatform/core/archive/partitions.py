@@ -59,13 +59,8 @@ def partition(
         return
     for table in tables:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.partitions WHERE table_schema = DATABASE()"
-                " AND table_name = %s AND partition_name IS NOT NULL",
-                [table],
-            )
-            if cursor.fetchone()[0] > 1:  # it has its months; again it would be written anew
-                continue
+            if len(_described(cursor, table)) > 1:
+                continue  # it has its months; again it would be written anew
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()
             now = timezone.now()
@@ -132,18 +127,23 @@ def partitions_of(table: Table) -> list[Partition]:
     if not table.has_partitions:
         return []
     with connections[table.using].cursor() as cursor:
-        cursor.execute(
-            "SELECT partition_name, partition_description FROM information_schema.partitions"
-            " WHERE table_schema = DATABASE() AND table_name = %s AND partition_name IS NOT NULL"
-            " ORDER BY partition_ordinal_position",
-            [table.name],
-        )
         found = []
-        for name, text in cursor.fetchall():
+        for name, text in _described(cursor, table.name):
             bound = None if text == "MAXVALUE" else int(text)
             first = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
             found.append(Partition(name, first, bound))
     return found
+
+
+def _described(cursor: Any, table: str) -> list[tuple[str, str]]:
+    """Name and bound of each partition as the server has them, oldest first."""
+    cursor.execute(
+        "SELECT partition_name, partition_description FROM information_schema.partitions"
+        " WHERE table_schema = DATABASE() AND table_name = %s AND partition_name IS NOT NULL"
+        " ORDER BY partition_ordinal_position",
+        [table],
+    )
+    return list(cursor.fetchall())
 
 
 def drop(table: Table, part: Partition, kept: QuerySet[Any]) -> bool:

@@ -55,8 +55,8 @@ class Retention:
         """Make partitions ahead, if it is time.
 
         Raises Unavailable when the archive's tables do not exist, or the error of a database that
-        is away. When it refuses, an alert says so, and the caller goes on: rows have the last
-        partition.
+        is unavailable. If the database refuses, that becomes an alert instead: new rows go into the
+        last partition.
         """
         if not self._next_prepare.is_due:
             return
