@@ -6,6 +6,7 @@ E2xx, W2xx are seen by `check --database default`, which asks servers; those abo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,26 +25,32 @@ from msgplatform.core.errors import Undecryptable
 
 # The bound that redis-py and our scripts need.
 OLDEST_REDIS = (6, 2)
+REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 
 @register
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Otherwise a message is sent again, or becomes due, of which the archive knows nothing."""
-    days, least = (
-        settings.SMS_ARCHIVE_DAYS,
-        1 + max(given_up.OLDEST_DAYS, settings.SMS_SCHEDULE_DAYS),
-    )
+    """Otherwise a message is sent again of which the archive knows nothing, or is forgotten as soon
+    as it is archived. Gateways that wait longer for a Report are known to the database."""
+    days, least = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
     if days == 0 or days >= least:
         return []
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
-            f"{given_up.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead",
+            f"{given_up.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
+            f"then they wait {REPORT_HOURS:g} hours for a Report",
             hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
             id="gateway.E001",
         )
     ]
+
+
+def _least_archive_days(report_hours: float) -> int:
+    """A day more than a message may take until it is archived, or is too old to be sent again."""
+    archived: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
+    return 1 + max(given_up.OLDEST_DAYS, archived)
 
 
 @register(Tags.database)
@@ -151,7 +158,9 @@ def rows_check() -> list[CheckMessage]:
         *_shared_nodes(gateways),
         *_shared_logins(gateways),
         *_open_networks(gateways),
+        *_late_reports(gateways),
         *_shared_defaults(accounts),
+        *_default_account(accounts),
     ]
 
 
@@ -234,6 +243,33 @@ def _shared_defaults(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
                 hint="Leave `default` on for one of them.",
                 id="gateway.W208",
             )
+
+
+def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
+    days = settings.SMS_ARCHIVE_DAYS
+    for row in gateways:
+        least = _least_archive_days(row.report_hours)
+        if row.report_hours > REPORT_HOURS and 0 < days < least:
+            yield Warning(
+                f"SMS_ARCHIVE_DAYS={days} is too short for the gateway {row.name}, which waits "
+                f"{row.report_hours:g} hours for a Report: the archive may forget its messages "
+                "soon after they came",
+                hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever), or give "
+                "the gateway fewer hours for a Report.",
+                id="gateway.W214",
+            )
+
+
+def _default_account(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
+    name = settings.SMS_DEFAULT_ACCOUNT
+    if name and name not in {row.name for row in accounts}:
+        yield Warning(
+            f"SMS_DEFAULT_ACCOUNT={name!r} is the name of no enabled account: MOs that belong to "
+            "no other one are archived only",
+            hint="Set SMS_DEFAULT_ACCOUNT to an enabled account's name, or leave it unset.",
+            obj="SMS_DEFAULT_ACCOUNT",
+            id="gateway.W213",
+        )
 
 
 def _listed(names: Any) -> str:

@@ -19,9 +19,9 @@ SMS_SCHEDULE_DAYS = env.integer("SMS_SCHEDULE_DAYS", 30, 1, 365)
 # A gateway at which every message failed for this long makes an alert; 0: never.
 SMS_FAILING_MINUTES = env.number("SMS_FAILING_MINUTES", 15, 0, 10_080)
 # Days until the archive forgets a message, from acceptance: at least 31, and a day more than
-# SMS_SCHEDULE_DAYS; 0: never.
+# SMS_SCHEDULE_DAYS and the hours for a Report (72: three days) together; 0: never.
 SMS_ARCHIVE_DAYS = env.integer("SMS_ARCHIVE_DAYS", 365, 0, 36500)
-# The account that gets the MOs that no number and no keyword gives to another.
+# The account that gets the MOs whose number gives them to no other one.
 # By default: none, they are archived only
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
 # The address at which the operator's gateways reach us with Reports and MOs.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,6 +24,8 @@ T = TypeVar("T")
 BASE_DIR = Path(__file__).resolve().parent.parent
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 MAX_SOCKET_PATH = 107
+# A URL of these that names no host means this machine.
+_LOCAL_SCHEMES = frozenset({"redis", "rediss", "unix"})
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,47 @@ def words(name: str, default: list[str]) -> list[str]:
     return [w.strip() for w in text(name).split(",") if w.strip()] or default
 
 
-def modules(name: str, default: list[str]) -> list[str]:
-    """A comma-separated list of Python packages; one that does not exist is left out."""
-    wanted = words(name, default)
-    known = [module for module in wanted if find_spec(module) is not None]
-    if unknown := sorted(set(wanted) - set(known)):
+def choice(name: str, default: str, options: tuple[str, ...]) -> str:
+    """One of these words in capitals, which may be written in small letters."""
+    listed = f"{', '.join(options[:-1])} or {options[-1]}"
+
+    def parse(raw: str) -> str:
+        if raw.upper() not in options:
+            raise ValueError(f"it must be {listed}")
+        return raw.upper()
+
+    return _parsed(name, default, parse, f"Set {name} to {listed}.")
+
+
+def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str]:
+    """A comma-separated list of flows, each once: packages with a module `flow`.
+
+    One that does not exist is left out; one that another of them `needs` is added.
+    """
+    wanted = list(dict.fromkeys(words(name, default)))
+    found = [module for module in wanted if _is_flow(module)]
+    if unknown := sorted(set(wanted) - set(found)):
         _report(
             name,
             f"{name} names what is not installed: {', '.join(unknown)}",
             f"Set {name} to some of: {', '.join(default)}.",
         )
-    return known
+    for module, other in needs.items():
+        if module in found and other not in found:
+            _report(
+                name,
+                f"{name} names {module}, which needs {other}",
+                f"Add {other} to {name}, or take {module} out.",
+            )
+            found.insert(0, other)
+    return found
+
+
+def _is_flow(module: str) -> bool:
+    try:
+        return find_spec(f"{module}.flow") is not None
+    except (ImportError, ValueError):  # not even the package that it would be in
+        return False
 
 
 def capitals(module: str) -> dict[str, Any]:
@@ -170,12 +202,7 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     raw = secret(name)
     if not raw:
         return default
-    try:
-        parts = urlsplit(raw)
-        usable = parts.scheme in schemes and bool(parts.netloc or parts.path)
-    except ValueError:
-        usable = False
-    if not usable:
+    if not _is_url(raw, schemes):
         _report(
             name,
             f"{name} is not a URL of the kind {' or '.join(s + '://' for s in schemes)}",
@@ -183,6 +210,18 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
         )
         return default
     return raw
+
+
+def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
+    if not raw.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        return False
+    try:
+        parts = urlsplit(raw)
+        _ = parts.port  # a ValueError unless it is a number up to 65535
+    except ValueError:
+        return False
+    place = parts.netloc or parts.path if parts.scheme in _LOCAL_SCHEMES else parts.hostname
+    return bool(place)
 
 
 # A program that is frozen in the middle of a transaction holds locks. When it has said nothing for

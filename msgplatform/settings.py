@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from urllib.parse import urlsplit
 
 from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
@@ -47,7 +48,8 @@ ENCRYPTION_KEYS = tuple(
 PUBLIC_URL = env.public_url()
 PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")
-_public_host = PUBLIC_URL.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0]
+_host = urlsplit(PUBLIC_URL).hostname or ""
+_public_host = f"[{_host}]" if ":" in _host else _host  # an IPv6 address is known in brackets
 # Host names that the web server answers to, separated by commas.
 # By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
@@ -56,7 +58,7 @@ CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 # -- applications --------------------------------------------------------------------------------
 # The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
 # By default: `notify,notify.feed,gateway,crmsync`
-FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"])
+FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"gateway": "notify"})
 # Each has its own settings.
 for _flow in FLOWS:
     globals().update(env.capitals(f"{_flow}.settings"))
@@ -273,6 +275,16 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
+        "EventStateEnum": ["accepted", "split"],
+        "DeliveryStatusEnum": [
+            "pending",
+            "queued",
+            "held",
+            "delivered",
+            "exhausted",
+            "poison",
+            "skipped",
+        ],
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
@@ -290,7 +302,8 @@ OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
 # A file with the certificates to trust for deliveries, a private authority's among them.
 # By default: the system's own
 OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
-# A proxy for deliveries; `http_proxy` is ignored.
+# A proxy for deliveries; `http_proxy` is ignored. With any scheme but `socks5` it resolves names
+# itself, and must refuse internal addresses.
 # By default: none
 OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
 
@@ -308,7 +321,7 @@ DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)
 
 # -- logs ----------------------------------------------------------------------------------------
 # DEBUG, INFO, WARNING or ERROR.
-LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
+LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
 # A log line for each request: method, path, status, milliseconds, address, request id.
 ACCESS_LOG = env.flag("ACCESS_LOG", False)
 LOGGING_CONFIG = None

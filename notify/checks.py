@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
 
+from msgplatform.core.archive.ages import DAY
+from notify.archive import retention
+from notify.models.subscriptions import DEFAULT_SCHEDULE
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
+
+_DAYS_TO_ACT = 7
 
 
 @checks.register
@@ -26,5 +32,27 @@ def lease_outlasts_request(
             f"request may take (NOTIFY_TIMEOUT_SECONDS={settings.NOTIFY_TIMEOUT_SECONDS:g})",
             hint=f"Set NOTIFY_LEASE_SECONDS to {least:g} or more, better to several times that.",
             id="notify.E001",
+        )
+    ]
+
+
+@checks.register
+def archive_outlasts_retries(
+    app_configs: Sequence[Any] | None, **kwargs: Any
+) -> list[checks.CheckMessage]:
+    """Otherwise a message whose retries all failed is deleted before anybody has seen it."""
+    days, schedule = settings.NOTIFY_ARCHIVE_DAYS, sum(DEFAULT_SCHEDULE)
+    least = math.ceil(schedule / DAY) + _DAYS_TO_ACT
+    # It deletes nothing that is not to be moved yet.
+    if days == 0 or max(days, retention.keep_failed() / DAY) >= least:
+        return []
+    return [
+        checks.Error(
+            f"NOTIFY_ARCHIVE_DAYS={days} is too short: the default schedule retries for "
+            f"{math.ceil(schedule / 3600)} hours, and what was given up should be there for "
+            f"{_DAYS_TO_ACT} more days, so that somebody can send it again",
+            hint=f"Set NOTIFY_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
+            obj="NOTIFY_ARCHIVE_DAYS",
+            id="notify.E002",
         )
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-# Room for 30 fields of 500 characters in UTF-8.
-MAX_LEAD_BYTES = 64 * 1024
+# Room for the longest fields, also where each character is written as \uXXXX.
+MAX_LEAD_BYTES = 256 * 1024
 
 Extra = dict[str, str | int | float | bool | None]
 

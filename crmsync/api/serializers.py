@@ -70,7 +70,7 @@ class LeadSerializer(serializers.ModelSerializer[Lead]):
     id = serializers.CharField(read_only=True)
     extra = serializers.DictField(child=ExtraValueField(), read_only=True)
     deleted = serializers.BooleanField(source="is_delete", read_only=True)
-    version = serializers.IntegerField(read_only=True, help_text="Goes up by one with every change")
+    version = serializers.IntegerField(read_only=True, help_text="Grows with every change")
     created_at = serializers.SerializerMethodField()
     updated_at = serializers.DateTimeField(source="update_time", read_only=True)
 

@@ -59,6 +59,9 @@ def update(
             if each.name in values
         }
         changed = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
+        # As above: only nothing is taken for a column that the page has no more.
+        asked_for = {each.name for each in page.fields}
+        changed |= {name: "" for name in columns.keys() - asked_for if getattr(row, name)}
         if uid is not None:
             changed["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
         if clean or gone & row.extra.keys():

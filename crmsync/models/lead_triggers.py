@@ -4,6 +4,9 @@ Why triggers: a column's own `ON UPDATE CURRENT_TIMESTAMP` writes the session's 
 DATETIME, gives way to whoever names the column (as `save()` does), and cannot count a version.
 `auto_now` is skipped by `QuerySet.update()` and is the clock of the program, not of the database.
 
+A version is at least the second (since 1970) of its change: after a restore a lead must not get
+versions again that CRMs have seen already, with other values.
+
 On MariaDB the user that migrates needs the privilege TRIGGER, which ALL PRIVILEGES on the database
 include, and not SUPER. Only a server with a binary log and `log_bin_trust_function_creators = 0`
 asks for SUPER when a trigger is made; `create` then says what to set. Triggers run with the
@@ -30,7 +33,8 @@ _MYSQL = (
     "CREATE TRIGGER lead_on_insert BEFORE INSERT ON lead FOR EACH ROW "
     "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = 1",
     "CREATE TRIGGER lead_on_update BEFORE UPDATE ON lead FOR EACH ROW "
-    "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = OLD.version + 1",
+    "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = "
+    "GREATEST(OLD.version + 1, TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()))",
 )
 _SQLITE = (
     "CREATE TRIGGER lead_on_insert AFTER INSERT ON lead BEGIN "
@@ -40,7 +44,7 @@ _SQLITE = (
     "CREATE TRIGGER lead_on_update AFTER UPDATE OF "
     'id, biz_id, appkey, uid, name, phone, extra, "IsDelete" ON lead BEGIN '
     """UPDATE lead SET "UpdateTime" = strftime('%Y-%m-%d %H:%M:%f', 'now') || '001', """
-    "version = OLD.version + 1 WHERE id = NEW.id; END",
+    "version = MAX(OLD.version + 1, CAST(strftime('%s', 'now') AS INTEGER)) WHERE id = NEW.id; END",
 )
 
 

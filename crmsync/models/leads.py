@@ -18,9 +18,9 @@ class Lead(models.Model):
 
     Triggers set UpdateTime and version (`lead_triggers.py`) whoever writes, and whatever that
     writes into them: `save()`, `QuerySet.update()`, raw SQL, another program. UpdateTime is the
-    database's clock inside the writing transaction, always in UTC; version begins with 1 and goes
-    up by one with every UPDATE. An instance keeps the values that it was read with: read it again
-    after a write.
+    database's clock inside the writing transaction, always in UTC; version begins with 1 and grows
+    with every UPDATE. An instance keeps the values that it was read with: read it again after a
+    write.
     """
 
     id = models.BigIntegerField(primary_key=True)

@@ -162,7 +162,8 @@ def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Conditi
                 say(
                     _(
                         "That was in the last hour. See in the recovery log what they were refused "
-                        "for, correct the mapping or the data, and try them again there."
+                        "for. Correct the data and try them again there, or correct the mapping "
+                        "and start a run of everything: a try sends what the old mapping made."
                     )
                 ),
             )

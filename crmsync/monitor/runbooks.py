@@ -39,14 +39,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         _POLICY, takes_subject=True,
     ),
     "crm.dead": Runbook(
-        _("Read in the recovery log what the CRM refused, and correct the mapping or the data."),
+        _("Read in the recovery log what the CRM refused. Correct the data and try again there, or "
+          "correct the mapping and start a run of everything."),
         _RECOVERY,
     ),
     "crm.recovery": Runbook(
         _("Decide about the open entries: try again, edit or dismiss them."), _RECOVERY
     ),
     "crmsync.given_up": Runbook(
-        _("Read what the CRM refused on Failures, correct it, and try the records again there."),
+        _("Read what the CRM refused on Failures. Correct the data and try the records again "
+          "there, or correct the mapping and start a run of everything."),
         "console:failures",
     ),
     "crmsync.retention": Runbook(

@@ -25,8 +25,10 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
+_MOST_DIGITS = 30  # of a constant; what means more is a text
 _CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
+_DIGITS = re.compile(r"-?[\d.]+")
 # Constants that are written as words.
 _WORDS = {"true": True, "false": False, "null": None}
 _ONE = re.compile(r"\w[\w-]*(\.[\w-]+)*")
@@ -133,8 +135,7 @@ def _rules(text: str) -> Iterator[Rule]:
         if len(field) > MAX_FIELD:
             raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
         words = _CHOICES.findall(right)
-        # Together the words are the whole line but for blanks outside of quotation marks.
-        if "".join(words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", right):
+        if _CHOICES.sub("", right).strip():
             raise _wrong(number, _("a quotation mark is missing"))
         if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
             raise _wrong(number, _("join choices by “or”, and write text in quotation marks"))
@@ -149,7 +150,9 @@ def _choice(word: str, line: int) -> Path | Constant:
             raise _wrong(line, _("%s is no text as JSON writes it") % word) from None
     if word in _WORDS:
         return Constant(_WORDS[word])
-    if _NUMBER.fullmatch(word):
+    if _DIGITS.fullmatch(word):
+        if not _NUMBER.fullmatch(word) or len(word) > _MOST_DIGITS:
+            raise _wrong(line, _("%s is no number; a text stands in quotation marks") % word)
         return Constant(msgspec.json.decode(word))
     if not _ONE.fullmatch(word):
         raise _wrong(line, _("%s is neither a column nor a constant") % word)

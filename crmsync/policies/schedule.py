@@ -76,10 +76,9 @@ def next_look(
     beginning. Raises InvalidInput.
     """
     if cron:
-        due = _next(cron, timezone.localtime(last or now))
-        # A policy that never looked does so at once, whatever its crontab line says.
-        if last is None:
-            due = now
+        # A policy that never looked does so at once, whatever its crontab line says; one that was
+        # held up does so now, not at a time that is over.
+        due = max(now, _next(cron, timezone.localtime(last or now))) if last else now
     else:
         due = max(now, last + timedelta(seconds=interval)) if last else now
     if is_open(hours, due):

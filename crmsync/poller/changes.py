@@ -24,6 +24,7 @@ class Changes:
         self._holder, self._center = holder, center
         left = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
         self.run = left.pk if left else 0
+        self.is_requested = bool(left and left.requested_by)  # `run`, by a person
         self._watermark = stored_watermark(policy.id)
         self.facts: Facts | None = None
 
@@ -36,7 +37,7 @@ class Changes:
         run = runs.begin(policy, policy.requested, unread, requested=True, instead_of=self.run)
         if run is None:
             return
-        self.run = run
+        self.run, self.is_requested = run, True
         self._watermark = stored_watermark(policy.id)
 
     def round(self, policy: Policy, crm: Crm, increment: Increment, limit: int) -> bool:
@@ -56,6 +57,7 @@ class Changes:
             unread = increment.count_after(self._watermark, MOST_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
             self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
+            self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, page.rows, operation)

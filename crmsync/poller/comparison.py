@@ -39,6 +39,7 @@ class Comparison:
         # An earlier holder of the policy may have left a run unfinished: it goes on from its place.
         left = runs.unfinished(policy.id, (_Kind.SWEEP,))
         self.run = left.pk if left else 0
+        self.is_requested = bool(left and left.requested_by)  # `run`, by a person
         self._after: Key | None = left.after if left else None
         self._pages = 0
 
@@ -46,7 +47,7 @@ class Comparison:
         """Begin a run; none when it was `requested` and another poller has taken the request."""
         run = runs.begin(policy, _Kind.SWEEP, 0, requested, instead_of=self.run)
         if run:
-            self.run, self._after = run, None
+            self.run, self._after, self.is_requested = run, None, requested
             now = sql.now()
             models.Policy.objects.filter(pk=policy.id).update(swept_at=now)
 

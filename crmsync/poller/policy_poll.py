@@ -116,7 +116,7 @@ class PolicyPoll:
             center.retry(crm, due.claim(policy, crm.id, capacity))
             capacity = center.capacity(crm, live)
         wait = self._wait(policy, changes, live, now)
-        if wait > 0 and not comparison.run:
+        if wait > 0 and not _goes_on(comparison, policy, now):
             return min(wait, _IDLE_SECONDS)
         if not capacity:
             return self._full.next()
@@ -140,8 +140,10 @@ class PolicyPoll:
         self, policy: Policy, changes: Changes, live: crm_status.Live | None, now: datetime
     ) -> float:
         """Seconds until it is time to look for changes."""
-        if changes.run or self._requested(policy):
+        if self._requested(policy) or _goes_on(changes, policy, now):
             return 0.0
+        if self._looked and self._looked > now:  # the database's clock went back
+            self._looked = now
         interval = policy.interval * self._pace.factor(live)
         due_at = schedule.next_look(now, self._looked, interval, policy.cron, policy.hours)
         self._next_in = max(0.0, (due_at - now).total_seconds())
@@ -166,7 +168,7 @@ class PolicyPoll:
             comparison.begin(policy, requested)
             self._asked = policy
             self._compared = now
-        if comparison.run:
+        if _goes_on(comparison, policy, now):
             try:
                 comparison.round(policy, crm, source, increment, limit)
             except SourceMismatch as error:  # without versions changes can still be read
@@ -178,8 +180,11 @@ class PolicyPoll:
     def _sweep_is_due(self, policy: Policy, now: datetime) -> bool:
         if not policy.sweep_cron or not policy.source.version_column:
             return False
-        last = max(policy.swept_at, self._compared or policy.swept_at)
-        is_due = schedule.next_time(policy.sweep_cron, last) <= now
+        known = [at for at in (policy.swept_at, self._compared) if at and at <= now]
+        if not known:  # the database's clock went back: the schedule goes on from here
+            self._compared = now
+            return False
+        is_due = schedule.next_time(policy.sweep_cron, max(known)) <= now
         return is_due and schedule.is_open(policy.hours, now)  # else when they begin
 
     # -- the source ------------------------------------------------------------------------------
@@ -225,3 +230,8 @@ def described(row: models.Source) -> Source:
         tuple(row.value_columns),
     )  # fmt: skip
     return Source(row.table, columns, row.database, row.zone, timedelta(seconds=row.lag_seconds))
+
+
+def _goes_on(going: Changes | Comparison, policy: Policy, now: datetime) -> bool:
+    """Whether a run that has begun may go on now: one that somebody asked for may at any hour."""
+    return going.run > 0 and (going.is_requested or schedule.is_open(policy.hours, now))

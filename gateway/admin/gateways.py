@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.forms import model_to_dict
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -27,9 +27,11 @@ from msgplatform.templatetags.humanize_age import age
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")
 # What the columns hold and no gateway takes.
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "host": host, "login_name": ascii_only, "smg_login_name": ascii_only,
-    "response_timeout": MinValueValidator(0.1), "idle_timeout": MinValueValidator(1),
+_CHECKS: dict[str, tuple[Callable[[Any], None], ...]] = {
+    "host": (host,), "login_name": (ascii_only,), "smg_login_name": (ascii_only,),
+    # With less, an SMG that is slow for a moment would lose its link again and again.
+    "response_timeout": (MinValueValidator(5), MaxValueValidator(600)),
+    "idle_timeout": (MinValueValidator(1),), "report_hours": (MaxValueValidator(720),),
 }  # fmt: skip
 
 
@@ -73,7 +75,9 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 "Recipients of one text in one packet; at most 90 fit into the 2 KB of the "
                 "specification"
             ),
-            "response_timeout": _("Seconds; without a response the same bytes are sent again"),
+            "response_timeout": _(
+                "Seconds, 5 to 600; without a response the same bytes are sent again"
+            ),
             "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),
         }
         error_messages = {
@@ -88,9 +92,9 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             if isinstance(field, PasswordField):
                 field.keep(model_to_dict(self.instance, [name])[name])
                 self.initial.pop(name, None)  # the password must not reach the page
-        for name, check in _CHECKS.items():
+        for name, checks in _CHECKS.items():
             if name in self.fields:  # who may only look gets a form without any
-                self.fields[name].validators.append(check)
+                self.fields[name].validators.extend(checks)
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

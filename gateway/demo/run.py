@@ -25,7 +25,7 @@ from msgplatform.core.flows import DemoRun
 # With fewer the demo proves nothing, and says so.
 MIN_MESSAGES = 5_000
 _MOS = 120
-_LINK_SECONDS = 60.0
+_LINK_SECONDS = 180.0
 _CHUNK = 500
 _TRICKLE_SECONDS = 1.0  # between two messages, after the accounting
 

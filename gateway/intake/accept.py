@@ -101,11 +101,12 @@ class Intake:
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             made = [message.id for message in call.messages]
-            # Another call with the same key may have come since we looked for repeats.
+            # Another call with the same key may have come since we looked for repeats. With our own
+            # ids it is this one: the script's answer was lost, and the client has run it again.
             verdicts[place] = (
-                Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
-                if first
-                else Verdict("created", ids=made)
+                Verdict("created", ids=made)
+                if first is None or first.ids == made
+                else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
             )
         bells.SENDER.ring()
         return [verdict for verdict in verdicts if verdict is not None]

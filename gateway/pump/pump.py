@@ -17,7 +17,7 @@ from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
 from gateway.lifecycle import keys, mo_store, store
-from gateway.pump import late_reports, rows
+from gateway.pump import late_reports, mo_rows, rows
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import alerts, logging
 from msgplatform.core.archive.retention import Retention
@@ -76,7 +76,7 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
 
 
 def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
-    rows.write_mos(mo_store.read(ids))
+    mo_rows.write(mo_store.read(ids))
     failpoint("pump_after_mo_commit_before_forget")
     mo_store.forget(ids)
     return ids

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,13 @@ from django.db.models import Model
 
 from gateway import events, given_up, sgip
 from gateway.given_up import FLOW
-from gateway.lifecycle.messages import RANK, Finished, Mo
-from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from gateway.lifecycle.messages import RANK, Finished
+from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.models import MinuteCounter
 
 SEGMENTS = "segments"  # the counter of what the operator bills
 ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
-_AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 # The last day that a database and every time zone have: intake took in any `expire_at`, once.
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _PART_COLUMNS = (
@@ -66,7 +65,7 @@ def _write_messages(
     with transaction.atomic(durable=True):
         rows = [_mt_row(message, now) for message in found]
         # First, for this waits for another pump that writes the same ones now.
-        _insert(SgipMt, rows)
+        insert(SgipMt, rows)
         if not are_ours():
             raise LeaseOver
         # Archived before: our own rows of just now carry our time.
@@ -85,7 +84,7 @@ def _write_messages(
             again = known.keys() & {int(message.id) for message in found}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": again}).delete()
-            _insert(SgipMt, [row for row in rows if row["id"] in again])
+            insert(SgipMt, [row for row in rows if row["id"] in again])
         parts, reports = _rows_of_parts(found, blocks, now)
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
@@ -106,14 +105,14 @@ def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
         "corp_id": mt.corp_id, "service_type": mt.service_type, "fee_type": mt.fee_type,
         "fee_value": mt.fee_value, "given_value": mt.given_value, "agent_flag": mt.agent_flag,
         "morelateto_mt_flag": mt.morelateto_mt_flag, "priority": mt.priority,
-        "expire_at": _time(mt.expire_at), "schedule_at": _time(mt.schedule_at),
+        "expire_at": time_of(mt.expire_at), "schedule_at": time_of(mt.schedule_at),
         "report_flag": mt.report_flag, "message_coding": coding_of(mt.text, mt.signature),
         "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
         "reference": mt.reference, "final": message.final, "result": responded,
         "error_code": code, "error": sentence[:100],
-        "accepted_at": _time(message.accepted_at), "submitted_at": _time(message.submitted_at),
-        "responded_at": _time(message.responded_at), "reported_at": _time(message.reported_at),
-        "ended_at": _time(message.ended_at), "archived_at": now,
+        "accepted_at": time_of(message.accepted_at), "submitted_at": time_of(message.submitted_at),
+        "responded_at": time_of(message.responded_at), "reported_at": time_of(message.reported_at),
+        "ended_at": time_of(message.ended_at), "archived_at": now,
     }  # fmt: skip
 
 
@@ -140,60 +139,15 @@ def _rows_of_parts(
             state, error, at = report or (None, None, 0.0)
             parts.append((
                 next(part_ids), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
-                message.mt.user_number, result, state, error, _time(at),
+                message.mt.user_number, result, state, error, time_of(at),
             ))  # fmt: skip
         for part, (state, error, at) in message.reports.items():
             sent = last[part]  # a Report is taken only for a part that was sent
             reports.append((
                 next(report_ids), int(message.id), part, sent.node, sent.ts, sent.seqno,
-                message.mt.user_number, state, error, _time(at), now,
+                message.mt.user_number, state, error, time_of(at), now,
             ))  # fmt: skip
     return parts, reports
-
-
-def write_mos(found: Sequence[Mo]) -> None:
-    """Archive MOs and UserRpts; one that is there already stays as it is."""
-    transactions.retrying(partial(_write_mos, found))
-
-
-def _write_mos(found: Sequence[Mo]) -> None:
-    now = sql.now()
-    with transaction.atomic(durable=True):
-        rows = [_mo_row(message, now) for message in found if message.kind == "mo"]
-        _insert(SgipMo, rows)  # first, as above
-        mine = SgipMo.objects.filter(id__in=[row["id"] for row in rows], archived_at=now)
-        new = set(mine.values_list("id", flat=True))
-        fresh = [row for row in rows if row["id"] in new]
-        user_reports = [
-            {
-                "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
-                "user_number": mo.user_number, "user_condition": mo.user_condition,
-                "sequence": mo.sequence, "received_at": _time(mo.at), "archived_at": now,
-            }
-            for mo in found
-            if mo.kind != "mo"
-        ]  # fmt: skip
-        _insert(SgipUserRpt, user_reports)
-        counts: Counter[tuple[int, int, str]] = Counter()
-        for row in fresh:
-            counts[row["biz_id"], row["account_id"], "mo"] += 1
-            if row["gateway_id"]:  # it is known over which gateway it came
-                counts[row["biz_id"], -row["gateway_id"], "mo"] += 1
-        MinuteCounter.add(FLOW, counts, now)
-        # The order of the list for business systems (`search.incoming`): what took long is not
-        # put before what others have archived, and a caller has seen, meanwhile.
-        if fresh and (at := sql.now()) - now > _AT_ONCE:
-            SgipMo.objects.filter(id__in=[row["id"] for row in fresh]).update(archived_at=at)
-
-
-def _mo_row(mo: Mo, now: datetime) -> dict[str, Any]:
-    return {
-        "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account, "gateway_id": mo.gateway,
-        "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
-        "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
-        "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
-        "received_at": _time(mo.at), "archived_at": now,
-    }  # fmt: skip
 
 
 def segments(message: Finished) -> int:
@@ -242,16 +196,17 @@ def ending(
     return [(biz, subject, name) for subject in (account, -gateway) for name in names]
 
 
-def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
+def insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows of the same columns; one whose id is there stays as it is."""
     if rows:
         columns = list(rows[0])
         _insert_tuples(model, columns, [tuple(row.values()) for row in rows])
 
 
 def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
-    # A row with this id that is there stays as it is.
     sql.insert_or_keep(model._meta.db_table, columns, rows)
 
 
-def _time(moment: float) -> datetime | None:
+def time_of(moment: float) -> datetime | None:
+    """Of seconds since 1970; None for 0."""
     return datetime.fromtimestamp(min(moment, _LAST), UTC) if moment else None

@@ -215,6 +215,7 @@ class GatewayWorker:
             return 0
         down = self.link.down_since
         if down is None or time.monotonic() - down <= DOWN_SECONDS:
+            self._walk = Walk(self.gateway.id, self._holder)  # each outage has its own
             return 0
         self.release()
         # Another sender may have the link that this one lacks.

@@ -36,15 +36,21 @@ class Walk:
         self._place = FRONT
         self._spent = 0.0  # seconds, on this walk
         self._next_at = 0.0
+        self._up: frozenset[int] = frozenset()  # at the last turn
+        self._way_is_new = False  # since this walk began
 
     def turn(self, up: Up) -> int:
         """The next page, if it is time for it; how much was done. `up` gives the gateways that take
         Submits from some process."""
         began = time.monotonic()
-        if began < self._next_at:
+        before, self._up = self._up, frozenset(up())
+        self._way_is_new |= bool(self._up - before)
+        if began < self._next_at and not self._way_is_new:
             return 0
+        if self._place == FRONT:
+            self._way_is_new = False
         waiting, following = look(self._gateway, self._holder, self._place, _PAGE)
-        leaving = self._leaving(waiting, up())
+        leaving = self._leaving(waiting, self._up)
         moved = divert(self._gateway, leaving)
         if moved:
             targets = sorted({to for _one, to in leaving if to})
@@ -57,6 +63,7 @@ class Walk:
             self._place = priority, max(0, position - gone)
             return max(1, len(waiting))
         self._place = FRONT
+        # What was passed over may take a way that has become free meanwhile: without a pause then.
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
         return moved

@@ -122,6 +122,10 @@ class WaitsField(LinesField):
         return int(seconds) if seconds.is_integer() else seconds
 
 
+class _Entered(str):
+    """What was typed, which is shown again as it is. Any other text is a JSON value."""
+
+
 class JsonField(forms.Field):
     """Any JSON value, over several lines; an error names its line. None when it is empty."""
 
@@ -132,8 +136,11 @@ class JsonField(forms.Field):
         attrs = {"rows": rows, "class": "lines", "spellcheck": "false"}
         super().__init__(widget=self.widget(attrs), **kwargs)
 
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return initial if self.disabled or data is None else _Entered(data)
+
     def prepare_value(self, value: Any) -> Any:
-        if value is None or isinstance(value, str):
+        if value is None or isinstance(value, _Entered):
             return value
         return json.dumps(value, indent=2, ensure_ascii=False)
 

@@ -126,13 +126,13 @@ class IdTimeFilter(FieldListFilter):
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         data = {name: self._text(name) for name in self.expected_parameters()}
         # To the minute, as the form's inputs show it.
-        now = timezone.localtime().replace(second=0, microsecond=0)
+        now = timezone.now().replace(second=0, microsecond=0)
         since, until = (str(name) for name in self.expected_parameters())
         presets = [
             (
                 title,
                 changelist.get_query_string(
-                    {since: (now - span).strftime("%Y-%m-%dT%H:%M")}, [until, "p"]
+                    {since: timezone.localtime(now - span).strftime("%Y-%m-%dT%H:%M")}, [until, "p"]
                 ),
             )
             for span, title in _PRESETS

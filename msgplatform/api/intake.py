@@ -138,6 +138,11 @@ class IdempotencyKeyField(serializers.RegexField):
         described = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
         super().__init__(KEY_PATTERN, required=False, allow_null=True, **described)
 
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
 
 class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):
     id = serializers.CharField(help_text="Its id, stable across repeats")

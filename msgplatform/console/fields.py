@@ -144,11 +144,12 @@ def presets() -> list[tuple[str, str, str]]:
     """Periods that people ask for: (title, since, until) as a field for a time takes them, in the
     person's time zone; '' is no bound."""
     now = timezone.localtime()
+    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may leap
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     evening = _at(today - timedelta(days=1), 20)
     morning = _at(today, 8)
     return [
-        (_("Last hour"), (now - timedelta(hours=1)).strftime(_FORMAT), ""),
+        (_("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
         (_("Today"), today.strftime(_FORMAT), ""),
         (
             _("Last night"),

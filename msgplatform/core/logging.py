@@ -17,10 +17,7 @@ _SHARED: list[Any] = [
 
 
 def configure(level: str = "INFO", as_json: bool = True) -> None:
-    """Send structlog and the standard library's loggers to standard error in one format.
-
-    An unknown level falls back to INFO: a typo must not silence a daemon.
-    """
+    """Send structlog and the standard library's loggers to standard error in one format."""
     renderer: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
@@ -35,8 +32,7 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    known = logging.getLevelNamesMapping()
-    root.setLevel(known.get(level, logging.INFO))
+    root.setLevel(level)
     # Django would log a line for each answer with a status from 400 on, so that one caller could
     # fill the disk. `api/problems/error_pages.py` logs the errors that are our own fault.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)

@@ -107,6 +107,8 @@ def roll_up_hours() -> int:
     """Compute the hours that are over since the last one that was computed, the oldest first, and
     at most _HOURS_A_TURN of them. Returns how many."""
     closed = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
+    # Of a clock that was ahead: an hour that is added up is not read by its minutes any more.
+    HourCounter.objects.filter(hour__gte=closed).delete()
     begin = HourCounter.done_until() or datetime.min.replace(tzinfo=UTC)
     for number in range(_HOURS_A_TURN):
         # Hours in which nothing was counted have no rows, and are passed over.

@@ -33,6 +33,7 @@ _VALUES = {
     "words": "list",
     "modules": "list",
     "time_zone": "name",
+    "choice": "name",
     "text": "text",
     "secret": "text",
 }

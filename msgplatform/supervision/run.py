@@ -23,7 +23,7 @@ from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import private_directory, tail
 from msgplatform.supervision.config import Places, Program, render
 
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 # Added to the programs' own times, because supervisord looks at its children once a second.
 _STOP_MARGIN_SECONDS = 10.0

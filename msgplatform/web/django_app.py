@@ -17,6 +17,7 @@ from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
 import structlog
+from django.utils.http import parse_header_parameters
 
 from msgplatform.core import logging
 from msgplatform.web.answers import Answer, Headers, Send
@@ -25,11 +26,15 @@ from msgplatform.web.bodies import LEAST_PACE, SECONDS
 log = logging.get(__name__)
 
 # An answer of up to this many bytes leaves its thread in one piece, so that a client that reads
-# slowly does not keep the thread; only people who are logged in get longer ones. And the size of
-# the pieces of longer ones.
+# slowly does not keep the thread; lists of the API are bounded so that hardly any is longer. And
+# the size of the pieces of longer ones.
 _ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 _HEALTH_THREADS = 2
+# Codecs of texts, in which browsers send forms. Python has others, such as hex.
+_CHARSETS = {
+    "utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252", "gbk", "gb2312", "gb18030", "big5",
+}  # fmt: skip
 
 Environ = dict[str, Any]
 WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -169,6 +174,21 @@ def _environ(scope: dict[str, Any], body: bytes) -> Environ:
             separator = "; " if name == "HTTP_COOKIE" else ","
             value = f"{environ[name]}{separator}{value}"
         environ[name] = value
+    if "CONTENT_TYPE" in environ:
+        environ["CONTENT_TYPE"] = _content_type(environ["CONTENT_TYPE"])
     # The body has been read, so its real length counts; a chunked body has no other.
     environ["CONTENT_LENGTH"] = str(len(body)) if body or "CONTENT_LENGTH" in environ else ""
     return environ
+
+
+def _content_type(value: str) -> str:
+    """A Content-Type whose charset Django can decode the query with: it does so before any
+    middleware runs, and a caller could make it fail."""
+    kind = value.partition(";")[0].strip()
+    try:
+        _kind, given = parse_header_parameters(value)
+    except (LookupError, ValueError):  # a parameter in a charset of its own (RFC 2231)
+        return kind
+    if given.get("charset", "utf-8").lower() in _CHARSETS:
+        return value
+    return f'{kind}; boundary="{given["boundary"]}"' if "boundary" in given else kind

@@ -10,6 +10,7 @@ Both are committed or neither is. The Agent (`run_agent`) relays the row to the 
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 from typing import Any
@@ -19,6 +20,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 # The intake's own rules (docs/agent.md): an event that breaks them would end in outbox_dead.
 MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_DEPTH = 100  # arrays and objects within each other
 _EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
@@ -74,7 +76,7 @@ def _json_text(payload: Any) -> str:
             raw = text.encode()
         else:
             text = raw.decode()
-            json.loads(text, parse_constant=_refuse_constant)
+            json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
     if len(raw) > MAX_PAYLOAD_BYTES:
@@ -83,8 +85,27 @@ def _json_text(payload: Any) -> str:
             f"it has {len(raw)} bytes of JSON and must not have more than {MAX_PAYLOAD_BYTES}; "
             "publish a reference to what is large",
         )
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(json.loads(text)) > MAX_DEPTH:
+        raise InvalidEvent("payload", f"it is nested more than {MAX_DEPTH} levels deep")
     return text
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if math.isinf(found):
+        raise ValueError(f"{number} is out of range")
+    return found
+
+
+def _depth(value: Any) -> int:
+    found, level = 0, [value]
+    while level := [part for part in level if isinstance(part, (dict, list))]:
+        found += 1
+        level = [
+            below for part in level for below in (part.values() if isinstance(part, dict) else part)
+        ]
+    return found

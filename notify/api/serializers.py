@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import SkipField
 
@@ -41,10 +42,26 @@ class PublishBatchSerializer(serializers.Serializer[dict[str, Any]]):
     messages = ItemsField(PublishSerializer, "1 to 1000 events, 16 MiB in all")
 
 
+class NameField(serializers.ChoiceField):
+    """The name of a choice, in lower case."""
+
+    def __init__(self, of: type[models.IntegerChoices], **options: Any) -> None:
+        super().__init__([one.name.lower() for one in of], read_only=True, **options)
+        self._of = of
+
+    def to_representation(self, value: Any) -> str:
+        return self._of(value).name.lower()
+
+
 class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
     id = serializers.CharField(read_only=True)
     subscription = serializers.CharField(source="biz_receive_id", read_only=True)
-    status = serializers.SerializerMethodField()
+    status = NameField(
+        ReceiveMsg.Status,
+        help_text="pending, queued and held wait. delivered is final, and so are exhausted (all "
+        "attempts failed), poison (it could not be sent) and skipped (not wanted any more), until "
+        "an operator sends them again.",
+    )
     next_at = serializers.SerializerMethodField(
         help_text="When it is tried again; null when no attempt is waiting for its time"
     )
@@ -54,24 +71,22 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
         fields = ["id", "subscription", "status", "send_times", "http_status", "error",
                   "next_at", "updated_at"]  # fmt: skip
 
-    def get_status(self, delivery: ReceiveMsg) -> str:
-        return ReceiveMsg.Status(delivery.status).name.lower()
-
     def get_next_at(self, delivery: ReceiveMsg) -> datetime | None:
         return delivery.next_attempt_at
 
 
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):
     id = serializers.CharField(read_only=True)
-    state = serializers.SerializerMethodField()
+    state = NameField(
+        BizMsg.State,
+        help_text="accepted: its deliveries are not made yet. split: they are below, none when "
+        "nobody subscribes to it.",
+    )
     deliveries = DeliverySerializer(source="listed_deliveries", many=True, read_only=True)
 
     class Meta:
         model = BizMsg
         fields = ["id", "event_type", "channel", "state", "created_at", "deliveries"]
-
-    def get_state(self, message: BizMsg) -> str:
-        return BizMsg.State(message.state).name.lower()
 
 
 class AttemptSerializer(serializers.ModelSerializer[Attempt]):

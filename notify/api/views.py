@@ -61,7 +61,8 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     get=extend_schema(
         summary="List your events",
         description="The events that you published, newest first, each with its deliveries. "
-        "Archived events are listed too.",
+        "Archived events are listed too. A page may have fewer events than `limit` when they have "
+        "very many deliveries: follow `next`.",
     ),
 )
 class MessageListView(ListView):
@@ -178,8 +179,9 @@ PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_at_the_door)
 @extend_schema_view(
     get=extend_schema(
         summary="Show an event",
-        description="One event with its deliveries and every attempt, archived or not. With "
-        "`expand=payload` the answer holds the whole payload too.",
+        description="One event with its deliveries and every attempt, archived or not; with more "
+        "than ten deliveries only the latest attempts of each. With `expand=payload` the answer "
+        "holds the whole payload too.",
     ),
 )
 class MessageView(QueryView, RetrieveAPIView[BizMsg]):

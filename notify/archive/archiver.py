@@ -45,6 +45,7 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
+        self._refused: Sequence[int] = ()  # the page that could not be moved
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
         # Whether the alert that nothing moves may be open; an earlier process may have raised it.
@@ -62,24 +63,26 @@ class Archiver(Worker):
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        page = self._walk.page(now) or restored.page(now)
+        page = self._refused or self._walk.page(now) or restored.page(now)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
-            limits = due(now)
+            limits, done = due(now), self.heartbeat.done
             try:
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
                     bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
             except UNAVAILABLE as error:
-                self._walk = None  # this page was not moved: look at everything again
+                self._refused = page
                 if isinstance(error, DatabaseError) and not transactions.is_away(error):
                     self._report_refused(error)
                     self._retention.purge(now)  # of a full disk, say, it may be the cure
                 raise
-            if self._alerted:
-                alerts.resolve(_KIND)
-                self._alerted = False
+            self._refused = ()
+            # A page of which nothing may move says nothing.
+            if self.heartbeat.done > done:
+                self._resolve()
             return True
+        self._resolve()
         # Only after everything is archived: a message takes its key along, which is deleted here.
         if self._retention.purge(now) or self._keys.purge(now):
             return True
@@ -95,6 +98,11 @@ class Archiver(Worker):
         self._alerted = True
         subject = say(_("Messages cannot be moved to the archive"))
         alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
+
+    def _resolve(self) -> None:
+        if self._alerted:
+            alerts.resolve(_KIND)
+            self._alerted = False
 
     def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
         """The message stays where it is until the archiver looks at it again."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from django.db import models
-from django.db.models import Model, Q
+from django.db.models import Count, Model, Q, QuerySet
 from django.utils import timezone
 
 from msgplatform.core.archive.ages import horizon
@@ -26,7 +27,18 @@ from notify.models import Attempt, BizMsg, ReceiveMsg
 
 # Keys in one IN list.
 _CHUNK = 500
+MOST_DELIVERIES = 10_000  # of the messages of a page, if it has more than one
+# Of the deliveries of a message: each has at least its latest one. One may have some KiB.
+MOST_ATTEMPTS = 500
+_MOST_OF_ONE = 50  # attempts that a delivery can have
 _Row = TypeVar("_Row", bound=Model)
+
+
+class Found(list[BizMsg]):
+    """Messages in their order; `reached` is the last one when the page ends there, because there
+    are so many deliveries."""
+
+    reached: BizMsg | None = None
 
 
 class Messages:
@@ -66,29 +78,36 @@ class Messages:
                     return found[0]
         raise BizMsg.DoesNotExist
 
-    def __getitem__(self, wanted: slice) -> list[BizMsg]:
-        """The first n. Raises Unavailable when archived messages belong among them and cannot be
-        read."""
+    def __getitem__(self, wanted: slice) -> Found:
+        """The first n, or fewer. Raises Unavailable when archived messages belong among them and
+        cannot be read."""
         if not isinstance(wanted, slice) or wanted.start or wanted.step or wanted.stop is None:
             raise TypeError("only the first messages, [:n], can be read")
-        found = {message.pk: message for message in self._read(stores.hot(), wanted.stop)}
-        cold = stores.cold()
+        hot, cold = self._read(stores.hot(), wanted.stop), stores.cold()
+        found = {message.pk: message for message in hot}
         try:
             with reading(cold):
                 archived = self._read(cold, wanted.stop)
         except Unavailable:
             # A full page of messages that are too young for the archive needs no archive.
             is_young = found and min(found) >= horizon(timezone.now(), retention.keep())
-            if len(found) < wanted.stop or self._order != ("-id",) or not is_young:
+            is_full = len(found) == wanted.stop or hot.reached is not None
+            if not is_full or self._order != ("-id",) or not is_young:
                 raise
-            archived = []
+            archived = Found()
         for message in archived:
             # What is in both places moved meanwhile, or was brought back: the hot row counts.
             found.setdefault(message.pk, message)
         ordered = sorted(found.values(), key=lambda m: m.pk, reverse=self._order == ("-id",))
-        return ordered[: wanted.stop]
+        page = Found(ordered[: wanted.stop])
+        reached = [part.reached for part in (hot, archived) if part.reached is not None]
+        ends = [page.index(message) for message in reached if message in page]
+        if ends:  # behind the first of them messages of that place are missing
+            del page[min(ends) + 1 :]
+            page.reached = page[-1] if len(page) < wanted.stop else None
+        return page
 
-    def _read(self, place: Place, size: int) -> list[BizMsg]:
+    def _read(self, place: Place, size: int) -> Found:
         sign = "-" if self._order == ("-id",) else ""
         rows = sql.of_one(place.messages, "biz_id", self._biz_id).filter(*self._conditions)
         # The order names all columns of the index, so that no database sorts.
@@ -99,7 +118,7 @@ class Messages:
         # Payloads are most of the bytes; key and archived_at are columns of the archive only.
         hidden = [] if self._payload else ["payload"]
         hidden += ["key", "archived_at"] if place.cold else []
-        messages: list[BizMsg] = []
+        messages = Found()
         for row in rows.defer(*hidden)[:size]:
             message = row
             if place.cold:
@@ -108,6 +127,8 @@ class Messages:
                 message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.SPLIT)
             message.archived = place.cold
             messages.append(message)
+        if len(messages) > 1:
+            _cut(messages, place)
         self._add_deliveries(place, messages)
         return messages
 
@@ -124,11 +145,34 @@ class Messages:
             return
         attempts: dict[int, list[Attempt]] = defaultdict(list)
         found = [delivery for message in messages for delivery in message.listed_deliveries]
+        each = max(1, MOST_ATTEMPTS // max(1, len(found)))
         for some in chunks(sorted(delivery.pk for delivery in found), _CHUNK):
-            for row in place.attempts_of(some).order_by("id"):
+            rows = place.attempts_of(some).order_by("id")
+            if each < _MOST_OF_ONE:
+                rows = rows.filter(id__in=_latest(rows, each))
+            for row in rows:
                 attempts[row.copy_id].append(_as(Attempt, row) if place.cold else row)
         for delivery in found:
             delivery.listed_attempts = attempts[delivery.pk]
+
+
+def _cut(messages: Found, place: Place) -> None:
+    """Leave as many as have MOST_DELIVERIES together, and at least one."""
+    rows = place.deliveries_of([message.pk for message in messages]).order_by()
+    counts = dict(rows.values_list("msg_id").annotate(Count("id")))
+    sums = accumulate(counts.get(message.pk, 0) for message in messages)
+    fitting = max(1, sum(deliveries <= MOST_DELIVERIES for deliveries in sums))
+    if fitting < len(messages):
+        del messages[fitting:]
+        messages.reached = messages[-1]
+
+
+def _latest(rows: QuerySet[Any], each: int) -> list[int]:
+    """The ids of the latest attempts of each delivery."""
+    of_delivery: dict[int, list[int]] = defaultdict(list)
+    for delivery, attempt in rows.values_list("copy_id", "id"):
+        of_delivery[delivery].append(attempt)
+    return [attempt for found in of_delivery.values() for attempt in found[-each:]]
 
 
 def _as(model: type[_Row], row: Any, names: Iterable[str] = (), **others: Any) -> _Row:

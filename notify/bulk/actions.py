@@ -39,7 +39,6 @@ class Job(Protocol):
 class _Action:
     job: Callable[[Filter, datetime], Job]
     shown: flows.BulkAction
-    required: tuple[str, ...] = ()
 
 
 _FAILED = fields.statuses(
@@ -85,8 +84,8 @@ ACTIONS: Mapping[str, _Action] = {
             _("Everything that the subscription should have got is sent again, even what was "
               "delivered. Archived messages are brought back for it."),
             has_outcome=True,
+            required=("subscription", "since"),
         ),
-        ("subscription", "since"),
     ),
     "replay_failed": _Action(
         replay.ReplayFailed,
@@ -102,8 +101,8 @@ ACTIONS: Mapping[str, _Action] = {
             _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
               "another attempt are sent now. Archived messages are brought back for it."),
             has_outcome=True,
+            required=("since",),
         ),
-        ("since",),
     ),
     "resplit": _Action(
         fill_missing.Resplit,
@@ -121,8 +120,8 @@ ACTIONS: Mapping[str, _Action] = {
             _("Each message gets the deliveries that it lacks, such as those for a newer "
               "subscription. Existing deliveries and archived messages stay as they are. The count "
               "is of messages that are looked at."),
+            required=("biz", "since"),
         ),
-        ("biz", "since"),
     ),
 }  # fmt: skip
 
@@ -163,4 +162,4 @@ def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:
     if action not in ACTIONS:
         raise InvalidInput("there is no such bulk action", "action")
     chosen = ACTIONS[action]
-    return chosen.job(parse(given, chosen.shown.filters, chosen.required), begun)
+    return chosen.job(parse(given, chosen.shown.filters, chosen.shown.required), begun)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.errors import UNAVAILABLE
 from notify.feed.bulk import actions, one_message
 from notify.feed.monitor import alert_conditions, first_steps, given_up, metrics, runbooks
@@ -107,8 +108,8 @@ class FeedFlow(flows.Flow):
     def metrics(self) -> Iterable[flows.Sample]:
         yield from metrics.samples()
         for archive in ARCHIVES:
-            # SQLite reads all entries to find the oldest one; the cleaner does so now and then.
-            if archive.tables[0].has_partitions or archive is not ENTRIES:
+            # Without months all entries are read to find the oldest; the cleaner does so at times.
+            if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
                 yield from retention.samples(archive)
 
     def first_steps(self) -> Sequence[flows.FirstStep]:

@@ -25,8 +25,8 @@ FEED_ACTIVE_DAYS = env.integer("FEED_ACTIVE_DAYS", 30, 1, 3650)
 FEED_KEEP_EVENT_HOURS = env.integer("FEED_KEEP_EVENT_HOURS", 24, 1, 24 * 365)
 # Entries of timelines are deleted when they are older; 0: only FEED_TIMELINE_LENGTH counts.
 FEED_KEEP_ENTRY_DAYS = env.integer("FEED_KEEP_ENTRY_DAYS", 90, 0, 36500)
-# Seconds between two runs of the cleaner.
-FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 7 * 86400)
+# Seconds between two runs of the cleaner, which makes partitions two days ahead.
+FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 86400)
 
 # -- how fast dispatchers work ---------------------------------------------------------------------
 # The part of full speed that dispatchers keep however busy the server is; a tenth is promised.

@@ -62,12 +62,12 @@ def test_a_gateway_is_added_and_its_link_comes_and_goes(page: Page, sms: SmsPlat
         "name": "no spaces", "host": "without a port", "port": "65535", "login_name": "ASCII",
         "login_password": "Give a password", "smg_login_password": "ASCII",
         "corp_id": "Digits only", "prefixes": "13x: digits only", "connections": "equal to 1",
-        "response_timeout": "equal to 0.1", "idle_timeout": "equal to 1",
+        "response_timeout": "equal to 5", "idle_timeout": "equal to 1",
     })  # fmt: skip
     fill(page, {
         "name": "harbour", "host": "127.0.0.1", "port": str(sms.ports["harbour"]),
         "login_name": "sp", "login_password": SECRET, "smg_login_password": "secret",
-        "corp_id": "12345", "prefixes": "186", "connections": "1", "response_timeout": "2",
+        "corp_id": "12345", "prefixes": "186", "connections": "1", "response_timeout": "5",
         "idle_timeout": "60",
     })  # fmt: skip
     page.click("[name=_save]")

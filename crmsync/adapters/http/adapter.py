@@ -20,12 +20,14 @@ from crmsync.adapters.base import (
     TooManyCalls,
 )
 from crmsync.adapters.client import HttpClient, decoded, described, raise_for
-from crmsync.adapters.http import template
-from crmsync.adapters.http.answer import at, understand
+from crmsync.adapters.http import reading
+from crmsync.adapters.http.answer import understand, without_id
+from crmsync.adapters.http.requests import Requests
 from crmsync.adapters.http.settings import Call, HttpCredentials, HttpSettings, check_templates
 from crmsync.adapters.http.template import places
 from crmsync.adapters.outcomes import (
     Auth,
+    Conflict,
     Invalid,
     Ok,
     Outcome,
@@ -57,11 +59,8 @@ class HttpAdapter(CRMAdapter):
         check_templates(given, self.credentials.values)
         self.is_upsert = given.is_upsert
         self.batch_size = given.batch_size or given.records_per_call * given.concurrency
-        self._secret = {f"secret.{name}": v for name, v in self.credentials.values.items()}
-        self._headers = [
-            (name, template.text(value, self._secret)) for name, value in given.headers.items()
-        ]
         self._client = HttpClient(given.concurrency, given.timeout)
+        self._requests = Requests(self._client, given, self.credentials)
 
     def secrets(self) -> Iterable[str]:
         values = self.credentials.values.values()
@@ -93,21 +92,66 @@ class HttpAdapter(CRMAdapter):
         requests: list[Request] = []
         for group, call in groups:
             try:
-                requests.append(self._about(group[0], call) if call else self._storing(group))
+                requests.append(self._requests.of(group, call))
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
                 outcomes.update((r.key, _unwritable(error, len(group))) for r in group)
             else:
                 sent.append((group, call))
-        gone: list[Record] = []
+        gone: dict[str, tuple[Record, str]] = {}
         for (group, call), response in zip(sent, self._client.exchange(requests), strict=True):
-            if call and call is given.update and self._is_gone(response):
-                gone += [dataclasses.replace(record, remote_id="") for record in group]
+            if call and self._is_gone(response):
+                gone.update((record.key, (record, described(response))) for record in group)
                 continue
             understood = self._understood(group, call, response)
             outcomes.update(zip((record.key for record in group), understood, strict=True))
-        if gone:  # deleted in the CRM since: they are stored anew, by key
-            outcomes.update(zip((r.key for r in gone), self.deliver(gone), strict=True))
+        anew = self._to_store_anew(gone, outcomes)
+        if anew:
+            outcomes.update(zip((r.key for r in anew), self.deliver(anew), strict=True))
         return [outcomes[record.key] for record in batch]
+
+    def _to_store_anew(
+        self, gone: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
+    ) -> list[Record]:
+        """Of records that the CRM did not find, those that are to be stored by key. The others get
+        an outcome: where the address of the call may be wrong, `read` has the last word."""
+        given = self.settings
+        deletions = {key for key, (r, _text) in gone.items() if r.deleted and given.delete}
+        doubted = gone.keys() if not self.is_upsert else deletions
+        found: Mapping[str, Stored] = {}
+        failed: Outcome | None = None
+        if given.read and doubted:
+            wrong = Auth(_("The record cannot be looked for: is `read` right?"))
+            found, failed = self._looked_up(doubted, wrong)
+        anew: list[Record] = []
+        for key, (record, text) in gone.items():
+            stored = found.get(key)
+            if key in doubted and failed:
+                outcomes[key] = failed
+            elif stored and not stored.deleted and stored.remote_id not in ("", record.remote_id):
+                outcomes[key] = Conflict(stored.remote_id)  # held under another id by now
+            elif stored and not stored.deleted:
+                outcomes[key] = Auth(_("%s: is this the right address?") % text)
+            elif key in deletions:
+                outcomes[key] = Ok(record.remote_id, created=False)
+            else:
+                anew.append(dataclasses.replace(record, remote_id=""))
+        return anew
+
+    def _looked_up(
+        self, keys: Collection[str], refused: Outcome
+    ) -> tuple[Mapping[str, Stored], Outcome | None]:
+        """As `read`, but what it raises is an outcome: `refused` without such a call, or when it is
+        refused."""
+        try:
+            return self.read(keys), None
+        except CredentialsRefused as error:
+            return {}, Auth(str(error))
+        except TooManyCalls as error:
+            return {}, Throttled(error.after)
+        except Unavailable as error:
+            return {}, Retry(0.0, str(error))
+        except InvalidInput:
+            return {}, refused
 
     def _identified(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
@@ -120,19 +164,10 @@ class HttpAdapter(CRMAdapter):
         nameless = {r.key for r in batch if r.deleted and not r.remote_id}
         if not nameless:
             return batch
-        found: Mapping[str, Stored] = {}
-        try:
-            found = self.read(nameless)
-            other: Outcome = Ok("", created=False)  # the CRM does not hold it: it is deleted
-        except CredentialsRefused as error:
-            other = Auth(str(error))
-        except TooManyCalls as error:
-            other = Throttled(error.after)
-        except Unavailable as error:
-            other = Retry(0.0, str(error))
-        except InvalidInput:  # there is no call that reads a record, or it is refused
-            text = _("The record cannot be deleted: its id in the CRM is not known.")
-            other = Invalid("", text)
+        text = _("The record cannot be deleted: its id in the CRM is not known.")
+        found, failed = self._looked_up(nameless, Invalid("", text))
+        # What the CRM does not hold is deleted.
+        other = failed or Ok("", created=False)
         ids = {key: stored.remote_id for key, stored in found.items() if stored.remote_id}
         outcomes.update((key, other) for key in nameless if key not in ids)
         return [
@@ -150,8 +185,6 @@ class HttpAdapter(CRMAdapter):
         self, group: Sequence[Record], call: Call | None, response: Response
     ) -> list[Outcome]:
         given = self.settings
-        if call and call is given.delete and self._is_gone(response):
-            return [Ok(record.remote_id, created=False) for record in group]
         # An address that does not exist is no record's fault.
         status = str(response.status)
         is_fixed = all(place.startswith("secret.") for place in places(given.url))
@@ -167,46 +200,26 @@ class HttpAdapter(CRMAdapter):
             Auth(each.message) if isinstance(each, Auth) and not given.test else each
             for each in understood
         ]
+        is_one = call is None and given.records_per_call == 1
+        doubt = without_id(given.answer, response) if is_one else None
         # An answer without a body leaves the id as it is known.
         return [
-            Ok(record.remote_id) if outcome == Ok("") else outcome
+            outcome
+            if outcome != Ok("")
+            else doubt
+            if doubt and not (record.remote_id or record.deleted)
+            else Ok(record.remote_id)
             for record, outcome in zip(group, understood, strict=True)
         ]
-
-    def _storing(self, group: Sequence[Record]) -> Request:
-        given = self.settings
-        made = [
-            template.filled(given.record, self._secret | template.values_of(record))
-            for record in group
-        ]
-        values = {**self._secret, "records": made}
-        if given.records_per_call == 1:
-            values |= {**template.values_of(group[0]), "record": made[0]}
-        once = not self.is_upsert
-        return self._request(given.method, given.url, given.body, values, once)
-
-    def _about(self, record: Record, call: Call) -> Request:
-        values = self._secret | template.values_of(record)
-        values["record"] = template.filled(self.settings.record, values)
-        return self._request(call.method, call.url, call.body, values)
-
-    def _request(
-        self, method: str, url: str, body: Any, values: Mapping[str, Any], once: bool = False
-    ) -> Request:
-        return self._client.request(
-            method,
-            template.url(url, values),
-            self._headers,
-            None if body is None else template.filled(body, values),
-            once,
-        )
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field] | None:
         """The fields that the settings list; calls `test` when there is such a call."""
         given = self.settings
         if given.test:
-            response = self._client.exchange([self._about(Record("", 0, {}), given.test)])[0]
+            response = self._client.exchange([self._requests.about(Record("", 0, {}), given.test)])[
+                0
+            ]
             raise_for(response)
             # The test is about no record, so that its answer lists no results.
             rules = msgspec.structs.replace(given.answer, results="", failures="")
@@ -225,23 +238,11 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.read
         if call is None:
             raise InvalidInput(_("No call is set that reads a record."), "read")
-        requests = [self._about(Record(key, 0, {}), call) for key in keys]
+        requests = [self._requests.about(Record(key, 0, {}), call) for key in keys]
         found: dict[str, Stored] = {}
         for key, response in zip(keys, self._client.exchange(requests), strict=True):
-            if response.status in (404, 410):
-                continue
-            raise_for(response, self.settings.answer.throttled_seconds)
-            body = decoded(response)
-            record = at(body, call.record) if call.record else body
-            if not isinstance(record, Mapping):
-                continue
-            version, remote_id = at(body, call.version), at(body, call.remote_id)
-            found[key] = Stored(
-                "" if remote_id is None else str(remote_id),
-                record,
-                bool(at(body, call.deleted)),
-                version if isinstance(version, int) else None,
-            )
+            if held := reading.stored(call, self.settings.answer, response):
+                found[key] = held
         return found
 
 

@@ -123,15 +123,25 @@ def understand(
             return [rules.outcome(status_kind, body, text, size, wait)] * size
     elif by_status is not None:
         return [_with_words(by_status, rules, body)] * size
+    # A login page, or a proxy: this answer is not the CRM's.
     if rules.code and code is None:
-        # A login page, or a proxy: this answer is not the CRM's.
-        return [
-            Unknown(
-                _("%(text)s, without %(path)s: is this the CRM?")
-                % {"text": text, "path": rules.code}
-            )
-        ] * size
+        return [Unknown(lacking(text, rules.code))] * size
+    if response.body.strip() and not client.is_json(response) and not status_kind:
+        return [Unknown(_("%s, with an answer that is no JSON: is this the CRM?") % text)] * size
     return _each(rules, body, records, text, is_upsert)
+
+
+def without_id(rules: AnswerRules, response: Response) -> Unknown | None:
+    """What an answer without an id means for a record that was stored in a call of its own: it may
+    be somebody else's. None where other rules say that it is the CRM's."""
+    is_known = rules.code or rules.results or str(response.status) in rules.statuses
+    if not rules.remote_id or is_known or not response.body.strip():
+        return None
+    return Unknown(lacking(client.described(response), rules.remote_id))
+
+
+def lacking(text: str, path: str) -> str:
+    return _("%(text)s, without %(path)s: is this the CRM?") % {"text": text, "path": path}
 
 
 def _each(

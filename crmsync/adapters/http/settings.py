@@ -29,22 +29,26 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class ReadCall(Call, frozen=True, kw_only=True):
     """Fetches the record with {key}; 404 means that there is none. The paths say where the
-    answer has it: `record` is the object with the fields ('' for the whole body)."""
+    answer has it: `record` is the object with the fields ('' for the whole body). `missing`
+    lists the codes (see `answer`) that mean that there is none."""
 
     record: str = ""
     remote_id: str = ""
     version: str = ""
     deleted: str = ""
+    missing: Sequence[str | int] = ()
 
 
 class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     """`url`, `method` and `body` are the call that stores records, `records_per_call` of them;
-    `concurrency` calls are made at once, each given up after `timeout` seconds, or a quarter of
-    CRM_LEASE_SECONDS if that is less. `is_upsert`: repeating it makes no second record.
+    `concurrency` calls are made at once, each given up after `timeout` seconds, but at
+    the latest after 60 s and a quarter of CRM_LEASE_SECONDS. `is_upsert`: repeating it makes no
+    second record.
 
     `update` is the call for a record whose remote id is known, and `delete` that for a deleted
-    one; without them `url` is called. `read` fetches a record, also to find the remote id that
-    `delete` names; `test` is for the test button.
+    one; without them `url` is called. A 404 of either means that the CRM does not hold the record;
+    where `read` is set, only if that call does not find it either. `read` fetches a record, also
+    to find the remote id that `delete` names; `test` is for the test button.
     `fields` lists the fields that the CRM has; empty when any may be sent.
     """
 

@@ -169,7 +169,8 @@ class HubSpotAdapter(RestAdapter):
     def _refused(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
             return Retry(0.0, _("HubSpot's answer is no JSON object."))
-        return errors.of_batch(response, size, self.settings.time_zone)
+        given = self.settings
+        return errors.of_batch(response, size, given.time_zone, given.id_property)
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:

@@ -17,20 +17,30 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.engine import Response
 
 NOT_FOUND = "OBJECT_NOT_FOUND"
+_NO_PROPERTY = "PROPERTY_DOESNT_EXIST"
 _EXISTING = re.compile(r"Existing ID: *(\d+)")
 _AUTH = {"MISSING_SCOPES", "INVALID_AUTHENTICATION", "EXPIRED_AUTHENTICATION", "BANNED"}
-_NEVER = {"VALIDATION_ERROR", "BAD_REQUEST", "OBJECT_ALREADY_EXISTS", "PROPERTY_DOESNT_EXIST"}
+_NEVER = {"VALIDATION_ERROR", "BAD_REQUEST", "OBJECT_ALREADY_EXISTS", _NO_PROPERTY}
 _LIMITS = {"SECONDLY": 1.0, "TEN_SECONDLY_ROLLING": 10.0}  # seconds until calls are taken again
 _TEN_SECONDS = 10.0
+# What HubSpot says of a property or an object type that it does not have, or that has no unique
+# values (any more). That another object has the same value is said otherwise.
+_MISSING = re.compile(
+    r"(?:does not|doesn't|do not) exist|not found|could not find|unable to infer|unknown|no such"
+    r"|idProperty|not (?:a |an )?(?:valid )?unique",
+    re.IGNORECASE,
+)
 
 
-def of_batch(response: Response, size: int, time_zone: str) -> Outcome:
+def of_batch(response: Response, size: int, time_zone: str, id_property: str) -> Outcome:
     """What a call means for each of its records when the answer is no whole 2xx."""
     body = client.decoded(response) if response.body else None
     error = body if isinstance(body, Mapping) else {}
     status = response.status
     if status == 429 and not response.error:
         return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
+    if not response.error and _is_setup(response, id_property):
+        return Auth(client.described(response))
     general = answers.judged(response, size, is_upsert=True)
     if isinstance(general, Auth) and error.get("category") in _AUTH:
         return Auth(general.message)  # of all records, not of one
@@ -55,7 +65,7 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
         existing = _EXISTING.search(message)
         return Conflict(existing[1] if existing else "")
     if category in _NEVER or error.get("errors"):
-        field, reason = _blamed(error, message)
+        field, reason, _code = _blamed(error, message)
         return Invalid(field, reason)
     return Retry(0.0, message)
 
@@ -90,8 +100,26 @@ def check_time_zone(name: str) -> None:
         raise InvalidInput(_("There is no time zone %s.") % name, "time_zone") from None
 
 
-def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str]:
-    """The property at fault, and why. HubSpot may put a list of them into the message's text:
+def _is_setup(response: Response, id_property: str) -> bool:
+    """Whether a call is refused for what all records have in common: HubSpot does not have the
+    address, the object type, or the property that holds the key."""
+    if response.status == 404:
+        return not is_not_found(response)
+    body = client.decoded(response) if response.status == 400 else None
+    error = body if isinstance(body, Mapping) else {}
+    message = str(error.get("message") or "")
+    field, _reason, code = _blamed(error, message)
+    if field not in ("", id_property):
+        return False
+    if field and code:
+        return code == _NO_PROPERTY
+    names = rf"(?<!\w)(?:{re.escape(id_property)}|idProperty|object type)(?!\w)"
+    return bool(_MISSING.search(message) and re.search(names, message, re.IGNORECASE))
+
+
+def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
+    """The property at fault, why, and HubSpot's code for that. HubSpot may put a list of
+    them into the message's text:
     'Property values were not valid: [{"name":"email","message":"…"}]'."""
     start = message.find("[{")
     if start >= 0:
@@ -100,15 +128,17 @@ def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str]:
         except (msgspec.DecodeError, UnicodeDecodeError):
             listed = []
         if listed:
-            reason = listed[0].get("message") or message
-            return str(listed[0].get("name", "")), str(reason)
+            first = listed[0]
+            code = str(first.get("error") or "")
+            return str(first.get("name", "")), str(first.get("message") or message), code
     details = error.get("errors") or ()
     for detail in details:
         context = detail.get("context") or {}
         field = detail.get("in") or next(iter(_listed(context.get("propertyName"))), "")
-        return str(field), str(detail.get("message") or message)
+        code = str(detail.get("code") or "")
+        return str(field), str(detail.get("message") or message), code
     context = error.get("context") or {}
-    return next(iter(_listed(context.get("propertyName"))), ""), message
+    return next(iter(_listed(context.get("propertyName"))), ""), message, ""
 
 
 def _listed(value: Any) -> list[str]:

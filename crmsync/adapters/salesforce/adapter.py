@@ -90,17 +90,29 @@ class SalesforceAdapter(RestAdapter):
     def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         """Update by remote id. Returns the outcomes, and the records that Salesforce does not
         hold."""
-        if len(records) == 1:
-            record = records[0]
-            path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
-            fields = {**record.fields, self.settings.external_id: record.key}
-            response = self._session.ask("PATCH", path, fields)
-            if response.status == 404 and not response.error:
-                return {}, records
-            return {record.key: self._one(record, response)}, ()
-        # The list form has no call by remote id of its own: the id is part of each record.
-        named = [(record, {"id": record.remote_id}) for record in records]
-        return self._together("composite/sobjects", named)
+        # The list form has no call by remote id of its own: the id is part of each record. A list
+        # that names an id twice is refused: after a conflict two records may have one id.
+        once = {_same(record.remote_id): record for record in reversed(records)}
+        first = [record for record in records if once[_same(record.remote_id)] is record]
+        if len(first) == 1:
+            outcomes, gone = self._updated_alone(first[0])
+        else:
+            named = [(record, {"id": record.remote_id}) for record in first]
+            outcomes, gone = self._together("composite/sobjects", named)
+        for record in (each for each in records if once[_same(each.remote_id)] is not each):
+            stopped = next((o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None)
+            made, lost = ({record.key: stopped}, []) if stopped else self._updated_alone(record)
+            outcomes.update(made)
+            gone += lost
+        return outcomes, gone
+
+    def _updated_alone(self, record: Record) -> tuple[dict[str, Outcome], list[Record]]:
+        path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
+        fields = {**record.fields, self.settings.external_id: record.key}
+        response = self._session.ask("PATCH", path, fields)
+        if response.status == 404 and not response.error:
+            return {}, [record]
+        return {record.key: self._one(record, response)}, []
 
     def _together(
         self, path: str, named: Sequence[tuple[Record, Mapping[str, str]]]
@@ -155,17 +167,22 @@ class SalesforceAdapter(RestAdapter):
         outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
         if not ids:
             return outcomes
-        asked = urlencode({"ids": ",".join(ids.values()), "allOrNone": "false"})
+        # Each id once: after a conflict two records may have one.
+        keys: dict[str, list[str]] = {}
+        for key, remote_id in ids.items():
+            keys.setdefault(_same(remote_id), []).append(key)
+        named = [ids[of_one[0]] for of_one in keys.values()]
+        asked = urlencode({"ids": ",".join(named), "allOrNone": "false"})
         response = self._session.ask("DELETE", f"composite/sobjects?{asked}")
         results = decoded(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(ids):
-            outcome = errors.of_call(response, len(ids))
+        if not isinstance(results, list) or len(results) != len(named):
+            outcome = errors.of_call(response, len(named))
             outcomes.update(dict.fromkeys(ids, outcome))
             return outcomes
-        for key, result in zip(ids, results, strict=True):
+        for of_one, result in zip(keys.values(), results, strict=True):
             outcome = errors.of_result(result, self.settings.external_id)
-            if not errors.is_gone(result):
-                outcomes[key] = Ok(ids[key], False) if isinstance(outcome, Ok) else outcome
+            if not isinstance(outcome, Ok) and not errors.is_gone(result):
+                outcomes.update(dict.fromkeys(of_one, outcome))
         return outcomes
 
     # -- reading ---------------------------------------------------------------------------------
@@ -216,3 +233,8 @@ class SalesforceAdapter(RestAdapter):
                 key = str(row[given.external_id])
                 found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
         return found
+
+
+def _same(remote_id: str) -> str:
+    """Salesforce writes an id with 15 characters, or with three more that follow from them."""
+    return remote_id[:15]

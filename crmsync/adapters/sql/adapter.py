@@ -29,7 +29,7 @@ from crmsync.adapters.base import (
     Record,
     Stored,
 )
-from crmsync.adapters.outcomes import Outcome, Unknown
+from crmsync.adapters.outcomes import Auth, Outcome, Unknown
 from crmsync.adapters.sql import errors
 from crmsync.adapters.sql.statements import SqlSettings, Statements
 from crmsync.adapters.sql.table import Table, read_table
@@ -66,6 +66,7 @@ class SqlAdapter(CRMAdapter):
                 raise InvalidInput(
                     _("The setting %s is no name of a table or column.") % name, name
                 )
+        self._own = (given.key_column, given.version_column, given.deleted_column)
         databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
         config = databases.for_writing(self.credentials.url, "url")
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
@@ -95,19 +96,14 @@ class SqlAdapter(CRMAdapter):
         for setting in ("key_column", "version_column", "deleted_column"):
             name = getattr(given, setting)
             if name and name not in table.columns:
-                raise InvalidInput(
-                    _("The table %(table)s has no column %(name)s.")
-                    % {"table": given.table, "name": name},
-                    setting,
-                )
+                raise InvalidInput(self._no_column(name), setting)
         if not table.key_is_unique:
             raise InvalidInput(
                 _("The column %(column)s of the table %(table)s needs a unique key.")
                 % {"column": given.key_column, "table": given.table},
                 "key_column",
             )
-        own = (given.key_column, given.version_column, given.deleted_column)
-        return {name: field for name, field in table.columns.items() if name not in own}
+        return {name: field for name, field in table.columns.items() if name not in self._own}
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         try:
@@ -121,8 +117,14 @@ class SqlAdapter(CRMAdapter):
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         try:
             table = self._table()
+            if self._lacks(table) or any(map(table.problem, batch)):
+                self._known = None  # somebody may have added or widened a column since
+                table = self._table()
         except DatabaseError as error:
             return [self._verdict(error, len(batch))] * len(batch)
+        if name := self._lacks(table):
+            text = self._no_column(name)
+            return [Auth(text)] * len(batch)
         outcomes: dict[str, Outcome] = {}
         good: list[Record] = []
         for record in batch:
@@ -174,9 +176,20 @@ class SqlAdapter(CRMAdapter):
             self._known = read_table(connection, given.table, given.key_column)
         return self._known
 
+    def _lacks(self, table: Table) -> str:
+        """The column of the settings that the table does not have, '' when it has all."""
+        return next((name for name in self._own if name and name not in table.columns), "")
+
+    def _no_column(self, name: str) -> str:
+        text = _("The table %(table)s has no column %(name)s.")
+        return text % {"table": self.settings.table, "name": name}
+
     def _verdict(self, error: DatabaseError, size: int) -> Outcome:
         if errors.is_unknown_column(error):
             self._known = None  # the table was changed since it was read
+            name = errors.column(errors.message(error))
+            if name and name in self._own:
+                return Auth(self._no_column(name))
         return errors.verdict(error, size)
 
     def _error(self, error: DatabaseError) -> Exception:

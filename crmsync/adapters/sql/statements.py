@@ -70,9 +70,11 @@ class Statements:
             for record in records
         }
         if table.has_doubles and kept:
-            after = self._present([record.key for record in kept])
+            held = self._versions([record.key for record in kept])
             for record in kept:
-                if record.key not in after:
+                # The row may exist and all the same not be the one that the upsert found.
+                version = held.get(record.key)
+                if version is None or int(version) < record.version:
                     outcomes[record.key] = table.doubled()
         return outcomes
 
@@ -142,6 +144,11 @@ class Statements:
     def _present(self, keys: Collection[str]) -> set[str]:
         column = self._quoted(self.settings.key_column)
         return {str(key) for (key,) in self._rows(column, keys)}
+
+    def _versions(self, keys: Collection[str]) -> dict[str, Any]:
+        given = self.settings
+        columns = ", ".join(map(self._quoted, (given.key_column, given.version_column)))
+        return {str(key): version for key, version in self._rows(columns, keys)}
 
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
         given, table = self.settings, self.table

@@ -59,8 +59,7 @@ class TrytonAdapter(RestAdapter):
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
         try:
-            if self._names is None:
-                self._names = frozenset(self._session.call("fields_get", [], 0))
+            names = self._known(batch)
             # Tryton has no upsert: what exists is written, everything else created.
             held = self._held(batch)
         except (NotAnswered, RpcError) as error:
@@ -69,7 +68,7 @@ class TrytonAdapter(RestAdapter):
         old: list[Record] = []
         gone: list[Record] = []
         for record in batch:
-            odd = next((name for name in record.fields if name not in self._names), None)
+            odd = next((name for name in record.fields if name not in names), None)
             # Nothing to hide: the record is not there, or hidden already.
             if record.deleted and (record.key not in held or not held[record.key].active):
                 remote_id = str(held[record.key].id) if record.key in held else ""
@@ -91,6 +90,14 @@ class TrytonAdapter(RestAdapter):
         outcomes.update(self._together(old, lambda: self._write(old, held)))
         outcomes.update(self._together(gone, lambda: self._hide(gone, held)))
         return outcomes
+
+    def _known(self, records: Sequence[Record]) -> frozenset[str]:
+        """The names of the model's fields, read anew when a record has a field without one: a
+        module may have added it since."""
+        sent = {name for record in records if not record.deleted for name in record.fields}
+        if self._names is None or not sent <= self._names:
+            self._names = frozenset(self._session.call("fields_get", [], 0))
+        return self._names
 
     def _together(
         self, records: Sequence[Record], call: Callable[[], dict[str, Outcome]]

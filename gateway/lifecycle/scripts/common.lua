@@ -71,6 +71,19 @@ local function pending_key(gateway, priority)
   return P .. 'list:pending-' .. gateway
 end
 
+-- Whether anything of a gateway is pending, or due by now in one of these sets.
+local function is_waiting(gateway, due)
+  for priority = 0, 9 do
+    if redis.call('EXISTS', pending_key(gateway, priority)) == 1 then return true end
+  end
+  for _, what in ipairs(due) do
+    if redis.call('ZCOUNT', P .. 'zset:' .. what .. '-' .. gateway, '-inf', STAMP) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
 -- Put a message in front of the others of its priority.
 local function queue_first(id)
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'priority')

@@ -7,6 +7,9 @@ local gateway, holder = ARGV[1], ARGV[2]
 local first, at, left = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local out = {'', ''}
 
+-- Nothing is written for a gateway without messages: each write waits for the disk.
+if first == 9 and at == 0 and not is_waiting(gateway, {'schedule', 'claimed'}) then return out end
+
 local walker = P .. 'walker:' .. gateway
 local other = redis.call('GET', walker)
 if other and other ~= holder then return out end

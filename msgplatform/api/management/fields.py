@@ -6,12 +6,19 @@ one of the server's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from django.db import models
 from django.utils import timezone
 from rest_framework import serializers
+
+
+def check_known(serializer: serializers.Serializer[Any], data: Any) -> None:
+    """Raises ValidationError for a body with a field that there is not."""
+    if isinstance(data, Mapping) and (unknown := sorted(data.keys() - serializer.fields.keys())):
+        raise serializers.ValidationError({name: ["There is no such field."] for name in unknown})
 
 
 class TextField(serializers.CharField):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -15,8 +16,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.intake import idempotency_key
-from msgplatform.api.management.fields import FlagField, TextField, WholeNumberField
+from msgplatform.api.intake import IdempotencyKeyField, idempotency_key
+from msgplatform.api.management.fields import (
+    FlagField,
+    TextField,
+    WholeNumberField,
+    check_known,
+)
 from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView, QueryView
 from msgplatform.core.intake.idempotency import check_key
@@ -64,6 +70,11 @@ class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
     preview = FlagField(
         required=False, allow_null=True, help_text="true: only count, start nothing"
     )
+    idempotency_key = IdempotencyKeyField()
+
+    def to_internal_value(self, data: Any) -> Any:
+        check_known(self, data)  # a preview that is misspelt must not start a job
+        return super().to_internal_value(data)
 
 
 class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
@@ -89,8 +100,8 @@ class JobListView(ListView):
     @extend_schema(
         summary="Start a bulk job",
         description="Counts the messages that the filter matches and starts the job; its status is "
-        "at the address of its id. With `preview` it only counts. The actions of each flow and "
-        "their filters are those of the console.",
+        "at the address of its id. With `preview` it only counts. An action that a flow does not "
+        "have is answered with those that it has, and so is a filter.",
         request=NewJobSerializer,
         responses={
             201: OpenApiResponse(
@@ -115,7 +126,7 @@ class JobListView(ListView):
         asked = NewJobSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        named = None if given.get("preview") else _request_key(request)
+        named = None if given.get("preview") else _request_key(request, given)
         job = control.Asked(
             given["flow"], given["action"], given["filter"], given.get("rate") or 0, named
         )
@@ -133,10 +144,10 @@ class JobListView(ListView):
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
 
 
-def _request_key(request: Request) -> str | None:
+def _request_key(request: Request, given: Mapping[str, Any]) -> str | None:
     """The same for repeats of a request, by its API key and its idempotency key; None when it has
     none. Raises InvalidInput."""
-    key = idempotency_key(request, None)
+    key = idempotency_key(request, given.get("idempotency_key"))
     if key is None:
         return None
     check_key(key)

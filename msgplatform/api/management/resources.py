@@ -51,11 +51,8 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
         return field_class, options
 
     def to_internal_value(self, data: Any) -> Any:
+        fields.check_known(self, data)
         if isinstance(data, Mapping):
-            if unknown := sorted(data.keys() - self.fields.keys()):
-                raise serializers.ValidationError(
-                    {name: ["There is no such field."] for name in unknown}
-                )
             data = {name: value for name, value in data.items() if value is not None}
         return super().to_internal_value(data)
 

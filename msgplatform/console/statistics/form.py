@@ -3,7 +3,7 @@ narrowed. Everything has a default, and everything is in the address."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -36,6 +36,7 @@ _DEFAULT = "24h"
 STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
 # The longest time that is shown in steps of a minute, and of an hour, when no step is chosen.
 _MINUTES, _HOURS = timedelta(hours=2), timedelta(days=3)
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted earlier
 
 
 class StatisticsForm(forms.Form):
@@ -70,8 +71,10 @@ class StatisticsForm(forms.Form):
         cleaned = super().clean() or {}
         now = timezone.now()
         since, until = cleaned.get("since"), min(cleaned.get("until") or now, now)
+        until = max(until, _FIRST)
         if since is None:
             since = until - PERIODS[cleaned.get("period") or _DEFAULT][0]
+        since = max(since, _FIRST)
         if since >= until:
             self.add_error("until", gettext("The end must be after the beginning."))
             return cleaned

@@ -30,6 +30,7 @@ class BulkAction:
     filters: Mapping[str, FilterField | Text]  # filter field → how it is entered, or its help text
     help: Text = ""
     has_outcome: bool = False
+    required: Sequence[str] = ()  # filter fields that may not be empty
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ R = TypeVar("R")
 _DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
 
 _WATCH_SECONDS = 0.25
-_TOO_SLOW = "the database is too slow at the moment; nothing was stored"
+_TOO_SLOW = "the storage is too slow at the moment; nothing was stored"
 _NO_ANSWER = "no answer in time; repeat it with the same idempotency key"
 
 

@@ -26,7 +26,7 @@ class Command(BaseCommand):
             "--messages", type=int, default=10_000, help="messages of each flow (default 10000)"
         )
         parser.add_argument(
-            "--timeout", type=float, default=180, help="seconds for delivery (default 180)"
+            "--timeout", type=float, default=300, help="seconds for delivery (default 300)"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

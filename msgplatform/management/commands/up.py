@@ -1,3 +1,4 @@
+import math
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -48,10 +49,12 @@ class Command(BaseCommand):
             platform.start()
         except PlatformError as error:
             raise CommandError(str(error)) from error
-        if platform.wait_until_it_serves(_SERVE_SECONDS):
-            self._invite(platform)
-        elif not platform.stop_requested:
+        serves = platform.wait_until_it_serves(_SERVE_SECONDS)
+        if not serves and not platform.stop_requested:
             _say(f"The web server does not answer yet; see {platform.log.parent}")
+            serves = platform.wait_until_it_serves(math.inf)
+        if serves:
+            self._invite(platform)
         code = platform.wait()
         asked = platform.stop_requested
         platform.stop()

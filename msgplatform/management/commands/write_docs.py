@@ -3,7 +3,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from msgplatform.reference import configuration, data_model, metrics
+from msgplatform.reference import bulk_actions, configuration, data_model, metrics
 
 
 class Command(BaseCommand):
@@ -11,7 +11,7 @@ class Command(BaseCommand):
     requires_system_checks = ()  # it reads the code, and needs no key and no server
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for module in (configuration, data_model, metrics):
+        for module in (bulk_actions, configuration, data_model, metrics):
             name = module.__name__.rpartition(".")[2].replace("_", "-")
             path = settings.BASE_DIR / "docs" / f"{name}.md"
             path.write_text(module.page(), encoding="utf-8")

@@ -23,7 +23,7 @@ MIN_POSTS, MIN_RELATIONS, MIN_USERS = 1_000, 50_000, 1_000
 _A_USER, _A_POST = 10, 5  # for so many of the demo's messages
 _LOOK_SECONDS = 0.5
 _TRICKLE_SECONDS = 2.0  # between two posts, after the accounting
-_INACTIVE_SECONDS = 20.0  # within which the cleaner deactivates those who stay away
+_INACTIVE_SECONDS = 120.0  # within which the cleaner deactivates those who stay away
 
 
 @dataclass

@@ -112,12 +112,13 @@ def test_every_update(biz: Biz, change: Callable[[Lead], None]) -> None:
     row = lead(biz)
     other = lead(biz)
     first, untouched = written(row.pk), written(other.pk)
-    for version in (2, 3):
-        before = written(row.pk)[0]
+    for _ in range(3):
+        before, version = written(row.pk)
         _wait_for_the_clock(before)
         change(Lead.objects.get(pk=row.pk))
         moment, found = written(row.pk)
-        assert found == version
+        assert version < found
+        assert found - moment.timestamp() < 4, "a second, or the next number"
         assert before < moment
     assert is_now(first[0])
     assert is_now(written(row.pk)[0])
@@ -133,7 +134,22 @@ def _wait_for_the_clock(moment: datetime) -> None:
 def test_many_rows_in_one_statement(biz: Biz) -> None:
     rows = [lead(biz) for _ in range(3)]
     assert run("UPDATE lead SET name = 'B'") == 3
-    assert [written(row.pk)[1] for row in rows] == [2, 2, 2]
+    assert all(written(row.pk)[1] > 1 for row in rows)
+
+
+def test_versions_go_on_after_a_restore(biz: Biz) -> None:
+    """CRMs have seen the versions after the backup."""
+    row = lead(biz)
+    for _ in range(3):
+        by_raw_sql(row)
+    seen = written(row.pk)[1]
+    Lead.objects.all().delete()
+    Lead.objects.create(id=row.pk, biz=biz, appkey="ad")  # as it was in the backup
+    assert written(row.pk)[1] == 1
+    while datetime.now(UTC).timestamp() <= seen + 1:
+        time.sleep(0.1)
+    by_raw_sql(row)
+    assert written(row.pk)[1] > seen
 
 
 def test_it_has_microseconds_and_compares_as_read(biz: Biz) -> None:
@@ -169,7 +185,7 @@ def test_a_rolled_back_change_leaves_nothing(biz: Biz) -> None:
     connection.set_autocommit(False)
     try:
         by_raw_sql(row)
-        assert written(row.pk)[1] == 2
+        assert written(row.pk)[1] > 1
         connection.rollback()
     finally:
         connection.set_autocommit(True)
@@ -183,4 +199,4 @@ def test_the_migration_can_be_undone_and_repeated(biz: Biz) -> None:
     assert written(row.pk)[1] == 1
     call_command("migrate", "crmsync", verbosity=0)
     by_raw_sql(row)
-    assert written(row.pk)[1] == 2
+    assert written(row.pk)[1] > 1

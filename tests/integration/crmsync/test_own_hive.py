@@ -27,6 +27,8 @@ def test_it_is_read_on_and_on() -> None:
     rows: list[Row] = []
     while not any(row.deleted for row in rows):
         rows += follower.read()
-    assert [(row.key, row.version) for row in rows if row.deleted] == [(lead.pk, 3)]
+    assert [row.key for row in rows if row.deleted] == [lead.pk]
+    versions = [row.version or 0 for row in rows]
+    assert versions == sorted(versions)
     with transaction.atomic(), pytest.raises(RuntimeError, match="outside any transaction"):
         follower.read()

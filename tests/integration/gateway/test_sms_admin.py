@@ -108,7 +108,10 @@ class TestGateways:
          ({"login_password": "x" * 17}, "login_password"), ({"port": "0"}, "port"),
          ({"login_password": "密码"}, "login_password"), ({"networks": "10.0.0.1/8"}, "networks"),
          ({"networks": "gw.example.com"}, "networks"), ({"operator": "China Unicom"}, "operator"),
-         ({"area_code": "755"}, "area_code"), ({"area_code": "0"}, "area_code")],
+         ({"area_code": "755"}, "area_code"), ({"area_code": "0"}, "area_code"),
+         ({"response_timeout": "4.9"}, "response_timeout"),
+         ({"response_timeout": "601"}, "response_timeout"),
+         ({"report_hours": "721"}, "report_hours")],
     )  # fmt: skip
     def test_a_wrong_one_is_not_made(
         self, admin_client: Client, shop: Caller, wrong: dict[str, str], field: str

@@ -408,7 +408,7 @@ def test_an_archive_with_nothing_overdue_raises_no_alert(shop: Caller) -> None:
     assert (overdue(), alerts_open()) == (0.0, [])
 
 
-@pytest.mark.parametrize(("days", "schedule", "least"), [(30, 30, 31), (60, 90, 91)])
+@pytest.mark.parametrize(("days", "schedule", "least"), [(33, 30, 34), (60, 90, 94), (30, 1, 31)])
 def test_a_setting_that_is_too_short_is_refused(
     settings: Settings, days: int, schedule: int, least: int
 ) -> None:

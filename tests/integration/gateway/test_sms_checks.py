@@ -15,7 +15,7 @@ import yaml
 from django.core import checks as django_checks
 
 from gateway import checks
-from gateway.models import SmsGateway
+from gateway.models import SmsAccount, SmsGateway
 from msgplatform import doctor, env
 from msgplatform.core.servers.embedded import RedisServer
 from tests.integration.support import sms_rows
@@ -182,6 +182,30 @@ def test_an_area_code_that_gives_no_node_id(shop: Caller) -> None:
     assert (message.id, "second" in message.msg) == ("gateway.E212", True)
     SmsGateway.objects.filter(name="second").update(node_id=7)
     assert checks.rows_check() == []
+
+
+def test_a_gateway_that_waits_longer_than_the_archive(shop: Caller, settings: Any) -> None:
+    settings.SMS_ARCHIVE_DAYS, settings.SMS_SCHEDULE_DAYS = 34, 30
+    assert checks.rows_check() == []
+    SmsGateway.objects.update(report_hours=80)
+    (message,) = checks.rows_check()
+    assert (message.id, message.level) == ("gateway.W214", django_checks.WARNING)
+    assert "unicom" in message.msg
+    assert "to 35 or more" in str(message.hint)
+    for days in (35, 0):
+        settings.SMS_ARCHIVE_DAYS = days
+        assert checks.rows_check() == []
+
+
+def test_a_default_account_that_is_not_there(shop: Caller, settings: Any) -> None:
+    settings.SMS_DEFAULT_ACCOUNT = "marketing"
+    assert checks.rows_check() == []
+    for name, enabled in (("marketting", True), ("marketing", False)):
+        settings.SMS_DEFAULT_ACCOUNT = name
+        SmsAccount.objects.update(enabled=enabled)
+        (message,) = checks.rows_check()
+        assert (message.id, message.level) == ("gateway.W213", django_checks.WARNING)
+        assert name in message.msg
 
 
 def test_two_defaults_of_one_system(shop: Caller) -> None:

@@ -292,6 +292,16 @@ class TestRepeats:
             ("rejected", "invalid"), ("created", ""), ("rejected", "conflict"),
         ]  # fmt: skip
 
+    def test_a_script_that_ran_twice_has_made_them(self, shop: Caller) -> None:
+        """The client runs it again when its answer was lost."""
+        taking_in = Intake(directory.Directory(refresh_seconds=0.0))
+        request = Request(biz=shop.biz.pk, to=["13800000000"], text="a", idempotency_key="k")
+        prepared = taking_in.prepare([request])
+        (first,) = taking_in.commit(prepared)
+        assert first.outcome == "created"
+        assert taking_in.commit(prepared) == [first]
+        assert taking_in.commit(taking_in.prepare([request]))[0].outcome == "duplicate"
+
     def test_two_that_share_a_group_commit(self, shop: Caller) -> None:
         SmsAccount.objects.update(daily_limit=2)
         groups: list[int] = []

@@ -27,7 +27,7 @@ from gateway.models import (
     SmsAccount,
     SmsGateway,
 )
-from gateway.pump import late_reports
+from gateway.pump import late_reports, mo_rows
 from gateway.pump import rows as archive
 from gateway.pump.pump import Pump
 from msgplatform.core.data import ids, sql
@@ -499,12 +499,26 @@ class TestMos:
         began = real() - timedelta(seconds=2)
         moments = iter([began])
         monkeypatch.setattr(sql, "now", lambda: next(moments, None) or real())
-        archive.write_mos(mo_store.read([slow.id]))
+        mo_rows.write(mo_store.read([slow.id]))
         monkeypatch.undo()
         assert SgipMo.objects.get().archived_at > began + timedelta(seconds=1)
-        archive.write_mos(mo_store.read([quick.id]))
+        mo_rows.write(mo_store.read([quick.id]))
         order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
         assert list(order) == [int(slow.id), int(quick.id)]
+
+    def test_what_comes_after_the_clock_went_back_comes_last(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ahead, later, last = self.mo(), self.mo(), self.mo()
+        Forwarder().turn()
+        real = sql.now
+        monkeypatch.setattr(sql, "now", lambda: real() + timedelta(hours=1))
+        mo_rows.write(mo_store.read([ahead.id]))
+        monkeypatch.undo()
+        for mo in (last, later):  # not in the order of their ids
+            mo_rows.write(mo_store.read([mo.id]))
+        order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
+        assert list(order) == [int(ahead.id), int(last.id), int(later.id)]
 
     def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
         stock, post = Caller("stock"), Caller("post")

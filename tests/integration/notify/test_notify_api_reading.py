@@ -14,8 +14,9 @@ from django.test import Client
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
 from msgplatform.templatetags.message_page import SHOWN
+from notify.archive import listing
 from notify.archive.listing import Messages
-from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
+from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
 from tests.integration.notify.test_notify_api import MESSAGES, Caller
 from tests.integration.notify.test_notify_search import many as many_messages
 from tests.integration.notify.test_notify_search import rows_read
@@ -174,6 +175,41 @@ class TestFilters:
         )
         # The + of a zone that was not quoted arrives as a space.
         assert self.shown(orders, f"since={between.isoformat()}") == newest_first[:-1]
+
+    @pytest.mark.parametrize("limit", ["1", "2", "3", "200"])
+    def test_a_page_ends_early_when_there_are_many_deliveries(
+        self, orders: Caller, row: BizReceive, limit: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listing, "MOST_DELIVERIES", 3)
+        days = [(40, 2), (39, 1), (38, 7), (2, 1), (1.5, 2), (1, 2), (0.5, 9), (0.1, 1)]
+        made = [
+            archive_support.message(row, *[Status.DELIVERED] * count, days=age)
+            for age, count in days
+        ]
+        archive()
+        assert len(cold_ids()) == 3
+        assert self.shown(orders, f"limit={limit}") == sorted(made, reverse=True)
+        first = orders.get(f"{MESSAGES}?limit={limit}").json()
+        assert len(first["results"]) == 1, "the next one has nine deliveries"
+        third = orders.get(orders.get(first["next"]).json()["next"])
+        backwards = orders.get(third.json()["previous"]).json()["results"]
+        assert [int(message["id"]) for message in backwards][-1] == made[-2]
+
+    def test_of_many_deliveries_the_latest_attempts_are_shown(
+        self, orders: Caller, row: BizReceive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listing, "MOST_ATTEMPTS", 4)
+        for age in (40, 1):
+            pk = archive_support.message(row, Status.EXHAUSTED, Status.EXHAUSTED, days=age)
+            for delivery in ReceiveMsg.objects.filter(msg_id=pk):
+                first = Attempt.objects.get(copy_id=delivery.pk)
+                for number in (2, 3):
+                    first.pk = archive_support.old_id(age)
+                    first.number, first.claim = number, f"{delivery.pk}{number}"[-32:]
+                    first.save(force_insert=True)
+            archive()
+            shown = orders.get(f"{MESSAGES}/{pk}").json()["deliveries"]
+            assert [[a["number"] for a in one["attempts"]] for one in shown] == [[2, 3]] * 2
 
     @pytest.mark.parametrize(
         ("name", "value"),

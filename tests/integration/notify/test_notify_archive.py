@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from msgplatform.core.archive import partitions, retention
+from msgplatform.core.archive import walk as walk_module
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.data import ids, sql
@@ -377,6 +379,29 @@ def test_an_archive_that_takes_nothing_is_told_once(
     assert open_alerts() == ["notify.archive"]
     archive(worker)
     assert (hot_ids(), open_alerts()) == ([], [])
+
+
+def test_the_alert_stays_while_nothing_moves(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch, work_redis: object
+) -> None:
+    """Pages of messages that may not move yet come before, and say nothing."""
+
+    def full(parts: list) -> None:
+        raise OperationalError(1021, "Disk full")
+
+    monkeypatch.setattr(walk_module, "PAGE", 2)
+    kept = [message(row, Status.EXHAUSTED, days=10) for _ in range(2)]
+    ready = message(row, Status.DELIVERED, days=9)
+    worker = Archiver()
+    with monkeypatch.context() as patched:
+        patched.setattr(move, "copy_to_archive", full)
+        for _ in range(6):
+            with suppress(OperationalError):
+                worker.turn()
+    (alert,) = Alert.objects.filter(kind="notify.archive")
+    assert alert.open_key
+    archive(worker)
+    assert (hot_ids(), cold_ids(), open_alerts()) == (kept, [ready], [])
 
 
 def test_a_message_that_is_too_large_holds_up_no_other(

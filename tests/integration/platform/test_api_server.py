@@ -173,6 +173,23 @@ def test_an_unknown_address(api: Api, server: Server) -> None:
     assert (status, b"/problems/not-found" in answer) == (404, True)
 
 
+@pytest.mark.parametrize(
+    "charset",
+    ["charset=hex", "charset=rot13", "charset=undefined", "charset=punycode", "charset=nobody",
+     "charset*=utf-8''hex", "charset*=hex''x", "charset*=nobody''x", 'charset="hex'],
+)  # fmt: skip
+def test_a_charset_that_is_none(server: Server, charset: str) -> None:
+    """Django would decode query and form with it, before anything catches the error."""
+    headers = {"Content-Type": f"a/b; {charset}"}
+    status, answer = server.request("GET", "/api/v1/messages?limit=1", None, None, headers)
+    assert (status, b"/problems/unauthenticated" in answer) == (401, True)
+    form = b'--x\r\nContent-Disposition: form-data; name="username"\r\n\r\nme\r\n--x--\r\n'
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; {charset}"}
+    status, _answer = server.request("POST", "/admin/login/", None, form, headers)
+    assert status == 403  # it has no CSRF token
+    assert b"Traceback" not in server.log.read_bytes()
+
+
 def test_ready(api: Api, server: Server) -> None:
     deadline = time.monotonic() + 60
     while True:  # it waits two seconds for them, which on a busy machine is not always enough

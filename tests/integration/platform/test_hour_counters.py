@@ -77,6 +77,22 @@ def test_an_hour_that_is_open_is_in_its_minutes(closed: datetime) -> None:
     assert delivered(closed - HOUR, closed + HOUR) == [1, 110]
 
 
+def test_a_clock_that_was_ahead_loses_nothing(
+    closed: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count(closed + MINUTE, 1)
+    with monkeypatch.context() as context:
+        ahead = sql.now() + 3 * HOUR
+        context.setattr(sql, "now", lambda: ahead)
+        counters.roll_up_hours()
+    assert hours() == [(closed, 1)], "its hour is not over"
+    count(closed + 2 * MINUTE, 10)
+    counters.roll_up_hours()
+    counters.roll_up()
+    assert delivered(closed, closed + HOUR) == [11]
+    assert sum(DayCounter.objects.filter(name="delivered").values_list("value", flat=True)) == 11
+
+
 def test_a_time_that_ends_within_an_hour_has_a_part_of_it(closed: datetime) -> None:
     for minute in (10, 20, 30):
         count(closed - 3 * HOUR + minute * MINUTE)

@@ -333,6 +333,9 @@ def test_a_requeue_with_a_status(manager: Manager) -> None:
         ({"action": "burn"}, "action"),
         ({"filter": {"nobody": "x"}}, "nobody"),
         ({"rate": 0}, "rate"),
+        ({"Preview": True}, "Preview"),
+        ({"rate_limit": 5}, "rate_limit"),
+        ({"idempotency_key": 5}, "idempotency_key"),
     ):
         assert fields(manager.send("POST", "jobs", {**asked, **wrong})) == [field]
 
@@ -350,6 +353,8 @@ def test_a_job_is_started_once(manager: Manager) -> None:
     preview = manager.send("POST", "jobs", {**asked, "preview": True}, idempotency_key="k")
     assert preview.json() == {"total": 0, "more": False}
     problem(manager.send("POST", "jobs", asked, idempotency_key="a b"), 400, "invalid-input")
+    in_body = manager.send("POST", "jobs", {**asked, "idempotency_key": "k"})
+    assert in_body.json()["id"] == first.json()["id"]
     assert BulkJob.objects.count() == 3
 
 

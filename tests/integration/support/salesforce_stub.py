@@ -50,9 +50,13 @@ class SalesforceStub:
         if path == "composite/sobjects/Lead/Hive_Id__c" and request.method == "PATCH":
             return self._collection(request.body["records"])
         if path == "composite/sobjects" and request.method == "PATCH":
-            return Answer([self._update(record) for record in request.body["records"]])
+            records = request.body["records"]
+            twice = _twice([record["id"] for record in records])
+            return Answer([self._update(record, twice) for record in records])
         if path == "composite/sobjects" and request.method == "DELETE":
-            return Answer([self._delete(each) for each in request.query["ids"].split(",")])
+            ids = request.query["ids"].split(",")
+            twice = _twice(ids)
+            return Answer([_refused(each) if each in twice else self._delete(each) for each in ids])
         if path == "sobjects/Lead/describe":
             return Answer({"name": "Lead", "fields": _described()})
         if path.rstrip("/") == "query":
@@ -95,9 +99,11 @@ class SalesforceStub:
         self.leads[made].update(record)
         return {"id": made, "success": True, "errors": [], "created": not found}
 
-    def _update(self, record: Any) -> Any:
+    def _update(self, record: Any, twice: set[str]) -> Any:
         assert record.pop("attributes") == {"type": "Lead"}
         made = record.pop("id")
+        if made in twice:
+            return _refused(made)
         if made not in self.leads:
             return _failed("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
         if problem := self._problem({"LastName": "-", **record}, made):
@@ -125,9 +131,10 @@ class SalesforceStub:
     def _single(self, path: str, request: Asked) -> Answer:
         name, _, key = path.partition("/")
         if not key:
-            if name not in self.leads:
+            held = next((i for i in self.leads if name in (i, i[:15])), "")
+            if not held:
                 return _error(404, "NOT_FOUND", "The requested resource does not exist")
-            self.leads[name].update(request.body)
+            self.leads[held].update(request.body)
             return Answer(status=204)
         assert name not in request.body
         found = self._find(unquote(key))
@@ -159,6 +166,14 @@ class SalesforceStub:
 
 def _error(status: int, code: str, message: str, fields: list[str] | None = None) -> Answer:
     return Answer([{"message": message, "errorCode": code, "fields": fields or []}], status)
+
+
+def _twice(ids: list[str]) -> set[str]:
+    return {each for each in ids if ids.count(each) > 1}
+
+
+def _refused(lead: str) -> Any:
+    return _failed("DUPLICATE_VALUE", f"Duplicate id specified: {lead}")
 
 
 def _failed(code: str, message: str, fields: list[str] | None = None) -> Any:

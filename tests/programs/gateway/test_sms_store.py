@@ -19,6 +19,7 @@ from gateway.lifecycle.messages import (
     Waiting,
 )
 from gateway.lifecycle.waiting import FRONT, Place, divert
+from gateway.sender import rerouting
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 GATEWAY, NODE, TS = 7, 3010099999, 1121131500
@@ -205,6 +206,23 @@ class TestClaims:
         moved = [c.mt.id for c in store.claim(8, "me", 10, 30)]
         assert moved == [id for id in order if id not in (mt(3).id, mt(4).id)]
         assert [c.mt.id for c in claim()] == [mt(3).id, mt(4).id]
+
+    def test_a_look_at_nothing_writes_nothing(self, sms_redis: Any) -> None:
+        assert look(FRONT) == ([], None)
+        accept(mt(1, schedule_at=4e9))
+        before = set(sms_redis.keys("*"))
+        assert look(FRONT) == ([], None)
+        assert set(sms_redis.keys("*")) == before
+
+    def test_a_way_that_becomes_free_ends_the_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rerouting, "_PAUSE_SECONDS", 3600.0)
+        message = msgspec.structs.replace(mt(1), gateways=[GATEWAY, 8])
+        accept(message)
+        walk = rerouting.Walk(GATEWAY, "me")
+        assert walk.turn(lambda: [9]) == 0
+        assert walk.turn(list) == 0
+        assert walk.turn(lambda: [8]) == 1
+        assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [message.id]
 
     def test_page_by_page_they_arrive_in_their_order_behind_others(self) -> None:
         accept(*(mt(n) for n in range(6)))

@@ -206,6 +206,13 @@ def test_another_database_is_refused_with_the_way_out() -> None:
         ddl("postgresql")
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"in": value}
+    return value
+
+
 RULES: list[tuple[str, Any, dict[str, str], str]] = [
     ("order.paid", {"n": 1}, {}, ""),
     ("a_1.B", b"[1, 2]", {"channel": "a.b:c-d_", "idempotency_key": "!~"}, ""),
@@ -229,6 +236,11 @@ RULES: list[tuple[str, Any, dict[str, str], str]] = [
     ("a", b"\xff", {}, "payload"),
     ("a", b"\xef\xbb\xbf{}", {}, "payload"),
     ("a", b"[" * 100_000, {}, "payload"),
+    ("a", b"[" * 101 + b"]" * 101, {}, "payload"),
+    ("a", nested(101), {}, "payload"),
+    ("a", nested(100), {}, ""),
+    ("a", b"[" + b"[]," * 200 + b"1]", {}, ""),
+    ("a", b'{"n": 1e999}', {}, "payload"),
     ("a", b'"' + b"x" * (outbox.MAX_PAYLOAD_BYTES - 1) + b'"', {}, "payload"),
 ]
 

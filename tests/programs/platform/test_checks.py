@@ -117,6 +117,31 @@ class TestWsgi:
         assert "base64.urlsafe_b64encode(os.urandom(32))" in result.stderr
         assert "Set TIME_ZONE to" in result.stderr
 
+    def test_refuses_what_a_flow_refuses(self, tmp_path: Path) -> None:
+        """With the sentences of the daemons; the database is not asked, and is away here."""
+        wrong = {
+            "CRM_RATE_ADDRESS": "60 per minute", "FEED_HOURS": "19-23",
+            "NOTIFY_LEASE_SECONDS": "20", "NOTIFY_ARCHIVE_DAYS": "3", "SMS_ARCHIVE_DAYS": "33",
+        }  # fmt: skip
+        environment = {**GOOD, "NOTIFY_KEEP_FAILED_DAYS": "1", **wrong}
+        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **environment)
+        daemon = python(tmp_path, "manage.py", "run_maker", **environment)
+        assert (result.returncode, daemon.returncode) == (1, 1)
+        assert "Traceback" not in result.stderr
+        for variable in wrong:
+            (told,) = re.findall(rf"^  ({variable}\b.*)\n    → (.+)$", result.stderr, re.MULTILINE)
+            assert all(sentence in daemon.stderr for sentence in told)
+
+    @pytest.mark.parametrize(
+        ("url", "host"),
+        [("https://[2001:db8::5]", "[2001:db8::5]"), ("https://[::5]:8443", "[::5]"),
+         ("https://x:8443/", "x"), ("https://x", "x")],
+    )  # fmt: skip
+    def test_answers_to_the_host_of_its_address(self, tmp_path: Path, url: str, host: str) -> None:
+        program = "from msgplatform.settings import ALLOWED_HOSTS; print(ALLOWED_HOSTS[0])"
+        result = python(tmp_path, "-c", program, **{**GOOD, "PUBLIC_URL": url})
+        assert (result.stdout.strip(), result.stderr) == (host, "")
+
 
 class TestSettings:
     def test_nothing_is_wrong_here(self) -> None:

@@ -61,7 +61,7 @@ WRONG = {
     "FEED_ACTIVE_DAYS": "0",
     "FEED_KEEP_EVENT_HOURS": "0.5",
     "FEED_KEEP_ENTRY_DAYS": "-1",
-    "FEED_CLEAN_SECONDS": "0",
+    "FEED_CLEAN_SECONDS": "86401",
     "FEED_MOST_AUTHORS": "1",
     "FEED_SHARE_LEAST": "0",
     "FEED_LATE_SECONDS": "0.5",
@@ -71,6 +71,7 @@ WRONG = {
     "ACCESS_LOG": "maybe",
     "API_DOCS_PUBLIC": "perhaps",
     "LOG_JSON": "maybe",
+    "LOG_LEVEL": "WARN1",
     "PUBLIC_URL": "example.com",
 }
 # What any text is right for, or what has a check of its own (`test_checks.py`).

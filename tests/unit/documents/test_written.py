@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from msgplatform.reference import configuration, data_model, metrics
+from msgplatform.reference import bulk_actions, configuration, data_model, metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
@@ -23,7 +23,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(
-    "page", [configuration, data_model, metrics], ids=lambda page: page.__name__
+    "page", [bulk_actions, configuration, data_model, metrics], ids=lambda page: page.__name__
 )
 def test_it_is_up_to_date(page: ModuleType) -> None:
     name = page.__name__.rpartition(".")[2].replace("_", "-")

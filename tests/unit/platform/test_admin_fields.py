@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
-from msgplatform.admin.fields import LinesField, each
+from msgplatform.admin.fields import JsonField, LinesField, each
 
 DIGITS = RegexValidator(r"^[0-9]+\Z", "digits only")
 
@@ -58,3 +59,18 @@ def test_what_counts_as_changed(initial: Any, data: str, changed: bool) -> None:
 def test_what_is_stored_is_shown_line_by_line() -> None:
     assert LinesField(check=DIGITS).prepare_value(["1", "2"]) == "1\n2"
     assert LinesField(check=DIGITS).prepare_value("x\ny") == "x\ny", "what was typed stays"
+
+
+@pytest.mark.parametrize("value", ["hello", "123", "true", 123, {"a": ["一"]}, None])
+def test_a_stored_value_is_the_same_when_its_form_is_sent(value: Any) -> None:
+    class Example(forms.Form):
+        example = JsonField()
+
+    shown = Example(initial={"example": value})["example"].value()
+    sent = Example({"example": shown or ""}, initial={"example": value})
+    assert sent.is_valid()
+    assert sent.cleaned_data["example"] == value
+    assert not sent.has_changed()
+    wrong = Example({"example": "{"})
+    assert not wrong.is_valid()
+    assert wrong["example"].value() == "{"

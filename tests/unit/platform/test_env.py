@@ -53,6 +53,10 @@ def time_zone() -> str:
     return env.time_zone(NAME, "UTC")
 
 
+def choice() -> str:
+    return env.choice(NAME, "INFO", ("INFO", "WARNING"))
+
+
 def database() -> dict[str, Any]:
     return env.database(NAME, "sqlite:////tmp/default.db")
 
@@ -63,9 +67,13 @@ WRONG: list[tuple[Read, Any, list[str]]] = [
     (integer, 120, ["x", "4", "3601", "10.5", "1e3", "--5", "9" * 400]),
     (networks, [], ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0/8;10.1.0.0/16"]),
     (redis_url, "redis://default/0", ["localhost:6379", "http://host", "redis:", "redis://", "//x",
-                                      "redis://[::1", "redis"]),
+                                      "redis://[::1", "redis", "redis://h:99999/0", "redis://h:abc/0",
+                                      "redis:/0", "REDIS://h/0"]),
     (web_url, "https://localhost", ["example.com", "ftp://host", "https://", "http://[::1",
-                                    "javascript:alert(1)", "https:"]),
+                                    "javascript:alert(1)", "https:", "https:/example.com",
+                                    "http:localhost:8000", "https:///x", "http://:8000",
+                                    "http://h:65536"]),
+    (choice, "INFO", ["WARN", "WARN1", "20", "info,warning"]),
     (time_zone, "UTC", ["Mars/Base", "../../etc/passwd", "Asia", "UTC+8", "/etc/localtime"]),
 ]  # fmt: skip
 RIGHT: list[tuple[Read, str, Any]] = [
@@ -81,7 +89,10 @@ RIGHT: list[tuple[Read, str, Any]] = [
     (redis_url, "rediss://user:p%40ss@host:6380/2", "rediss://user:p%40ss@host:6380/2"),
     (redis_url, "unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1"),
     (web_url, "http://[::1]:8000", "http://[::1]:8000"),
+    (redis_url, "redis:///1", "redis:///1"),
+    (web_url, "https://[2001:db8::5]", "https://[2001:db8::5]"),
     (time_zone, "Asia/Shanghai", "Asia/Shanghai"),
+    (choice, "warning", "WARNING"),
 ]
 
 
@@ -119,6 +130,25 @@ def test_text_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, " a.example , b.example ,")
     assert env.text(NAME) == "a.example , b.example ,"
     assert env.words(NAME, []) == ["a.example", "b.example"]
+
+
+class TestModules:
+    @pytest.mark.parametrize(
+        ("raw", "expected", "said"),
+        [
+            ("notify,gateway,notify", ["notify", "gateway"], ""),
+            ("notify,json", ["notify"], "not installed: json"),
+            ("notify,notfy.feed", ["notify"], "not installed: notfy.feed"),
+            ("json.decoder,.x,a..b", [], "not installed: .x, a..b, json.decoder"),
+            ("gateway", ["notify", "gateway"], "gateway, which needs notify"),
+        ],
+    )
+    def test_what_runs(
+        self, monkeypatch: pytest.MonkeyPatch, raw: str, expected: list[str], said: str
+    ) -> None:
+        monkeypatch.setenv(NAME, raw)
+        assert env.modules(NAME, ["notify"], {"gateway": "notify"}) == expected
+        assert [said in problem.message for problem in env.problems] == [True] * bool(said)
 
 
 class TestDatabase:
@@ -217,9 +247,12 @@ class TestPlaces:
 CHECKED = {
     "NOTIFY_LEASE_SECONDS": "4",
     "TIME_ZONE": "Mars/Base",
+    "FLOWS": "gateway,notfy.feed",
+    "LOG_LEVEL": "WARN1",
+    "SMS_REDIS_URL": "redis://h:abc/0",
     "DEBUG": "maybe",
-    "REDIS_URL": "localhost:6379",
-    "PUBLIC_URL": "msg.example.com",
+    "REDIS_URL": "redis://h:99999/0",
+    "PUBLIC_URL": "https:/msg.example.com",
     "DATABASE_URL": "postgres://user:hunter2@host/name",
     "COLD_DATABASE_URL": "postgres://user:hunter2@host/name",
     "OUTBOUND_ALLOW": "10.0.0.1/8",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crmsync.adapters.base import Record, Stored
-from crmsync.adapters.client import only_while
+from crmsync.adapters.base import Record, Stored, TooManyCalls
+from crmsync.adapters.client import HttpClient, only_while
 from crmsync.adapters.http.adapter import HttpAdapter
 from crmsync.adapters.outcomes import (
     Auth,
@@ -23,7 +23,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.integration.support.http_sinks import refusing_port
 from tests.integration.support.json_stub import Answer, Asked, asked, routed, serving
 from tests.integration.support.lead_store import LeadStore, rest
@@ -95,6 +95,16 @@ def test_each_call_has_a_deadline_of_its_own(open_adapter: Open) -> None:
     with serving(slowly) as server:
         adapter = open_adapter(server.url(), concurrency=1, timeout=15, batch_size=11)
         assert adapter.send([lead(key) for key in "abcdefghijk"]) == [Ok("")] * 11
+
+
+def test_no_call_takes_longer_than_the_handler_counts_on(settings: Any) -> None:
+    timeouts = []
+    for lease, timeout in ((3600, 300), (100, 300), (3600, 7)):
+        settings.CRM_LEASE_SECONDS = lease
+        client = HttpClient(timeout=timeout)
+        timeouts.append(client.timeout)
+        client.close()
+    assert timeouts == [60, 25, 7]
 
 
 def test_nothing_more_is_sent_to_a_crm_that_hangs(open_adapter: Open) -> None:
@@ -200,6 +210,87 @@ def test_what_a_code_in_the_body_means(
     with serving(lambda _: answer) as server:
         assert open_adapter(server.url(), **FXIAOKE).send([lead("a")]) == [outcome]
         assert asked(server)[0].body == {"corpAccessToken": "hush-hush", "data": {"name": "name a"}}
+
+
+PAGE = b"<html>log in</html>"
+
+
+@pytest.mark.parametrize(
+    ("rules", "answer", "kind"),
+    [
+        ({}, Answer(PAGE), Unknown),
+        ({"remote_id": "id"}, Answer(PAGE), Unknown),
+        ({"failures": "failed"}, Answer(PAGE), Unknown),
+        ({"statuses": {"200": "ok"}}, Answer(b"stored"), Ok),  # a person says so
+        ({"remote_id": "id"}, Answer({"error": "who are you"}), Unknown),
+        ({"remote_id": "id", "code": "code"}, Answer({"code": 0}), Ok),
+        ({"remote_id": "id"}, Answer(b" "), Ok),
+        ({"remote_id": "id"}, Answer(status=204), Ok),
+        ({}, Answer(None), Ok),
+    ],
+)
+def test_a_page_of_somebody_else_confirms_nothing(
+    open_adapter: Open, rules: dict[str, Any], answer: Answer, kind: type[Outcome]
+) -> None:
+    with serving(lambda _: answer) as server:
+        adapter = open_adapter(server.url(), answer=rules, test={"url": server.url()})
+        assert [type(outcome) for outcome in adapter.send([lead("a")])] == [kind]
+        if answer.body == PAGE:
+            assert adapter.check().kind == "unreachable"
+
+
+def test_an_id_that_is_known_need_not_be_answered(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({"done": True})) as server:
+        adapter = open_adapter(server.url(), answer={"remote_id": "id"})
+        assert adapter.send([Record("a", 2, {}, remote_id="7")]) == [Ok("7")]
+        assert adapter.send([Record("b", 2, {}, deleted=True)]) == [Ok("")]
+
+
+NOT_READ: list[tuple[Answer, type[Outcome], type[Outcome]]] = [
+    # the answer; what a look-up says; what a deletion says
+    (Answer({"errorCode": 20016, "errorMessage": "token expired"}), Auth, Auth),
+    (Answer({"errorCode": 30001}), Throttled, Throttled),
+    (Answer({"errorCode": 777}), Unknown, Retry),
+    (Answer(PAGE), Unknown, Retry),
+    (Answer(b""), Unknown, Retry),
+    (Answer({"data": None}), Unknown, Retry),
+    (Answer({"errorCode": 404}), Retry, Ok),
+    (Answer({"errorCode": 0, "data": None}), Retry, Ok),
+]
+
+
+@pytest.mark.parametrize(("answer", "looked_up", "deleted"), NOT_READ)
+def test_what_an_answer_without_the_record_says(
+    open_adapter: Open, answer: Answer, looked_up: type[Outcome], deleted: type[Outcome]
+) -> None:
+    """Only what the CRM certainly does not hold is sent again, or counts as deleted."""
+    with serving(lambda _: answer) as server:
+        url = server.url("/leads/{remote_id}")
+        adapter = open_adapter(
+            server.url(), read={"url": server.url("/{key}"), "record": "data", "missing": [404]},
+            delete={"method": "DELETE", "url": url}, **FXIAOKE,
+        )  # fmt: skip
+        assert [type(outcome) for outcome in adapter.look_up([lead("a")])] == [looked_up]
+        gone = Record("a", 2, {}, deleted=True)
+        assert [type(outcome) for outcome in adapter.send([gone])] == [deleted]
+
+
+def test_an_error_is_not_taken_for_the_record(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({"errorCode": 30001})) as server:
+        adapter = open_adapter(server.url(), read={"url": server.url("/{key}")}, **FXIAOKE)
+        with pytest.raises(TooManyCalls) as error:
+            adapter.read(["a"])
+        assert error.value.after == 20
+
+
+def test_without_a_code_a_page_is_no_missing_record(open_adapter: Open) -> None:
+    answers = [Answer(PAGE), Answer({"lead": None}), Answer(status=204)]
+    with serving(lambda _: answers.pop(0)) as server:
+        read = {"url": server.url("/{key}"), "record": "lead"}
+        adapter = open_adapter(server.url(), read=read)
+        with pytest.raises(Unavailable, match="no JSON"):
+            adapter.read(["a"])
+        assert adapter.read(["a"]) == adapter.read(["a"]) == {}
 
 
 def test_failures_listed_by_a_field(open_adapter: Open) -> None:
@@ -327,6 +418,58 @@ def test_a_record_that_is_gone_is_stored_anew(open_adapter: Open) -> None:
         adapter = open_adapter(url, **by_id(url))
         known = [Record(key, 2, {}, remote_id=i) for key, i in (("a", "7"), ("b", "8"))]
         assert adapter.send(known) == [Ok("7"), Ok("9")]
+
+
+READS: list[tuple[Answer, type[Outcome]]] = [
+    (Answer({}, 404), Ok),
+    (Answer({"id": 8, "gone": True}), Ok),
+    (Answer({"id": 8}), Auth),  # it is there: the address of the other call is wrong
+    (Answer({"name": "without its id"}), Auth),
+    (Answer({"id": 9}), Conflict),  # it is there under another id
+    (Answer({}, 401), Auth),
+    (Answer({}, 400), Auth),
+    (Answer({}, 429), Throttled),
+    (Answer({}, 503), Retry),
+    (Answer(PAGE), Retry),
+]
+
+
+@pytest.mark.parametrize(("held", "kind"), READS)
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_record_that_was_not_found_is_read_before_it_counts_as_gone(
+    open_adapter: Open, held: Answer, kind: type[Outcome], deleted: bool
+) -> None:
+    stored: list[str] = []
+
+    def answer(request: Asked) -> Answer:
+        if request.method == "GET":
+            return held
+        if request.method == "POST":
+            stored.append(request.path)
+            return Answer({"id": 11}, 201)
+        return Answer({"message": "no such page"}, 404)
+
+    with serving(answer) as server:
+        url = server.url("/leads")
+        read = {"url": server.url("/keys/{key}"), "remote_id": "id", "deleted": "gone"}
+        adapter = open_adapter(url, read=read, **by_id(url))
+        (outcome,) = adapter.send([Record("a", 2, {}, deleted, "8")])
+        assert isinstance(outcome, kind)
+        assert stored == (["/leads"] if kind is Ok and not deleted else [])
+        if isinstance(outcome, Conflict):
+            assert outcome.existing_id == "9"
+
+
+def test_an_upsert_by_key_needs_no_reading_first(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        return Answer({"id": 8}) if request.method == "POST" else Answer({}, 404)
+
+    with serving(answer) as server:
+        url = server.url("/leads")
+        read = {"url": server.url("/keys/{key}"), "remote_id": "id"}
+        adapter = open_adapter(url, read=read, is_upsert=True, **by_id(url))
+        assert adapter.send([Record("a", 2, {}, remote_id="8")]) == [Ok("8")]
+        assert [each.method for each in asked(server)] == ["PATCH", "POST"]
 
 
 def test_nothing_is_deleted_without_the_id_that_the_call_needs(open_adapter: Open) -> None:

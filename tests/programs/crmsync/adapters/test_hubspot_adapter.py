@@ -189,6 +189,18 @@ NOT_VALID = (
     'Property values were not valid: [{"isValid":false,"message":"Email address x is invalid",'
     '"error":"INVALID_EMAIL","name":"email"}]'
 )
+NO_TYPE = "Unable to infer object type from: leadz"
+NO_KEY = "Property 'hive_id' does not exist"
+KEY_GONE = (
+    'Property values were not valid: [{"isValid":false,"message":"Property hive_id does not exist",'
+    '"error":"PROPERTY_DOESNT_EXIST","name":"hive_id"}]'
+)
+# These are faults of one record, although they name the property too.
+TAKEN = "Cannot set PropertyValueCoordinates{propertyName=hive_id} on 501. 502 already has it."
+BAD_KEY = (
+    'Property values were not valid: [{"isValid":false,"message":"too long",'
+    '"error":"INVALID_LENGTH","name":"hive_id"}]'
+)
 MISSING_SCOPE = {"category": "MISSING_SCOPES", "message": "scopes: crm.objects"}
 CASES: list[tuple[Answer, Outcome]] = [
     (Answer({"policyName": "TEN_SECONDLY_ROLLING", "category": "RATE_LIMITS"}, 429), Throttled(10)),
@@ -209,6 +221,15 @@ CASES: list[tuple[Answer, Outcome]] = [
              "errors": [{"message": "no such", "in": "phon", "code": "PROPERTY_DOESNT_EXIST"}]},
             400), Invalid("phon", "no such")),
     (Answer({"message": "odd"}, 400), Retry(0.0, "odd")),
+    (Answer({"message": "resource not found"}, 404), Auth("HTTP 404: resource not found")),
+    (Answer({"category": "VALIDATION_ERROR", "message": NO_TYPE}, 400),
+     Auth(f"HTTP 400: {NO_TYPE}")),
+    (Answer({"category": "VALIDATION_ERROR", "message": NO_KEY}, 400), Auth(f"HTTP 400: {NO_KEY}")),
+    (Answer({"category": "VALIDATION_ERROR", "message": KEY_GONE}, 400),
+     Auth(f"HTTP 400: {KEY_GONE}")),
+    (Answer({"category": "VALIDATION_ERROR", "message": TAKEN}, 400), Invalid("", TAKEN)),
+    (Answer({"category": "VALIDATION_ERROR", "message": BAD_KEY}, 400),
+     Invalid("hive_id", "too long")),
     (Answer(drop=True), Unknown("")),
 ]  # fmt: skip
 
@@ -221,6 +242,27 @@ def test_what_an_answer_means(open_adapter: Open, answer: Answer, outcome: Outco
             assert isinstance(given, Unknown)
         else:
             assert given == outcome
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer({"status": "error", "message": "resource not found"}, 404),
+        Answer({"category": "VALIDATION_ERROR", "message": NO_TYPE}, 400),
+    ],
+)
+def test_a_set_up_that_is_gone_kills_no_records(open_adapter: Open, answer: Answer) -> None:
+    """The object type or the property that holds the key: all records would be refused."""
+    batches = [
+        [lead("a"), lead("b")],
+        [Record(key, 1, {}, deleted=True) for key in "ab"],  # looked up first
+        [Record(key, 1, {}, True, f"50{key}") for key in "12"],
+        [Record(key, 1, {}, remote_id=f"50{key}") for key in "12"],
+    ]
+    with serving(lambda _: answer) as server:
+        adapter = open_adapter(server.url(""))
+        for batch in batches:
+            assert [type(outcome) for outcome in adapter.send(batch)] == [Auth, Auth]
 
 
 def test_a_batch_that_is_refused_as_a_whole(open_adapter: Open) -> None:

@@ -170,6 +170,38 @@ def test_records_whose_ids_are_known_go_in_one_call(
     assert not server.trouble
 
 
+def test_two_records_with_one_remote_id(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    """After a conflict; Salesforce takes each id once in a list."""
+    one, two = salesforce.add(LastName="1"), salesforce.add(LastName="2")
+    adapter = open_adapter(server.url(""))
+
+    def named(key: str, remote_id: str) -> Record:
+        return Record(key, 1, {"LastName": f"name {key}"}, remote_id=remote_id)
+
+    batch = [named("a", one), named("b", one[:15]), named("c", two), named("d", one)]
+    assert adapter.send(batch) == [Ok(one), Ok(one[:15], False), Ok(two), Ok(one, False)]
+    assert salesforce.leads[one] == {"LastName": "name d", "Hive_Id__c": "d"}  # the last one wins
+    assert adapter.send(batch[:2]) == [Ok(one, False), Ok(one[:15], False)]
+    gone = [Record(key, 2, {}, True, i) for key, i in (("a", one), ("b", one), ("c", two))]
+    assert adapter.send(gone) == [Ok(one, False), Ok(one, False), Ok(two, False)]
+    assert salesforce.leads == {}
+    assert not server.trouble
+
+
+def test_after_a_limit_no_calls_follow_for_one_remote_id(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
+        return Answer({}, 429, Retry_After="5")
+
+    with serving(answer) as stub:
+        batch = [Record(key, 1, {}, remote_id="00Q000000000001AAA") for key in "abc"]
+        assert open_adapter(stub.url("")).send(batch) == [Throttled(5.0)] * 3
+        assert len(stub.requests) == 2
+
+
 def test_a_reference_to_nothing_is_invalid_and_not_stored_twice(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":

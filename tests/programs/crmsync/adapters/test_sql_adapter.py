@@ -231,6 +231,52 @@ def test_the_row_of_another_record_is_never_overwritten(
     ]
 
 
+def test_a_row_that_exists_and_was_not_changed_is_not_confirmed(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    """The upsert finds another's row by a unique index that comes before that of the key."""
+    crm = _in_mariadb(mariadb)
+    crm.run(
+        "CREATE TABLE person (id INT AUTO_INCREMENT PRIMARY KEY, email VARCHAR(40) UNIQUE, "
+        "hive_id VARCHAR(40) UNIQUE, version BIGINT)"
+    )
+    crm.run("INSERT INTO person (email, hive_id, version) VALUES ('a', 'K', 1), ('b', NULL, NULL)")
+    crm.run("INSERT INTO person (email, hive_id) VALUES ('c', 'N')")
+    adapter = open_adapter(crm.url, table="person", key_column="hive_id", version_column="version")
+    records = [Record(key, 2, {"email": email}) for key, email in (("K", "b"), ("N", "a"))]
+    outcomes = adapter.send([*records, Record("L", 2, {"email": "d"})])
+    assert [type(outcome) for outcome in outcomes] == [Invalid, Invalid, Ok]
+    held = "SELECT email, hive_id, version FROM person ORDER BY email"
+    unchanged = [("a", "K", 1), ("b", None, None), ("c", "N", None)]
+    assert crm.run(held) == [*unchanged, ("d", "L", 2)]
+    assert adapter.send([Record("K", 3, {"email": "e"})]) == [Ok("K", False)]
+    assert adapter.send([Record("K", 2, {"email": "e"})]) == [Ok("K", False)]  # a newer one is held
+
+
+def test_a_column_that_was_added_or_widened_since(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    long = lead("b", name="x" * 30)
+    assert [type(o) for o in adapter.send([lead("a", email="a@b.c"), long])] == [Invalid, Invalid]
+    crm.run("ALTER TABLE customer ADD COLUMN email VARCHAR(40)")
+    assert adapter.send([lead("a", email="a@b.c")]) == [Ok("a", True)]
+    if not crm.url.startswith("sqlite"):  # which cannot alter a column
+        crm.run("ALTER TABLE customer MODIFY name VARCHAR(40)")
+        assert adapter.send([long, lead("c", name=None)]) == [Ok("b", True), Ok("c", True)]
+    assert crm.run("SELECT email FROM customer WHERE code = 'a'") == [("a@b.c",)]
+
+
+def test_a_column_of_the_settings_that_is_gone_pauses_the_crm(crm: Crm, open_adapter: Open) -> None:
+    adapter = open_adapter(crm.url)
+    assert adapter.send([lead("a")]) == [Ok("a", True)]
+    crm.run("ALTER TABLE customer RENAME COLUMN revision TO edition")
+    gone = Auth("The table customer has no column revision.")
+    assert adapter.send([lead("a", 2)]) == [gone]  # the database says so
+    assert adapter.send([lead("a", 2), lead("b", odd=1)]) == [gone, gone]
+    assert open_adapter(crm.url).send([lead("a", 2)]) == [gone]
+    crm.run("ALTER TABLE customer RENAME COLUMN edition TO revision")
+    assert adapter.send([lead("a", 2)]) == [Ok("a", False)]
+
+
 def test_keys_of_a_number_column(crm: Crm, open_adapter: Open) -> None:
     crm.run("CREATE TABLE numbered (id BIGINT PRIMARY KEY, name VARCHAR(20), version BIGINT)")
     adapter = open_adapter(crm.url, table="numbered", key_column="id", version_column="version")

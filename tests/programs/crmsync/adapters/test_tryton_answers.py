@@ -53,6 +53,28 @@ def test_an_ended_session_is_opened_anew_once(open_adapter: Open) -> None:
         assert len(sessions) == 2
 
 
+def test_a_field_that_was_added_since_is_found(open_adapter: Open) -> None:
+    known: dict[str, Any] = {"name": {}}
+    read: list[str] = []
+
+    def answer(request: Asked) -> Answer:
+        method = request.body["method"].rpartition(".")[2]
+        if method == "fields_get":
+            read.append(method)
+        results = {"login": [1, "token-1", None], "fields_get": known, "search_read": [],
+                   "create": [7]}  # fmt: skip
+        return Answer({"id": 1, "result": results[method]})
+
+    with serving(answer) as server:
+        adapter = open_adapter(server.url(""), model="x.lead")
+        assert [type(o) for o in adapter.send([lead("a", budget=1)])] == [Invalid]
+        assert adapter.send([lead("b")]) == [Ok("7", True)]
+        assert len(read) == 1
+        known["budget"] = {}
+        assert adapter.send([lead("a", budget=1)]) == [Ok("7", True)]
+        assert len(read) == 2
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [

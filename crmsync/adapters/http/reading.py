@@ -1,0 +1,62 @@
+"""What the answer to the `read` call says: which record the CRM holds, or that it holds none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync.adapters import client
+from crmsync.adapters.base import CredentialsRefused, Stored, TooManyCalls
+from crmsync.adapters.http.answer import AnswerRules, at, lacking
+from crmsync.adapters.http.settings import ReadCall
+from msgplatform.core.errors import Unavailable
+from msgplatform.core.http.engine import Response
+
+# No Content is an answer too: there is nothing.
+_NONE = (204, 404, 410)
+
+
+def stored(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | None:
+    """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
+    if response.status in _NONE and not response.error:
+        return None
+    client.raise_for(response, rules.throttled_seconds)
+    if not client.is_json(response):
+        raise Unavailable(_("The answer is no JSON: is this the right address?"))
+    body = client.decoded(response)
+    if rules.code and _is_missing(call, rules, response, body):
+        return None
+    record = at(body, call.record) if call.record else body
+    if not isinstance(record, Mapping):
+        return None
+    version, remote_id = at(body, call.version), at(body, call.remote_id)
+    return Stored(
+        "" if remote_id is None else str(remote_id),
+        record,
+        bool(at(body, call.deleted)),
+        version if isinstance(version, int) else None,
+    )
+
+
+def _is_missing(call: ReadCall, rules: AnswerRules, response: Response, body: Any) -> bool:
+    """Whether the code says that there is no such record. Raises for every other one that is no
+    success: a CRM that refuses the call has said nothing of the record."""
+    code = rules.code_of(body)
+    text = client.described(response)
+    if code is None:
+        raise Unavailable(lacking(text, rules.code))
+    if str(code) in map(str, call.missing):
+        return True
+    message = str(at(body, rules.message) or "")
+    text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
+    match rules.kind(code):
+        case "ok":
+            return False
+        case "auth":
+            raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
+        case "throttled":
+            wait = client.wait_seconds(response) or rules.throttled_seconds
+            raise TooManyCalls(_("The CRM wants fewer calls."), wait)
+    raise Unavailable(_("The CRM answers with an error: %s") % text)

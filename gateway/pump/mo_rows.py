@@ -1,0 +1,80 @@
+"""The archive's rows of MOs and UserRpts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from gateway.given_up import FLOW
+from gateway.lifecycle.messages import Mo
+from gateway.models import SgipMo, SgipUserRpt
+from gateway.pump.rows import insert, time_of
+from msgplatform.core.data import sql, transactions
+from msgplatform.models import MinuteCounter
+
+_AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
+
+
+def write(found: Sequence[Mo]) -> None:
+    """Archive MOs and UserRpts; one that is there already stays as it is."""
+    transactions.retrying(partial(_write, found))
+
+
+def _write(found: Sequence[Mo]) -> None:
+    now = sql.now()
+    with transaction.atomic(durable=True):
+        mos = [message for message in found if message.kind == "mo"]
+        listed = _after_others({mo.biz for mo in mos}, now)
+        rows = [_mo_row(mo, listed) for mo in mos]
+        insert(SgipMo, rows)  # first, for this waits for another pump that writes the same ones now
+        mine = SgipMo.objects.filter(id__in=[row["id"] for row in rows], archived_at=listed)
+        new = set(mine.values_list("id", flat=True))
+        fresh = [row for row in rows if row["id"] in new]
+        user_reports = [
+            {
+                "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
+                "user_number": mo.user_number, "user_condition": mo.user_condition,
+                "sequence": mo.sequence, "received_at": time_of(mo.at), "archived_at": now,
+            }
+            for mo in found
+            if mo.kind != "mo"
+        ]  # fmt: skip
+        insert(SgipUserRpt, user_reports)
+        counts: Counter[tuple[int, int, str]] = Counter()
+        for row in fresh:
+            counts[row["biz_id"], row["account_id"], "mo"] += 1
+            if row["gateway_id"]:  # it is known over which gateway it came
+                counts[row["biz_id"], -row["gateway_id"], "mo"] += 1
+        MinuteCounter.add(FLOW, counts, now)
+        # What took long is not put before what others have archived, and a caller has seen,
+        # meanwhile.
+        if fresh and (at := sql.now()) - listed > _AT_ONCE:
+            SgipMo.objects.filter(id__in=[row["id"] for row in fresh]).update(archived_at=at)
+
+
+def _after_others(systems: Iterable[int], now: datetime) -> datetime:
+    """When MOs of these systems come into the archive, for the order of the list of which callers
+    follow (`search.incoming`): after all that are there, also when the database's clock went back.
+    """
+    latest = now
+    for biz in systems:
+        there = SgipMo.objects.filter(biz_id=biz, archived_at__gte=latest)
+        newest = there.order_by("-archived_at").values_list("archived_at", flat=True).first()
+        if newest is not None:
+            latest = newest + timedelta(microseconds=1)
+    return latest
+
+
+def _mo_row(mo: Mo, archived_at: datetime) -> dict[str, Any]:
+    return {
+        "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account, "gateway_id": mo.gateway,
+        "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
+        "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
+        "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
+        "received_at": time_of(mo.at), "archived_at": archived_at,
+    }  # fmt: skip

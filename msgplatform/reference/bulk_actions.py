@@ -1,0 +1,56 @@
+"""`docs/bulk-actions.md`: every action of a bulk job with the fields of its filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgplatform.core import flows
+from msgplatform.core.flows import BulkAction, FilterField, Flow
+
+_HEAD = """\
+# Bulk actions
+
+For whoever starts bulk jobs by [the management API](management-api.md): which `action` each `flow`
+has, and which fields its `filter` takes. In the console they are on *Bulk jobs*. Every value is a
+text; times are ISO 8601, ids are separated by commas or spaces. An id does instead of a name.
+Written by `make docs` from the code.
+"""
+_NAMES = {
+    "subscription": "Its system and consumer: `orders/warehouse`",
+    "policy": "Its source and CRM: `hive/sales`",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    able = [flow for flow in flows.all() if flow.bulk_actions]
+    return "\n".join([_HEAD, *(line for flow in able for line in _section(flow))])
+
+
+def _section(flow: Flow) -> Iterator[str]:
+    yield f"## {flow.title}\n"
+    for name, action in flow.bulk_actions.items():
+        yield f"### {action.title}\n"
+        yield f'`"flow": "{flow.name}", "action": "{name}"`\n'
+        yield f"{action.help}\n"
+        yield from _table(action)
+        yield ""
+
+
+def _table(action: BulkAction) -> Iterator[str]:
+    yield "| field | meaning |"
+    yield "|---|---|"
+    for name, given in action.filters.items():
+        field = FilterField.of(given)
+        # The console offers names while one types; a script has to know them.
+        named = field.kind == "name"
+        parts = [_NAMES.get(name, "Its name") if named else str(field.help), *_values(field)]
+        if name in action.required:
+            parts.insert(0, "**Required**")
+        yield f"| `{name}` | {'. '.join(part for part in parts if part)} |"
+
+
+def _values(field: FilterField) -> Iterator[str]:
+    if field.choices:
+        yield ", ".join(f"`{value}`" for value, _label in field.choices if value)
+        yield f"Left out: {field.nothing or 'any'}"
