@@ -19,8 +19,8 @@ from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_headers import retry_after
 
 TIMEOUT_SECONDS = 30.0
-# The handler counts on it that no call takes longer.
-_LONGEST_SECONDS = 60.0
+# The longest that a call may take: the handler's leases are made for it.
+CALL_SECONDS = 60.0
 # Without an answer so long after the requests' own deadline, it is the engine that has failed, not
 # the CRM.
 _GRACE_SECONDS = 5.0
@@ -68,7 +68,7 @@ class HttpClient:
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
         # A process that was stopped for longer than its lease must not go on with a request that
         # another one may have made meanwhile. libcurl gives up a late request before it sends it.
-        self.timeout = min(timeout, _LONGEST_SECONDS, settings.CRM_LEASE_SECONDS / 4)
+        self.timeout = min(timeout, CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
     def exchange(self, requests: Sequence[Request]) -> list[Response]:

@@ -69,8 +69,7 @@ class DeletedFilter(PickFilter):
 @admin.register(Lead)
 class LeadAdmin(ReadOnlyAdmin):
     personal_fields = ("name", "phone", "extra")
-    list_display = ["id", "name", "phone", "uid", "appkey", "state", "version", "created",
-                    "changed"]  # fmt: skip
+    list_display = ["id", "name", "phone", "uid", "appkey", "state", "created", "changed"]
     list_filter = [PageFilter, SystemFilter, DeletedFilter, ("id", IdTimeFilter)]
     list_filter_submit = True
     # Leads refer to their system by id; lists do not show it.

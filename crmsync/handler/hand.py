@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from crmsync.adapters.client import CALL_SECONDS
 from crmsync.models import Policy, Record
 from crmsync.orders import Entry, Order
 from msgplatform.core import logging
@@ -17,8 +18,6 @@ from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
 
-# The longest that a call may take, in seconds: it has to be answered within the lease.
-CALL_SECONDS = 60.0
 # A lane that has an order for longer hangs: its lease is renewed no more, so that another handler
 # gets the records.
 _LONGEST_SECONDS = 1800.0

@@ -13,10 +13,10 @@ import uuid
 from django.conf import settings
 
 from crmsync import bells
+from crmsync.adapters.client import CALL_SECONDS
 from crmsync.directory import Crm, Crms
 from crmsync.handler import dead_queue, pause
 from crmsync.handler.crm_lanes import CrmLanes
-from crmsync.handler.hand import CALL_SECONDS
 from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.daemon import Worker

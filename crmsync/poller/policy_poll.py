@@ -161,8 +161,8 @@ class PolicyPoll:
         limit: int,
         now: datetime,
     ) -> None:
-        if not comparison.run:
-            requested = self._requested(policy) == _Kind.SWEEP
+        requested = self._requested(policy) == _Kind.SWEEP
+        if not comparison.run or (requested and not _goes_on(comparison, policy, now)):
             if not (requested or self._sweep_is_due(policy, now)):
                 return
             comparison.begin(policy, requested)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -29,12 +29,12 @@ def _write(found: Sequence[Mo]) -> None:
     now = sql.now()
     with transaction.atomic(durable=True):
         mos = [message for message in found if message.kind == "mo"]
-        listed = _after_others({mo.biz for mo in mos}, now)
-        rows = [_mo_row(mo, listed) for mo in mos]
+        listed = {biz: _after_others(biz, now) for biz in sorted({mo.biz for mo in mos})}
+        rows = [_mo_row(mo, listed[mo.biz]) for mo in mos]
         insert(SgipMo, rows)  # first, for this waits for another pump that writes the same ones now
-        mine = SgipMo.objects.filter(id__in=[row["id"] for row in rows], archived_at=listed)
-        new = set(mine.values_list("id", flat=True))
-        fresh = [row for row in rows if row["id"] in new]
+        there = SgipMo.objects.filter(id__in=[row["id"] for row in rows])
+        written = dict(there.values_list("id", "archived_at"))
+        fresh = [row for row in rows if written[row["id"]] == row["archived_at"]]
         user_reports = [
             {
                 "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
@@ -53,21 +53,20 @@ def _write(found: Sequence[Mo]) -> None:
         MinuteCounter.add(FLOW, counts, now)
         # What took long is not put before what others have archived, and a caller has seen,
         # meanwhile.
-        if fresh and (at := sql.now()) - listed > _AT_ONCE:
-            SgipMo.objects.filter(id__in=[row["id"] for row in fresh]).update(archived_at=at)
+        late = [row["id"] for row in fresh if row["archived_at"] == now]
+        if late and (at := sql.now()) - now > _AT_ONCE:
+            SgipMo.objects.filter(id__in=late).update(archived_at=at)
 
 
-def _after_others(systems: Iterable[int], now: datetime) -> datetime:
-    """When MOs of these systems come into the archive, for the order of the list of which callers
-    follow (`search.incoming`): after all that are there, also when the database's clock went back.
-    """
-    latest = now
-    for biz in systems:
-        there = SgipMo.objects.filter(biz_id=biz, archived_at__gte=latest)
-        newest = there.order_by("-archived_at").values_list("archived_at", flat=True).first()
-        if newest is not None:
-            latest = newest + timedelta(microseconds=1)
-    return latest
+def _after_others(biz: int, now: datetime) -> datetime:
+    """When MOs of a system come into the archive, for the order of the list that callers follow
+    (`search.incoming`): after all that are there, also when the database's clock went back."""
+    later = SgipMo.objects.filter(biz_id=biz, archived_at__gte=now).order_by("-archived_at")
+    # Only then is there one. It is locked, so that of two pumps the second comes after the first.
+    if later.select_for_update().first() is None:
+        return now
+    newest: datetime = later.values_list("archived_at", flat=True)[0]
+    return newest + timedelta(microseconds=1)
 
 
 def _mo_row(mo: Mo, archived_at: datetime) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     For an id that is not one of the system's, or is gone, those archived after the id was made.
     """
     rows = sql.of_one(SgipMo.objects.all(), "biz_id", biz)
-    rows = rows.filter(archived_at__lte=Now() - SETTLED)
+    # Times ahead of the clock are of one that went back; they count on (`pump.mo_rows`).
+    settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
+    rows = rows.filter(settled)
     if message is None:
         return rows
     known = SgipMo.objects.filter(pk=message, biz_id=biz)

@@ -12,12 +12,14 @@ _HEAD = """\
 
 For whoever starts bulk jobs by [the management API](management-api.md): which `action` each `flow`
 has, and which fields its `filter` takes. In the console they are on *Bulk jobs*. Every value is a
-text; times are ISO 8601, ids are separated by commas or spaces. An id does instead of a name.
-Written by `make docs` from the code.
+text; ids are separated by commas or spaces. Times are ISO 8601 with their zone; without one they
+are of `TIME_ZONE`. An id does instead of the name of a system, subscription, CRM or policy. Written
+by `make docs` from the code.
 """
 _NAMES = {
     "subscription": "Its system and consumer: `orders/warehouse`",
     "policy": "Its source and CRM: `hive/sales`",
+    "event_type": "Exact, such as `order.paid`",
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ log = logging.get(__name__)
 _ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 _HEALTH_THREADS = 2
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
 # Codecs of texts, in which browsers send forms. Python has others, such as hex.
 _CHARSETS = {
     "utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252", "gbk", "gb2312", "gb18030", "big5",
@@ -187,8 +189,9 @@ def _content_type(value: str) -> str:
     kind = value.partition(";")[0].strip()
     try:
         _kind, given = parse_header_parameters(value)
-    except (LookupError, ValueError):  # a parameter in a charset of its own (RFC 2231)
+    except (LookupError, TypeError, ValueError):  # of odd parameters, as RFC 2231 has them
         return kind
     if given.get("charset", "utf-8").lower() in _CHARSETS:
         return value
-    return f'{kind}; boundary="{given["boundary"]}"' if "boundary" in given else kind
+    boundary = given.get("boundary", "")
+    return f'{kind}; boundary="{boundary}"' if _BOUNDARY.fullmatch(boundary) else kind

@@ -76,7 +76,8 @@ def _json_text(payload: Any) -> str:
             raw = text.encode()
         else:
             text = raw.decode()
-            json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+            found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+            json.dumps(found, ensure_ascii=False).encode()  # a half of a surrogate pair is no text
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
     if len(raw) > MAX_PAYLOAD_BYTES:

@@ -179,9 +179,9 @@ PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_at_the_door)
 @extend_schema_view(
     get=extend_schema(
         summary="Show an event",
-        description="One event with its deliveries and every attempt, archived or not; with more "
-        "than ten deliveries only the latest attempts of each. With `expand=payload` the answer "
-        "holds the whole payload too.",
+        description="One event with its deliveries and their attempts, archived or not. Of more "
+        "than 500 attempts the latest of each delivery are listed, as many of each and at least "
+        "one. With `expand=payload` the answer holds the whole payload too.",
     ),
 )
 class MessageView(QueryView, RetrieveAPIView[BizMsg]):

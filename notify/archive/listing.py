@@ -30,7 +30,6 @@ _CHUNK = 500
 MOST_DELIVERIES = 10_000  # of the messages of a page, if it has more than one
 # Of the deliveries of a message: each has at least its latest one. One may have some KiB.
 MOST_ATTEMPTS = 500
-_MOST_OF_ONE = 50  # attempts that a delivery can have
 _Row = TypeVar("_Row", bound=Model)
 
 
@@ -148,9 +147,7 @@ class Messages:
         each = max(1, MOST_ATTEMPTS // max(1, len(found)))
         for some in chunks(sorted(delivery.pk for delivery in found), _CHUNK):
             rows = place.attempts_of(some).order_by("id")
-            if each < _MOST_OF_ONE:
-                rows = rows.filter(id__in=_latest(rows, each))
-            for row in rows:
+            for row in rows.filter(id__in=_latest(rows, each)):
                 attempts[row.copy_id].append(_as(Attempt, row) if place.cold else row)
         for delivery in found:
             delivery.listed_attempts = attempts[delivery.pk]

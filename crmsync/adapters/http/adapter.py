@@ -164,12 +164,13 @@ class HttpAdapter(CRMAdapter):
         nameless = {r.key for r in batch if r.deleted and not r.remote_id}
         if not nameless:
             return batch
-        text = _("The record cannot be deleted: its id in the CRM is not known.")
-        found, failed = self._looked_up(nameless, Invalid("", text))
-        # What the CRM does not hold is deleted.
-        other = failed or Ok("", created=False)
+        unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))
+        found, failed = self._looked_up(nameless, unknown)
         ids = {key: stored.remote_id for key, stored in found.items() if stored.remote_id}
-        outcomes.update((key, other) for key in nameless if key not in ids)
+        held = {key for key, stored in found.items() if not stored.deleted}
+        for key in nameless - ids.keys():
+            # What the CRM does not hold is deleted.
+            outcomes[key] = failed or (unknown if key in held else Ok("", created=False))
         return [
             dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
             for record in batch
@@ -217,9 +218,8 @@ class HttpAdapter(CRMAdapter):
         """The fields that the settings list; calls `test` when there is such a call."""
         given = self.settings
         if given.test:
-            response = self._client.exchange([self._requests.about(Record("", 0, {}), given.test)])[
-                0
-            ]
+            request = self._requests.about(Record("", 0, {}), given.test)
+            response = self._client.exchange([request])[0]
             raise_for(response)
             # The test is about no record, so that its answer lists no results.
             rules = msgspec.structs.replace(given.answer, results="", failures="")

@@ -20,14 +20,19 @@ _NONE = (204, 404, 410)
 
 def stored(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | None:
     """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
-    if response.status in _NONE and not response.error:
-        return None
+    if not response.error:
+        code = rules.code_of(client.decoded(response))
+        if code is not None and str(code) in map(str, call.missing):
+            return None
+        # Unless the settings say that the CRM means something else by it.
+        if response.status in _NONE and str(response.status) not in rules.statuses:
+            return None
     client.raise_for(response, rules.throttled_seconds)
     if not client.is_json(response):
         raise Unavailable(_("The answer is no JSON: is this the right address?"))
     body = client.decoded(response)
-    if rules.code and _is_missing(call, rules, response, body):
-        return None
+    if rules.code:
+        _check_code(rules, response, body)
     record = at(body, call.record) if call.record else body
     if not isinstance(record, Mapping):
         return None
@@ -40,20 +45,18 @@ def stored(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | N
     )
 
 
-def _is_missing(call: ReadCall, rules: AnswerRules, response: Response, body: Any) -> bool:
-    """Whether the code says that there is no such record. Raises for every other one that is no
-    success: a CRM that refuses the call has said nothing of the record."""
+def _check_code(rules: AnswerRules, response: Response, body: Any) -> None:
+    """Raises for a code that is no success: a CRM that refuses the call has said nothing of the
+    record."""
     code = rules.code_of(body)
     text = client.described(response)
     if code is None:
         raise Unavailable(lacking(text, rules.code))
-    if str(code) in map(str, call.missing):
-        return True
     message = str(at(body, rules.message) or "")
     text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
     match rules.kind(code):
         case "ok":
-            return False
+            return
         case "auth":
             raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
         case "throttled":

@@ -190,6 +190,10 @@ class SqlAdapter(CRMAdapter):
             name = errors.column(errors.message(error))
             if name and name in self._own:
                 return Auth(self._no_column(name))
+        if errors.is_out_of_range(error):
+            column = errors.column(errors.message(error))
+            if column == self.settings.version_column:
+                return Auth(_("The column %s is too small for versions.") % column)
         return errors.verdict(error, size)
 
     def _error(self, error: DatabaseError) -> Exception:

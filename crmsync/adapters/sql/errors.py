@@ -54,6 +54,10 @@ def is_setup(error: DatabaseError) -> bool:
     )
 
 
+def is_out_of_range(error: DatabaseError) -> bool:
+    return transactions.error_code(error) == 1264
+
+
 def is_unknown_column(error: DatabaseError) -> bool:
     text = str(error)
     return (

@@ -250,6 +250,24 @@ class TestRuns:
         polled.request("full")
         polled.turn_until(is_read(*keys))
 
+    def test_a_comparison_that_is_asked_for_ends_one_that_pauses(self) -> None:
+        polled = Polled(batch_size=1)
+        keys = [polled.lead(name) for name in ("a", "b", "c")]
+        polled.turn_until(is_read(*keys))
+        rows = models.Policy.objects.filter(pk=polled.row.pk)
+        rows.update(sweep_cron="* * * * *", swept_at=sql.now() - timedelta(days=1))
+        sweeps = Run.objects.filter(kind="sweep")
+        polled.turn_until(sweeps.exists)
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        rows.update(hours="-".join(f"{each:%H:%M}" for each in later))
+        polled.turn()
+        assert sweeps.get().state == Run.State.READING
+        polled.request("sweep")
+        polled.turn_until(lambda: sweeps.count() == 2)
+        polled.turn_until(lambda: sweeps.latest("id").state == Run.State.READ)
+        assert sweeps.latest("id").requested_by == "li"
+        assert polled.turn() > 0
+
     @pytest.mark.parametrize("what", ["look", "comparison"])
     def test_a_clock_that_goes_back_holds_up_nothing(
         self, polled: Polled, what: str, monkeypatch: pytest.MonkeyPatch

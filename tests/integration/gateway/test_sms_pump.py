@@ -30,6 +30,7 @@ from gateway.models import (
 from gateway.pump import late_reports, mo_rows
 from gateway.pump import rows as archive
 from gateway.pump.pump import Pump
+from gateway.search import incoming
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
@@ -517,8 +518,10 @@ class TestMos:
         monkeypatch.undo()
         for mo in (last, later):  # not in the order of their ids
             mo_rows.write(mo_store.read([mo.id]))
-        order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
-        assert list(order) == [int(ahead.id), int(last.id), int(later.id)]
+        listed = incoming.since(shop.biz.pk, int(ahead.id)).order_by(*incoming.ORDER)
+        assert [row.pk for row in listed] == [int(last.id), int(later.id)]
+        counted = MinuteCounter.objects.filter(name="mo", subject__gt=0)
+        assert sum(counted.values_list("value", flat=True)) == 3
 
     def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
         stock, post = Caller("stock"), Caller("post")

@@ -241,6 +241,8 @@ RULES: list[tuple[str, Any, dict[str, str], str]] = [
     ("a", nested(100), {}, ""),
     ("a", b"[" + b"[]," * 200 + b"1]", {}, ""),
     ("a", b'{"n": 1e999}', {}, "payload"),
+    ("a", b'["\\ud800"]', {}, "payload"),
+    ("a", b'["\\ud83d\\ude00"]', {}, ""),
     ("a", b'"' + b"x" * (outbox.MAX_PAYLOAD_BYTES - 1) + b'"', {}, "payload"),
 ]
 

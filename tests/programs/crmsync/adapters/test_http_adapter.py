@@ -255,6 +255,8 @@ NOT_READ: list[tuple[Answer, type[Outcome], type[Outcome]]] = [
     (Answer(b""), Unknown, Retry),
     (Answer({"data": None}), Unknown, Retry),
     (Answer({"errorCode": 404}), Retry, Ok),
+    (Answer({"errorCode": 404}, 400), Retry, Ok),
+    (Answer({"errorCode": 0, "data": {"name": "a"}}), Conflict, Invalid),  # there, without an id
     (Answer({"errorCode": 0, "data": None}), Retry, Ok),
 ]
 
@@ -291,6 +293,14 @@ def test_without_a_code_a_page_is_no_missing_record(open_adapter: Open) -> None:
         with pytest.raises(Unavailable, match="no JSON"):
             adapter.read(["a"])
         assert adapter.read(["a"]) == adapter.read(["a"]) == {}
+
+
+def test_a_status_that_means_something_else_is_no_missing_record(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({}, 404)) as server:
+        read = {"url": server.url("/{key}")}
+        adapter = open_adapter(server.url(), read=read, answer={"statuses": {"404": "auth"}})
+        with pytest.raises(InvalidInput):
+            adapter.read(["a"])
 
 
 def test_failures_listed_by_a_field(open_adapter: Open) -> None:

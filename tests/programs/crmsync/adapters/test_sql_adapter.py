@@ -277,6 +277,18 @@ def test_a_column_of_the_settings_that_is_gone_pauses_the_crm(crm: Crm, open_ada
     assert adapter.send([lead("a", 2)]) == [Ok("a", False)]
 
 
+def test_a_version_column_that_is_too_small_pauses_the_crm(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    crm = _in_mariadb(mariadb)
+    crm.run("CREATE TABLE small (code VARCHAR(40) PRIMARY KEY, name TEXT, revision SMALLINT)")
+    adapter = open_adapter(crm.url, table="small")
+    assert adapter.send([lead("a")]) == [Ok("a", True)]
+    refused = Auth("The column revision is too small for versions.")
+    assert adapter.send([lead("a", 1_795_392_000)]) == [refused]
+    assert adapter.send([lead("a", 1_795_392_000), lead("b")]) == [refused, refused]
+
+
 def test_keys_of_a_number_column(crm: Crm, open_adapter: Open) -> None:
     crm.run("CREATE TABLE numbered (id BIGINT PRIMARY KEY, name VARCHAR(20), version BIGINT)")
     adapter = open_adapter(crm.url, table="numbered", key_column="id", version_column="version")
