@@ -110,8 +110,8 @@ def facts(ground: Ground) -> dict[str, Any]:
     for name, times in large.items():
         p50, other = statistics.median(times), statistics.median(small[name])
         found.append(
-            {"page": name, "p50_ms": round(p50, 1), "p95_ms": round(_p95(times), 1),
-             "small_p50_ms": round(other, 1), "grows": round(p50 / other, 2)}
+            {"page": name, "p50_ms": round(p50, 2), "p95_ms": round(_p95(times), 2),
+             "small_p50_ms": round(other, 2), "grows": round(p50 / other, 2)}
         )  # fmt: skip
     found.sort(key=lambda page: -page["p95_ms"])
     rows = volumes.rows(ground)
