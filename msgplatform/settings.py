@@ -288,7 +288,6 @@ SPECTACULAR_SETTINGS = {
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
-    "REDOC_DIST": "SIDECAR",
 }
 # The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.
 # By default: none

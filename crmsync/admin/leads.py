@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
@@ -111,7 +111,7 @@ class LeadAdmin(ReadOnlyAdmin):
     def state(self, row: Lead) -> str:
         if row.is_delete:
             return cells.mark(gettext("deleted"), "plain")
-        return cells.mark(gettext("stored"), "good")
+        return cells.mark(pgettext("state", "stored"), "good")
 
     @admin.display(description=_("at the CRMs"))
     def timeline(self, row: Lead) -> str:

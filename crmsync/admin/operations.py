@@ -150,7 +150,7 @@ def masked_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def moment(milliseconds: int | None) -> str:
-    """A time to the millisecond, in the platform's time zone; '' for none."""
+    """A time to the millisecond, in the reader's time zone; '' for none."""
     if milliseconds is None:
         return ""
     when = timezone.localtime(datetime.fromtimestamp(milliseconds / 1000, UTC))

@@ -10,11 +10,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import (
     CrmFilter,
+    ErrorFilter,
     NamedRowsAdmin,
     PolicyFilter,
     policy_ids,
@@ -23,7 +23,7 @@ from crmsync.admin.rows import (
 )
 from crmsync.models import ExceptionEntry, Record
 from crmsync.search.reasons import ERROR_CLASSES
-from msgplatform.admin import IdTimeFilter, PickFilter, RowList, cells, row_id
+from msgplatform.admin import IdTimeFilter, RowList, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
 from msgplatform.admin.newest import NewestList
 from msgplatform.core import personal
@@ -43,21 +43,14 @@ class StateFilter(ChoiceFilter):
         return found if found is queryset else found.filter(policy_id__in=policy_ids())
 
 
-class ErrorFilter(PickFilter):
-    title = _("error class")
-    parameter_name = "error"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
+class RecordErrorFilter(ErrorFilter):
+    """Only these states have an error class, and with them the condition can use the index."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if not self.value():
-            return queryset
-        # Only these states have an error class, and with them the condition can use the index.
+        found = super().queryset(request, queryset)
         states = (*Record.OPEN, _State.DEAD)
-        return queryset.filter(
-            error_class=self.value(), state__in=states, policy_id__in=policy_ids()
-        )
+        is_all = found is queryset
+        return found if is_all else found.filter(state__in=states, policy_id__in=policy_ids())
 
 
 class RecordList(NewestList, RowList):
@@ -70,7 +63,7 @@ class RecordAdmin(NamedRowsAdmin):
         "key_link", "crm", "state_mark", "versions", "id_there", "next_try", "changed",
     ]  # fmt: skip
     list_display_links = None
-    list_filter = [CrmFilter, PolicyFilter, ("state", StateFilter), ErrorFilter,
+    list_filter = [CrmFilter, PolicyFilter, ("state", StateFilter), RecordErrorFilter,
                    ("id", IdTimeFilter)]  # fmt: skip
     search_help_text = _("Key, or id in the CRM, whole")
     list_before_template = "admin/newest_bar.html"
@@ -172,7 +165,4 @@ class ExceptionAdmin(NamedRowsAdmin):
         if not row.operation_id:
             return cells.NOTHING
         url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
-        return format_html(
-            '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url,
-            row.operation_id,
-        )  # fmt: skip
+        return cells.link(url, row.operation_id)

@@ -10,25 +10,24 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.operations import personal_or_refuse
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
-from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
+from crmsync.admin.rows import CrmFilter, ErrorFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
 from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.admin import MomentFilter, PickFilter, audit, cells, row_id
+from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 
 _State = RecoveryEntry.State
 _TONES = {_State.OPEN: "bad", _State.RETRIED: "plain", _State.SOLVED: "good",
           _State.DISMISSED: "plain"}  # fmt: skip
-_MOST = 500  # entries of a selection; a bulk job takes more
 _ALL = "all"
 # Filters of the list, and the filters of a bulk job that mean the same.
 _BULK = {"crm": "crm", "policy": "policy", "error": "error_class", "created_at_since": "since",
@@ -53,19 +52,6 @@ class StateFilter(PickFilter):
         return queryset.filter(state=_State.OPEN if chosen is None else chosen)
 
 
-class ErrorFilter(PickFilter):
-    title = _("error class")
-    parameter_name = "error"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]
-    ) -> QuerySet[RecoveryEntry]:
-        return queryset.filter(error_class=self.value()) if self.value() else queryset
-
-
 @admin.register(RecoveryEntry)
 class RecoveryAdmin(NamedRowsAdmin):
     list_display = ["since", "key_link", "crm", "reason_cell", "tries", "state_mark"]
@@ -83,7 +69,7 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     def found(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
         # Records have an index on keys, entries have none.
-        records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:_MOST])
+        records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:MAX_SELECTION])
         if records:
             return rows.filter(record_id__in=records)
         number = row_id(text)
@@ -118,13 +104,13 @@ class RecoveryAdmin(NamedRowsAdmin):
         words: Callable[[int], str],
     ) -> HttpResponse | None:
         # One more than is allowed tells that there are too many.
-        ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
-        if len(ids) > _MOST:
+        ids = list(rows.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
+        if len(ids) > MAX_SELECTION:
             text = gettext(
                 "More than %d are selected: use “Try all again”, a bulk job that can be slowed "
                 "down and stopped."
             )
-            messages.warning(request, text % _MOST)
+            messages.warning(request, text % MAX_SELECTION)
             return None
         _report(request, act(ids, request.user.get_username()), len(ids), words)
         return None
@@ -194,7 +180,7 @@ class RecoveryAdmin(NamedRowsAdmin):
     def key_link(self, row: Any) -> str:
         if row.record_id is None:
             url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
-            return format_html('<a href="{}">{}</a>', url, gettext("an operation"))
+            return cells.link(url, gettext("an operation"))
         return timeline_link(row.record_id, row.key, row.is_of_hive)
 
     @admin.display(description=_("CRM"))

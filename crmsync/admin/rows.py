@@ -11,12 +11,12 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, Policy
-from msgplatform.admin import PickFilter, RowsAdmin, row_id
+from crmsync.search.reasons import ERROR_CLASSES
+from msgplatform.admin import PickFilter, RowsAdmin, cells, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers
 
@@ -41,9 +41,7 @@ def named(rows: list[Any]) -> list[Any]:
 def timeline_link(record_id: int, key: str, is_of_hive: bool) -> SafeString:
     """The record's key, as a link to the page with its timeline."""
     url = reverse("console:message", args=["crmsync", timeline_id(record_id, key, is_of_hive)])
-    return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, key or record_id
-    )
+    return cells.link(url, key or record_id)
 
 
 def timeline_id(record_id: int, key: str, is_of_hive: bool) -> str:
@@ -82,6 +80,17 @@ class PolicyFilter(PickFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = row_id(self.value())
         return queryset if chosen is None else queryset.filter(policy_id=chosen)
+
+
+class ErrorFilter(PickFilter):
+    title = _("error class")
+    parameter_name = "error"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(error_class=self.value()) if self.value() else queryset
 
 
 def policy_ids(**condition: Any) -> list[int]:

@@ -9,7 +9,6 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -18,7 +17,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.templatetags.humanize_age import age
+from msgplatform.core.ages import age
 
 _OPERATIONS = 20  # that the page of a run shows
 _RENEWED_SECONDS = 3
@@ -59,9 +58,7 @@ class RunAdmin(NamedRowsAdmin):
     def began(self, row: Any) -> str:
         url = reverse("admin:crmsync_run_change", args=[row.pk])
         at = formats.date_format(timezone.localtime(row.started_at), "Y-m-d H:i:s")
-        return format_html(
-            '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, at
-        )
+        return cells.link(url, at)
 
     @admin.display(description=_("policy"))
     def policy(self, row: Any) -> str:

@@ -11,20 +11,17 @@ from typing import Any, Protocol
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.bulk.filters import POLICY, Filter, parse
-from crmsync.bulk.pages import OpenEntries, Page, Records
+from crmsync.bulk.pages import OpenEntries, Records
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
 from crmsync.search.filters import CRM, ERROR_CLASS
 from msgplatform.api import filter_fields
 from msgplatform.core import flows
 from msgplatform.core.bulk import cursor as bulk_cursor
-from msgplatform.core.bulk.cursor import BulkCursor
+from msgplatform.core.bulk.cursor import BulkCursor, Page
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import InvalidInput
 
-COUNT_MOST = 100_000
-_COUNT_PAGE = 2000
-_COUNT_STEPS = 200  # pages that a count reads at most: with few matches it would take minutes
 BY = "bulk"  # as whoever handled an entry; the bulk job's own row says who started it
 
 
@@ -91,7 +88,7 @@ ACTIONS: Mapping[str, _Action] = {
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many rows the action would touch now, counted up to a bound."""
     _action, rows = chosen(action, given, sql.now())
-    return bulk_cursor.count(rows.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
+    return bulk_cursor.count(rows.page)
 
 
 def step(

@@ -7,7 +7,6 @@ it looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,20 +15,12 @@ from django.utils.translation import gettext as _
 from crmsync.bulk.filters import Filter
 from crmsync.models import Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
-from msgplatform.core.bulk.cursor import read_id
+from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 
 # Rows that a page looks at: a step must end within the lease of its job.
 SCANNED = 5000
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The ids that a step is about, and the position after them; '' at the end."""
-
-    ids: list[int]
-    position: str
 
 
 class OpenEntries:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from crmsync.demo.account import Held
 from crmsync.demo.leads import MAX_COMPANY
+from msgplatform.core.servers.announced import announced
 
 _COLUMNS = ("name", "phone", "email", "company", "city", "page")
 
@@ -47,15 +46,7 @@ class CallCentre:
     """A running `crmsync.demo.call_centre`."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "crmsync.demo.call_centre"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
-        )  # fmt: skip
-        assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()
-        if not line.strip():
-            raise RuntimeError("the CRM of the demo did not start")
+        self._process, line = announced("crmsync.demo.call_centre")
         port, self.token = line.split()
         self.url = f"http://127.0.0.1:{port}"
 

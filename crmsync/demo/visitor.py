@@ -19,7 +19,6 @@ class Form(HTMLParser):
         super().__init__()
         self.fields: dict[str, str] = {}
         self.marked: list[str] = []
-        self._in_text = ""
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:

@@ -140,7 +140,7 @@ class Gate:
         """A lane found nothing to send."""
         self._was_idle = True
 
-    def live(self, handler: str) -> Live:
+    def live(self) -> Live:
         """For `crm_status`; called every two seconds."""
         now = time.monotonic()
         with self._lock:
@@ -151,7 +151,6 @@ class Gate:
                 self._per_second = rate if not known else known + _SMOOTHING * (rate - known)
             self._answered, self._measured_at, self._was_idle = 0, now, False
             return Live(
-                handler=handler,
                 in_flight=self._in_flight,
                 latency=round(self._latency, 4),
                 per_second=round(self._per_second, 3),

@@ -171,7 +171,7 @@ class DataHandler(Worker):
     def _report(self) -> None:
         crm_status.withdraw([pk for pk in self._reported if pk not in self._served])
         mine = {pk: one for pk, one in self._served.items() if one.is_owned() or one.is_busy}
-        crm_status.report({pk: lanes.gate.live(self.name) for pk, lanes in mine.items()})
+        crm_status.report({pk: lanes.gate.live() for pk, lanes in mine.items()})
         self._reported = list(mine)
         self._handlers = max(1, sum(beat.role == self.role for beat in alive()))
 

@@ -25,7 +25,6 @@ class Live(msgspec.Struct, frozen=True):
     `held_for` is until the next call may go: the CRM wants fewer calls, or a limit is used up.
     """
 
-    handler: str
     in_flight: int = 0
     latency: float = 0.0
     per_second: float = 0.0

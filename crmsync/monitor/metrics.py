@@ -18,12 +18,11 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Metrics, Sample, Status, Wait
 from msgplatform.core.queues import jobs
-from msgplatform.core.rates.breaker import State
+from msgplatform.core.rates.breaker import STATE_NUMBERS
 from msgplatform.core.said import say
 
 _HOUR = timedelta(hours=1)
 # As numbers, since metrics have no words.
-_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {backlog.COUNTED:,}"
 
 
@@ -181,7 +180,7 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
         yield _PER_SECOND.of(live.per_second, crm=names[pk])
         yield _IN_FLIGHT.of(live.in_flight, crm=names[pk])
         yield _HELD.of(live.held_for, crm=names[pk])
-        yield _BREAKERS.of(_BREAKER[live.breaker], crm=names[pk])
+        yield _BREAKERS.of(STATE_NUMBERS[live.breaker], crm=names[pk])
 
 
 def _policies(policies: Sequence[PolicyProgress]) -> Iterator[Sample]:

@@ -17,21 +17,15 @@ STALE_SECONDS = 15.0  # a poller that reports no longer is dead, or hangs
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Durations are seconds, `read_at` is unix seconds.
+    """Durations are seconds.
 
-    `horizon_age`, `waiting`, `exact` and `clock_back` are those of
-    `poller.reading.increment.Facts`. `read_at` is when the source was last read without an error, 0
-    before the first time. `problem` says why it cannot be read, which has been so for `problem_for`
-    seconds; '' when it can. `next_in` is until the next look, 0 while a run is going on.
+    `horizon_age`, `waiting` and `exact` are those of `poller.reading.increment.Facts`. `problem`
+    says why the source cannot be read, which has been so for `problem_for` seconds; '' when it can.
     """
 
-    poller: str
     horizon_age: float = 0.0
     waiting: int = 0
     exact: bool = True
-    clock_back: float = 0.0
-    read_at: float = 0.0
-    next_in: float = 0.0
     problem: str = ""
     problem_for: float = 0.0
 

@@ -88,7 +88,7 @@ class PolicyLeases:
         if not candidates:  # so that a look that finds nothing writes nothing
             return
         rows = models.Policy.objects.all()
-        made = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS, set={})
+        made = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS)
         if not made:
             return
         # One token for all, so that one statement renews them.

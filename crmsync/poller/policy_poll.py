@@ -77,8 +77,7 @@ class PolicyPoll:
         self._asked: Policy | None = None
         self._looked: datetime | None = None  # the last look that found nothing more
         self._compared: datetime | None = None  # as `swept_at`, which is known two seconds later
-        self._problem, self._problem_since, self._read_at = "", 0.0, 0.0
-        self._next_in = 0.0
+        self._problem, self._problem_since = "", 0.0
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
@@ -128,7 +127,6 @@ class PolicyPoll:
             self._asked = policy
         if wait <= 0:
             more = changes.round(policy, crm, increment, limit)
-            self._read_at = time.time()
             self._looked = None if more else now
             self._problem, self._problem_since = "", 0.0
             self._trouble.reset()
@@ -146,10 +144,9 @@ class PolicyPoll:
             self._looked = now
         interval = policy.interval * self._pace.factor(live)
         due_at = schedule.next_look(now, self._looked, interval, policy.cron, policy.hours)
-        self._next_in = max(0.0, (due_at - now).total_seconds())
         if self._sweep_is_due(policy, now):
             return 0.0
-        return self._next_in
+        return max(0.0, (due_at - now).total_seconds())
 
     def _compare(
         self,
@@ -212,15 +209,14 @@ class PolicyPoll:
         """For console, metrics and alerts; called by another thread."""
         read = self._parts[1].facts if self._parts else None
         facts = Facts(
-            self._holder, read_at=self._read_at, next_in=self._next_in, problem=self._problem,
+            problem=self._problem,
             problem_for=time.time() - self._problem_since if self._problem else 0.0,
-        )  # fmt: skip
+        )
         if read is None:
             return facts
         return msgspec.structs.replace(
-            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact,
-            clock_back=read.clock_back.total_seconds(),
-        )  # fmt: skip
+            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact
+        )
 
 
 def described(row: models.Source) -> Source:

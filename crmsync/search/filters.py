@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from crmsync import lead_fields
 from crmsync.models import Crm, Record
+from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import FilterField, Option
@@ -78,15 +79,7 @@ def _crms(typed: str) -> Sequence[Option]:
 
 
 CRM = FilterField(gettext_lazy("Type a part of its name"), "name", options=_crms)
-# The error classes of `crmsync.adapters.outcomes`, and that of a row which the mapping refused.
-_CLASSES = {
-    "retry": gettext_lazy("could not be reached, or was busy"),
-    "throttled": gettext_lazy("too many calls"),
-    "invalid": gettext_lazy("refused"), "conflict": gettext_lazy("conflict"),
-    "auth": gettext_lazy("credentials refused"), "unknown": gettext_lazy("unknown"),
-    "mapping": gettext_lazy("refused by the mapping"),
-}  # fmt: skip
-ERROR_CLASS = filter_fields.choice(_CLASSES.items(), gettext_lazy("Why it failed at a CRM"))
+ERROR_CLASS = filter_fields.choice(ERROR_CLASSES.items(), gettext_lazy("Why it failed at a CRM"))
 _READERS = {
     **filters.READERS,
     "phone": lead_fields.clean_phone,
@@ -94,4 +87,3 @@ _READERS = {
     "state": _state,
     "operation": filters.number,
 }
-FIELDS = tuple(field.name for field in fields(Filter))

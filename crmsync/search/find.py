@@ -20,7 +20,7 @@ from crmsync.search.filters import CRM, ERROR_CLASS, STATES, Filter, parse
 from crmsync.search.matches import Matches
 from crmsync.search.timeline import page
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
@@ -69,7 +69,7 @@ def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     """Leads or records that match the whole filter; see `FIELDS`. Raises InvalidInput."""
     filter = parse(given, FIELDS)
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     if filter.until is not None:
         before = min(before, filter.until)
     return _Search(filter, limit).run(before)
@@ -89,7 +89,7 @@ def search_text(query: str, since: datetime, cursor: str, seconds: float) -> Tex
         ]
         return Candidates(judged, len(read) < BATCH)
 
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     page = scan(batch, before, TEXT_HITS, MAX_ID, seconds)
     lines = hits.of_leads(page.ids, policies.by_id())
     return page.texts_found([lines[pk] for pk in page.ids if pk in lines])

@@ -21,8 +21,8 @@ from gateway.given_up import AGAIN
 from gateway.models import SgipMt
 from gateway.search import find, resent
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
+from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
-from msgplatform.templatetags.humanize_age import age
 
 _FOUND = 500  # what a search shows at most: the page makes an IN of them
 _Final = SgipMt.Final

@@ -8,7 +8,6 @@ again; a new message that fails too can be sent again itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging
 from msgplatform.core.bulk import preview as bulk_preview
-from msgplatform.core.bulk.cursor import BulkCursor, read_id
+from msgplatform.core.bulk.cursor import COUNT_MOST, BulkCursor, Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
@@ -49,22 +48,12 @@ from msgplatform.core.flows import (
 )
 from msgplatform.core.intake.verdicts import Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Messages that a step is about, and the position after them; '' at the end."""
-
-    ids: list[int]
-    position: str
-
-
 log = logging.get(__name__)
 
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
 # What `_fits` looks at: of a preview only the sample is read whole.
 _JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error")
-COUNT_MOST = 100_000  # then the count says "or more": an exact one would take too long
 
 _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",

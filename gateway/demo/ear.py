@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
+
+from msgplatform.core.servers.announced import announced
 
 
 class Ear:
@@ -18,16 +18,8 @@ class Ear:
         self.mos: list[str] = []  # their texts
         self.repeated = 0  # events that came once more under the same webhook-id
         self._events: set[bytes] = set()
-        self._process = subprocess.Popen(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "gateway.demo.sink", "--file", str(file)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
-        )  # fmt: skip
-        assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()
-        if not line.strip():
-            raise RuntimeError(f"the listener for {file.name} did not start")
-        self.url = f"http://127.0.0.1:{int(line)}/events"
+        self._process, port = announced("gateway.demo.sink", "--file", str(file))
+        self.url = f"http://127.0.0.1:{port}/events"
 
     def listen(self) -> None:
         """Read what came since the last time."""

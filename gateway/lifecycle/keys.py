@@ -47,10 +47,6 @@ def mo(message: int) -> str:
     return f"{PREFIX}mo:{message}"
 
 
-def report(message: int) -> str:
-    return f"{PREFIX}report:{message}"
-
-
 def submit(seqno: int, ts: int) -> str:
     return f"{PREFIX}submit:{seqno}:{ts}"
 

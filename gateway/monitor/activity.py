@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from django.db.models import Q
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
@@ -95,7 +95,7 @@ ACTIVITY = Activity(
         Measure("given_up", _("failed or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
-        Measure("received", _("received"), ("mo",)),
+        Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
     ),
     dimensions=(
         BySubject(

@@ -19,7 +19,7 @@ from gateway.search import in_flight
 from gateway.search.filters import ACCOUNT, NUMBER, Filter, parse
 from gateway.search.hits import archived
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api.filters import MAX_ID, position
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.flows import FilterField, Found, Hit, Text
@@ -63,7 +63,7 @@ def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     """Messages that match the whole filter; see `FIELDS`. Raises InvalidInput."""
     filter = parse(given, FIELDS)
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     return _run(filter, before, limit)
 
 

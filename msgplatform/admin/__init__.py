@@ -10,11 +10,12 @@ fields    form fields
 filters   list filters for tables of any size
 newest    lists that look no further back than the newest rows
 shared    the registrations: systems, keys, jobs, counters
+key_scopes  which scopes of a key one may give away
 alerts    those that are open, and their history
 people    users and groups
 audit_log the list and the page of the audit log
 
-Nothing else imports the theme: flows import its classes from here.
+Beside this only `console/signing_in` imports the theme: flows import its classes from here.
 """
 
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
@@ -31,6 +32,7 @@ from msgplatform.admin.auditing import (
 )
 from msgplatform.admin.base import (
     BoundedPaginator,
+    HealthList,
     ModelAdmin,
     PlainList,
     ReadOnlyAdmin,
@@ -56,6 +58,7 @@ __all__ = [
     "AutocompleteFilter",
     "BoundedPaginator",
     "ChoiceFilter",
+    "HealthList",
     "IdTimeFilter",
     "ModelAdmin",
     "MomentFilter",

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -26,7 +25,6 @@ from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
 
 _EARLIER_SHOWN = 10
-_LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
 _COUNTED = 1000
 
 
@@ -159,7 +157,7 @@ class AlertAdmin(RowsAdmin):
     @admin.display(description=_("alert"))
     def subject_link(self, row: Alert) -> str:
         url = reverse("admin:msgplatform_alert_change", args=[row.pk])
-        return format_html(_LINK, url, row.subject)
+        return cells.link(url, row.subject)
 
     @admin.display(description=_("times"))
     def times(self, row: Alert) -> str:
@@ -178,7 +176,7 @@ class AlertAdmin(RowsAdmin):
     @admin.display(description=_("where to act"))
     def act(self, row: Alert) -> str:
         url = runbooks.link(row)
-        return format_html(_LINK, url, gettext("Act")) if url else cells.NOTHING
+        return cells.link(url, gettext("Act")) if url else cells.NOTHING
 
 
 def _seen(row: Alert) -> str:

@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from msgplatform.admin import cells
 from msgplatform.admin.base import sees_personal
@@ -116,7 +117,7 @@ class AuditLogAdmin(RowsAdmin):
         others = [(_words(name), _shown(v)) for name, v in detail.items() if name != "changes"]
         return {"changes": changes, "others": others}
 
-    @admin.display(description=_("changed"))
+    @admin.display(description=pgettext_lazy("fields", "changed"))
     def what(self, row: AuditLog) -> str:
         names = ", ".join(_words(name) for name in _changes(row))
         return cells.cut(names) if names else cells.NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ShowFacets
@@ -46,6 +46,19 @@ class PlainList(ChangeList):
         super().get_results(request)
         if not (self.query or self.has_active_filters):
             self.full_result_count = self.result_count
+
+
+class HealthList(PlainList):
+    """A list that reads the health of all rows of its page at once, and of no others."""
+
+    read_health: Callable[[Sequence[Any]], Mapping[int, Any]]  # by primary key
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = rows = list(self.result_list)
+        found = self.read_health(rows)
+        for row in rows:
+            row.health = found[row.pk]
 
 
 class ModelAdmin(UnfoldModelAdmin):

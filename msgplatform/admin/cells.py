@@ -49,14 +49,18 @@ def _above(first: str, below: str) -> SafeString:
 
 def message_link(flow: str, message: int | str) -> SafeString:
     """The message's id, linked to its page in the console."""
-    url = reverse("console:message", args=[flow, str(message)])
+    return link(reverse("console:message", args=[flow, str(message)]), message)
+
+
+def link(url: str, text: int | str) -> SafeString:
+    """As the theme shows links of lists."""
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, message
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text
     )
 
 
 def moment(when: datetime | None) -> str:
-    """A time in the platform's time zone, to the minute."""
+    """A time in the reader's time zone, to the minute."""
     return formats.date_format(timezone.localtime(when), "Y-m-d H:i") if when else ""
 
 

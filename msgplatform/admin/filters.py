@@ -71,7 +71,7 @@ class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
 
 
 class TimeForm(forms.Form):
-    """Two times in the platform's time zone."""
+    """Two times in the reader's time zone."""
 
     def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -59,6 +59,11 @@ def number(text: str, field: str = "id") -> int:
     return int(text)
 
 
+def position(cursor: str) -> int:
+    """The id before which a page of a search begins; '' is the first page."""
+    return number(cursor, "cursor") if cursor else MAX_ID
+
+
 def selection(text: str, field: str) -> tuple[int, ...]:
     """Ids, separated by commas or blanks; sorted, each once."""
     parts = text.replace(",", " ").split()

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from msgplatform.console.views.page import visible
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
@@ -53,6 +54,14 @@ def of(request: HttpRequest) -> Condition:
     if request not in _looked:
         _looked[request] = look()
     return _looked[request]
+
+
+def failures(request: HttpRequest) -> int:
+    """How many groups of given-up messages are in the flows that this person may see."""
+    names = [flow.name for flow in visible(request)]
+    found = of(request).failures
+    # Who may see every flow needs no count of their own.
+    return given_up.number(names) if found and len(names) < len(flows.all()) else found
 
 
 def look() -> Condition:

@@ -56,8 +56,8 @@ _LABELS = {
 }
 
 
-def label_of(name: str, given: FilterField) -> Any:
-    return given.label or _LABELS.get(name) or name.replace("_", " ").capitalize()
+def label_of(name: str) -> Any:
+    return _LABELS.get(name) or name.replace("_", " ").capitalize()
 
 
 def form_field(name: str, given: FilterField, page: tuple[str, str]) -> forms.Field:
@@ -77,7 +77,7 @@ def form_field(name: str, given: FilterField, page: tuple[str, str]) -> forms.Fi
         widget = TextInput()
     kind = MomentField if given.kind == "time" else forms.CharField
     return kind(
-        label=label_of(name, given),
+        label=label_of(name),
         required=False,
         max_length=MAX_SELECTION_LENGTH if given.kind == "ids" else MAX_LENGTH,
         help_text=given.help,  # type: ignore[arg-type]  # a lazy text is one

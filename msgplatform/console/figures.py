@@ -7,9 +7,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
+from msgplatform.core.ages import age
 from msgplatform.core.flows import Figure
 from msgplatform.core.flows.activity import Counts
-from msgplatform.templatetags.humanize_age import age
 
 GOOD_SHARE = 0.99  # of deliveries that ended: below it a share is marked
 

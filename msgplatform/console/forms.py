@@ -33,15 +33,15 @@ class FilterForm(forms.Form):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._refused = set() if clear else flows.personal_names(fields)
-        self._all = {name: flows.FilterField.of(given) for name, given in fields.items()}
         self._names = [name for name in fields if name not in self._refused]
         for name in self._names:
-            self.fields[name] = form_field(name, self._all[name], (flow.name, page))
+            given = flows.FilterField.of(fields[name])
+            self.fields[name] = form_field(name, given, (flow.name, page))
 
     def clean(self) -> dict[str, Any]:
         for name in self._refused:
             if self.data.get(self.add_prefix(name)):
-                label = label_of(name, self._all[name])
+                label = label_of(name)
                 text = gettext("“%s” is only for people who may see personal data.")
                 self.add_error(None, text % label)
         return self.cleaned_data

@@ -7,7 +7,6 @@ work and over whichever way.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from msgplatform.console import curl
 from msgplatform.console.views.page import visible
 from msgplatform.core import flows
 from msgplatform.core.errors import UNAVAILABLE
@@ -123,7 +123,7 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
         calls = flow.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""
-        commands = "\n\n".join(curl(call, key) for call in calls)
+        commands = "\n\n".join(_command(call, key) for call in calls)
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.snippets()
@@ -133,17 +133,10 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     return Part(flow.name, str(flow.title), lines, commands, scope, snippets, shown)
 
 
-def curl(call: flows.FirstCall, key: str) -> str:
-    """The command that makes this call, for a shell; its address is the platform's own."""
+def _command(call: flows.FirstCall, key: str) -> str:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     body = json.dumps(call.body, ensure_ascii=False)
-    return " \\\n  ".join(
-        [
-            f"curl {shlex.quote(settings.PUBLIC_URL + call.path)}",
-            f"-H {shlex.quote(f'Authorization: Bearer {key}')}",
-            "-H 'Content-Type: application/json'",
-            f"-d {shlex.quote(body)}",
-        ]
-    )
+    return curl.command(flows.Call("", call.path, headers, body), settings.PUBLIC_URL)
 
 
 def _key(request: HttpRequest, scope: str) -> str:

@@ -14,7 +14,6 @@ from django.utils.translation import ngettext
 from msgplatform.console import condition
 from msgplatform.console.views.page import visible
 from msgplatform.core import flows, personal
-from msgplatform.jobs import given_up
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -103,13 +102,10 @@ def _status(request: HttpRequest) -> dict[str, str]:
 
 def _failures(request: HttpRequest) -> list[dict[str, Any]]:
     """The page Failures, with how many groups of messages were given up."""
-    names = [flow.name for flow in visible(request)]
-    if not names:
+    if not visible(request):
         return []
     item = _item(_("Failures"), "heart_broken", reverse("console:failures"))
-    # Who may see every flow needs no count of their own.
-    found = condition.of(request).failures
-    number = given_up.number(names) if found and len(names) < len(flows.all()) else found
+    number = condition.failures(request)
     return [{**item, "badge": str(number), "badge_variant": "danger"} if number else item]
 
 

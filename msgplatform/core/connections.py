@@ -12,8 +12,6 @@ from django.conf import settings
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-# The longest wait of a blocking call; it must be less than the socket's timeout (redis-py's: 5 s).
-BLOCK_SECONDS = 2
 _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
 

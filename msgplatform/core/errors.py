@@ -12,8 +12,8 @@
         ├── LeaseLost           somebody else owns the claim now
         └── NotNow              something prevents it at present
 
-`permanent` is what a retry loop asks. UNAVAILABLE are the errors that mean "a server does not
-answer": whoever catches one waits and goes on, never exits, and blames no item.
+The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
+does not answer": whoever catches one waits and goes on, never exits, and blames no item.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from redis.exceptions import RedisError
 
 class PlatformError(Exception):
     """Root of all errors that the platform raises on purpose."""
-
-    permanent = True
 
 
 class Permanent(PlatformError):
@@ -68,8 +66,6 @@ class Undecryptable(Permanent):
 
 class Temporary(PlatformError):
     """Repeating later can help."""
-
-    permanent = False
 
 
 class Unavailable(Temporary):

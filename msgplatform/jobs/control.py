@@ -13,13 +13,10 @@ from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from msgplatform.models import AuditLog, BulkJob
 
 _State = BulkJob.State
-_OPEN = (_State.PENDING, _State.RUNNING)
-# Change → the state that it leads to, and those from which it may come.
-CHANGES: Mapping[str, tuple[_State, tuple[_State, ...]]] = {
-    "pause": (_State.PAUSED, _OPEN),
-    "resume": (_State.PENDING, (_State.PAUSED,)),
-    "cancel": (_State.CANCELLED, (*_OPEN, _State.PAUSED)),
-}
+# Change → the state that it leads to; `BulkJob.FROM` has those from which it may come.
+CHANGES: Mapping[str, _State] = {
+    "pause": _State.PAUSED, "resume": _State.PENDING, "cancel": _State.CANCELLED,
+}  # fmt: skip
 
 
 def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Counted:
@@ -100,13 +97,13 @@ def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
 
     Raises BulkJob.DoesNotExist, and NotNow for one that has ended.
     """
-    to, allowed = CHANGES[name]
+    to = CHANGES[name]
     with transaction.atomic():
         job = BulkJob.objects.select_for_update().get(pk=job_id)
         same = job.state == to or (name == "resume" and job.state == _State.RUNNING)
         if same:
             return job, False
-        if job.state not in allowed:
+        if job.state not in BulkJob.FROM[to]:
             raise NotNow(f"This job has ended: it is {job.state}.")
         job.state = to
         job.save(update_fields=["state"])

@@ -56,10 +56,9 @@ def link(alert: Alert) -> str:
     subject = alert.key.removeprefix(f"{alert.kind}:")
     arguments = [subject] if book.takes_subject else []
     try:
-        address = reverse(book.view, args=arguments)
+        return reverse(book.view, args=arguments)
     except NoReverseMatch:
         return ""
-    return f"{address}?{book.query}" if book.query else address
 
 
 def page() -> tuple[str, str]:

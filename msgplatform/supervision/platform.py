@@ -192,9 +192,7 @@ def daemons(processes: Mapping[str, int]) -> list[Program]:
     if unknown := sorted(processes.keys() - set(commands)):
         raise Refused(f"There is no daemon {unknown[0]}; use one of: {', '.join(commands)}")
     return [
-        dataclasses.replace(
-            _program(daemon), processes=processes.get(daemon.command, daemon.processes)
-        )
+        dataclasses.replace(_program(daemon), processes=processes.get(daemon.command, 1))
         for daemon in wanted
     ]
 
@@ -211,8 +209,7 @@ def _program(daemon: flows.Daemon) -> Program:
         daemon.name,
         [*command, "--drain-seconds", str(_DRAIN_SECONDS)],
         daemon.priority,
-        daemon.processes,
-        daemon.stop_seconds,
+        stop_seconds=daemon.stop_seconds,
     )
 
 

@@ -14,8 +14,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.models import MinuteCounter
-from notify import lane_status
-from notify.maker import due
+from notify import due, lane_status
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor.metrics import OPEN
 

@@ -25,6 +25,7 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
+from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.data import sql
 from notify.bulk import send_again
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -41,8 +42,6 @@ _TONES = {
     _Delivery.QUEUED: "plain",
 }
 _FOUND = 500  # what a search shows at most
-# More than this is work for a bulk job, which can be paced and stopped.
-SELECTED = 500
 
 
 def of_subscriptions(rows: QuerySet[ReceiveMsg], ids: list[int]) -> QuerySet[ReceiveMsg]:
@@ -163,12 +162,12 @@ class ReceiveMsgAdmin(HotAdmin):
     def send_again(
         self, request: HttpRequest, queryset: QuerySet[ReceiveMsg]
     ) -> HttpResponse | None:
-        ids = list(queryset.order_by().values_list("pk", flat=True)[: SELECTED + 1])
-        if len(ids) > SELECTED:
+        ids = list(queryset.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
+        if len(ids) > MAX_SELECTION:
             messages.warning(
                 request,
                 gettext("More than %d are selected: use a bulk job, which can be paced and "
-                        "stopped.") % SELECTED,
+                        "stopped.") % MAX_SELECTION,
             )  # fmt: skip
             return redirect("console:bulk-flow", "notify")
         final = ReceiveMsg.objects.filter(pk__in=ids, status__in=send_again.FINAL)

@@ -22,6 +22,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, audit
+from msgplatform.api.filters import MAX_SELECTION
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
@@ -95,7 +96,10 @@ class StateActions(ModelAdmin):
         if change.loses and "confirmed" not in request.POST:
             # The form names the rows themselves: what is done is what was shown, even when "all"
             # was selected and others were added meanwhile.
-            found = list(rows.select_related("biz", "receive"))
+            found = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
+            if len(found) > MAX_SELECTION:
+                messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
+                return None
             context = {
                 **self.admin_site.each_context(request),
                 "title": gettext("Are you sure?"), "opts": self.opts, "action": name,

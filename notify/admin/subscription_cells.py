@@ -8,7 +8,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.cells import NOTHING, mark, moment, nothing, percent
-from msgplatform.templatetags.humanize_age import age
+from msgplatform.core.ages import age
 from notify.admin.health import COUNTED, Health
 from notify.models import BizReceive
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.contrib.admin.views.main import ORDER_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import PickFilter
+from msgplatform.admin import HealthList, PickFilter
 from notify.admin import health
 from notify.models import BizReceive
 
@@ -29,8 +29,10 @@ class AttentionFilter(PickFilter):
         return queryset.filter(health.troubled(health.open_breakers()))
 
 
-class SubscriptionList(ChangeList):
-    """Trouble first; reads the health of all rows that are shown at once."""
+class SubscriptionList(HealthList):
+    """Trouble first."""
+
+    read_health = staticmethod(health.read)
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
@@ -39,11 +41,3 @@ class SubscriptionList(ChangeList):
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
         ordering: list[Any] = list(super().get_ordering(request, queryset))
         return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        # Here the page is cut: health is read for its rows and no others.
-        self.result_list = rows = list(self.result_list)
-        found = health.read(rows)
-        for row in rows:
-            row.health = found[row.pk]

@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import (
     AutocompleteFilter,
     ChoiceFilter,
+    PlainList,
     UndeletableAdmin,
     cells,
     sees_personal,
@@ -99,7 +99,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:
         return super().get_queryset(request).select_related("biz", "receive")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return SubscriptionList
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:

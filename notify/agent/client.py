@@ -134,7 +134,8 @@ def understand(response: Response, sent: int) -> Answer:
         if name.strip().lower() == b"retry-after" and value.strip().isdigit():
             retry_after = float(value)
             break
-    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after)
+    # A proxy that waited for the intake in vain says 504.
+    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, slow=status == 504)
 
 
 def _verdicts(body: bytes, sent: int) -> Answer:

@@ -6,7 +6,9 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from notify.agent.store import Measure
+from notify.agent.store import COUNTED, Measure
+
+_UP_TO = f"counted up to {COUNTED:,}"
 
 
 class Figures:
@@ -14,9 +16,11 @@ class Figures:
 
     def __init__(self) -> None:
         here = self.registry = CollectorRegistry()
-        self._pending = Gauge("outbox_pending", "Rows that wait in the outbox", registry=here)
+        self._pending = Gauge(
+            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=here
+        )
         self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=here)
-        self._dead = Gauge("outbox_dead", "Rows that the intake refused", registry=here)
+        self._dead = Gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=here)
         self._measured = Gauge(
             "outbox_measured_timestamp_seconds", "When the tables were counted", registry=here
         )

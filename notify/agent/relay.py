@@ -12,7 +12,8 @@ What becomes of a request of one or many rows:
                          it, and is pushed back when only something in between did
     broken (500)         its rows are pushed back, to come with fewer and fewer neighbours; two of
                          these in a row end in a pause
-    unavailable          all rows are given back; the Agent waits
+    unavailable          all rows are given back; the Agent waits. A row that is alone in a request
+                         that was too slow comes back later than the others: it may be its fault
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ class Relay(Worker):
 
     def turn(self) -> bool:
         """Relay one claim. True always: pauses are made here, the loop need not add its own."""
-        if self._next_measure.take():
+        if self._next_measure.is_due:
             measure = self.store.measure()
+            self._next_measure.restart()  # not before: a slow database has to do something else too
             self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
             self.figures.measured(measure)
         rest = self._resume_at - time.monotonic()
@@ -128,6 +130,10 @@ class Relay(Worker):
                 todo.extendleft([request[middle:], request[:middle]])
             elif answer.kind is Kind.TOO_MUCH and answer.condemned:
                 self._settle(claim, [], {request[0].id: Refusal("invalid", answer.detail)})
+            elif answer.kind is Kind.UNAVAILABLE and answer.slow and len(request) == 1:
+                self.store.release(claim, _ids([request]), LEASE_SECONDS, answer.detail)
+                self._pause(claim, _ids(todo), answer)
+                return
             elif answer.kind is Kind.UNAVAILABLE:
                 self._pause(claim, _ids([request, *todo]), answer)
                 return
@@ -210,7 +216,8 @@ class Relay(Worker):
         self.store.release(claim, _ids([request]), seconds, answer.detail, count=True)
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
                   again_in=round(seconds, 1))  # fmt: skip
-        self._broken += 1
+        if len(request) > 1 or not request[0].attempts:
+            self._broken += 1  # a row that has broken it alone before says nothing about the others
         return self._broken < _BROKEN_IN_A_ROW
 
     def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:

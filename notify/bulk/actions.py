@@ -13,19 +13,14 @@ from msgplatform.api import filter_fields
 from msgplatform.core import flows
 from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.bulk import preview as bulk_preview
-from msgplatform.core.bulk.cursor import BulkCursor
+from msgplatform.core.bulk.cursor import BulkCursor, Page
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from notify.bulk import fill_missing, preview, replay
-from notify.bulk.requeue import Page, Requeue
+from notify.bulk.requeue import Requeue
 from notify.bulk.send_again import FAILED
 from notify.search import fields
 from notify.search.filters import Filter, parse
-
-# A count stops here and says "or more": it is asked before a job begins, while a person waits.
-COUNT_MOST = 100_000
-_COUNT_PAGE = 2000
-_COUNT_STEPS = 200  # pages may have few matches: the count must not take minutes
 
 
 class Job(Protocol):
@@ -129,7 +124,7 @@ ACTIONS: Mapping[str, _Action] = {
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many deliveries (for a re-split: messages) the action would look at, up to a bound."""
     job = _job(action, given, sql.now())
-    return bulk_cursor.count(job.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
+    return bulk_cursor.count(job.page)
 
 
 def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:

@@ -13,12 +13,12 @@ from functools import partial
 
 from django.db import transaction
 
+from msgplatform.core.bulk.cursor import Page
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
 from notify.archive import stores
 from notify.bulk.replay import Messages
-from notify.bulk.requeue import Page
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search.filters import Filter
 from notify.subscriptions.matching import Filter as Wanted

@@ -13,12 +13,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from msgplatform.core.bulk.cursor import read_id
+from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
 from notify.archive import stores
 from notify.archive.stores import Place, reading
-from notify.bulk.requeue import Page
 from notify.bulk.send_again import FAILED, again, ended
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.search.filters import Filter

@@ -11,25 +11,17 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from msgplatform.api.filters import MAX_ID
-from msgplatform.core.bulk.cursor import read_id, read_time
+from msgplatform.core.bulk.cursor import Page, read_id, read_time
 from msgplatform.core.errors import InvalidInput
+from notify import due
 from notify.archive import stores
 from notify.archive.stores import Place, reading
 from notify.bulk.send_again import CHUNK, FAILED, again, ended
-from notify.maker import due
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import given_up
 from notify.search.filters import Filter
 
 SCANNED = 5000  # rows that one page reads at most, give or take a chunk
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Ids that a step is about, and the position after them; '' at the end."""
-
-    ids: list[int]
-    position: str
 
 
 class Requeue:

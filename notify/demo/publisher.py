@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
-import json
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import Any
 
 from msgplatform.core.api_connection import Connection
 
@@ -18,7 +15,6 @@ CONNECTIONS = 8
 # After so many messages one request is repeated with the same key, as after a lost answer.
 REPEAT_EVERY = 50
 BATCH = 100
-_PATIENCE = 120.0  # seconds, for one request
 
 
 @dataclass(frozen=True)
@@ -31,16 +27,15 @@ class Accepted:
 
 
 class Publisher(threading.Thread):
-    """One keep-alive connection. A 503 or a broken connection is repeated with the same key."""
+    """One keep-alive connection. What it repeats has the same key."""
 
     def __init__(
         self, base_url: str, work: Iterator[tuple[int, str, str]], key_prefix: str
     ) -> None:
         super().__init__(daemon=True)
         self._key_prefix = key_prefix
-        self._address = urlsplit(base_url).netloc
         self._work = work
-        self._connection = http.client.HTTPConnection(self._address, timeout=30)
+        self._connection = Connection(base_url)
         self.accepted: list[Accepted] = []
         self.error: Exception | None = None
 
@@ -55,28 +50,12 @@ class Publisher(threading.Thread):
             self.error = error
 
     def _post(self, number: int, token: str) -> str:
-        body = json.dumps(message(self._key_prefix, number))
-        return str(json.loads(self._until_answered("/api/v1/messages", body, token))["id"])
+        answer = self._answer("/api/v1/messages", message(self._key_prefix, number), token)
+        return str(answer["id"])
 
-    def _until_answered(self, path: str, body: str, token: str) -> bytes:
-        """The body of a 2xx answer; what may be repeated is repeated."""
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                self._connection.request("POST", path, body, headers)
-                response = self._connection.getresponse()
-                status, answer = response.status, response.read()
-            except (OSError, http.client.HTTPException):
-                # It may or may not have been accepted: the same key makes it one either way.
-                self._connection.close()
-                status, answer = 503, b""
-            if status in (200, 202):
-                return answer
-            if status != 503 and status != 429:
-                raise RuntimeError(f"HTTP {status}: {answer[:300]!r}")
-            time.sleep(0.5)
-        raise RuntimeError(f"nothing was accepted in {_PATIENCE:g} s: {body[:100]}")
+    def _answer(self, path: str, body: Any, token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return self._connection.json("POST", path, body, headers).require(200, 202).json()
 
 
 class BatchPublisher(Publisher):
@@ -97,8 +76,8 @@ class BatchPublisher(Publisher):
 
     def _publish(self, system: str, token: str, numbers: list[int]) -> None:
         body = {"messages": [message(self._key_prefix, number) for number in numbers]}
-        answer = self._until_answered("/api/v1/messages/batch", json.dumps(body), token)
-        for number, verdict in zip(numbers, json.loads(answer)["results"], strict=True):
+        answer = self._answer("/api/v1/messages/batch", body, token)
+        for number, verdict in zip(numbers, answer["results"], strict=True):
             if verdict["outcome"] not in ("created", "duplicate"):
                 raise RuntimeError(f"message {number} was refused: {verdict}")
             self.accepted.append(Accepted(verdict["id"], system, event_type(number)))

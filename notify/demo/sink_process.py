@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from msgplatform.core.servers.announced import announced
 
 
 class SinkProcess:
@@ -13,16 +13,9 @@ class SinkProcess:
     def __init__(self, file: Path, arguments: list[str], port: int = 0) -> None:
         self.file = file
         file.touch()
-        self._process = subprocess.Popen(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "notify.demo.sink", "--file", str(file),
-             "--port", str(port), *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
-        )  # fmt: skip
-        assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()
-        if not line.strip():
-            raise RuntimeError(f"the sink for {file.name} did not start")
+        self._process, line = announced(
+            "notify.demo.sink", "--file", str(file), "--port", str(port), *arguments
+        )
         self.port = int(line)
 
     @property

@@ -20,9 +20,9 @@ from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
 from msgplatform.core.said import say
-from notify import orders
+from notify import due, orders
 from notify.directory import Subscription, Subscriptions
-from notify.maker import due, enqueue
+from notify.maker import enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg

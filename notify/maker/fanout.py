@@ -19,12 +19,17 @@ _Status = ReceiveMsg.Status
 # Deliveries for a subscription that is paused or disabled are made too, and held.
 _HOLDING = f"{int(BizReceive.Status.PAUSED)}, {int(BizReceive.Status.DISABLED)}"
 
+# The id of each delivery, as `ids.Block.ids` would make it: by message, then by subscription. Its
+# parameters are the block's base and node.
+ID = (
+    f"((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {ids.TICK_SHIFT})"
+    f" | (%s << {ids.NODE_SHIFT}) | (m.id & {ids.BUCKETS - 1})"
+)
 _INSERT = """
 INSERT INTO receive_msg
   (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
    http_status, error, created_at, updated_at)
-SELECT ((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {tick}) | (%s << {node})
-    | (m.id & {bucket}),
+SELECT {id},
   m.id, m.biz_id, s.id,
   CASE WHEN s.status IN ({holding}) THEN {held} WHEN {direct} THEN {queued} ELSE {pending} END, 0,
   CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN {leased} ELSE {now} END,
@@ -133,8 +138,7 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     if len(groups) == 1:
         wanted = f"s.id IN ({numbers(next(iter(groups)))})"
     statement = _INSERT.format(
-        tick=ids.TICK_SHIFT, node=ids.NODE_SHIFT, bucket=ids.BUCKETS - 1,
-        held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
+        id=ID, held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
         holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),

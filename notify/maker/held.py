@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
-from notify.maker import due
+from notify import due
 from notify.models import BizReceive, ReceiveMsg
 
 PAGE = 500

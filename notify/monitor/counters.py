@@ -4,8 +4,8 @@ The minutes are the truth of the statistics: added in the transaction that marks
 clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for a restart.
 
 Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
-subscription. What ends is counted a second time for its event type, whose subject is negative
-(`event_types.py`).
+subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a second time for the
+event type, whose subject is negative (`event_types.py`).
 """
 
 from __future__ import annotations

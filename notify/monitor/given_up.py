@@ -19,9 +19,9 @@ from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor.counters import FLOW
 from notify.orders import Result
 
-FLOW = "notify"
 _Status = ReceiveMsg.Status
 STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 _POISON = "poison: "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from msgplatform.core.connections import RedisError
@@ -18,9 +18,9 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.counting import KeptCounts
 from msgplatform.core.flows import Metrics, Sample, Wait
 from msgplatform.core.queues import jobs
-from msgplatform.core.rates.breaker import State
+from msgplatform.core.rates.breaker import STATE_NUMBERS
 from msgplatform.core.said import say
-from notify import lane_status, orders
+from notify import due, lane_status, orders
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
 from notify.subscriptions import limits
@@ -33,7 +33,6 @@ _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
 # Never those that succeeded: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
-_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
@@ -80,17 +79,12 @@ def waiting() -> list[Waiting]:
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
-    found = rows.annotate(pending=_oldest(_Delivery.PENDING), queued=_oldest(_Delivery.QUEUED))
+    found = rows.annotate(pending=due.first(_Delivery.PENDING), queued=due.first(_Delivery.QUEUED))
     sendable = (_Status.NORMAL, _Status.SKIPPING)
     return [
         Waiting(row, row.pending if row.status in sendable else None, row.queued)
         for row in found.order_by("id")
     ]
-
-
-def _oldest(status: int) -> Subquery:
-    of_one = ReceiveMsg.objects.filter(status=status, biz_receive=OuterRef("pk"))
-    return Subquery(of_one.order_by("next_at").values("next_at")[:1])
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
@@ -131,15 +125,15 @@ def _unsplit_since() -> datetime | None:
 
 def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
     """(seconds overdue, which), the longest first."""
-    due = [((now - w.pending).total_seconds(), w) for w in rows if w.pending and w.pending <= now]
-    return sorted(due, key=lambda pair: pair[0], reverse=True)
+    late = [((now - w.pending).total_seconds(), w) for w in rows if w.pending and w.pending <= now]
+    return sorted(late, key=lambda pair: pair[0], reverse=True)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
 METRICS = Metrics()
 _SUBSCRIPTION = ("subscription", "biz", "consumer")
-_COPIES = METRICS.gauge(
-    "notify_copies", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
+_DELIVERIES = METRICS.gauge(
+    "notify_deliveries", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
 )
 _TO_SPLIT = METRICS.gauge("notify_to_split", f"Messages not yet split; {_UP_TO}")
 _OLDEST = METRICS.gauge(
@@ -192,7 +186,7 @@ def samples() -> Iterator[Sample]:
     rows = waiting()
     counted = counts()
     for status in NOT_DELIVERED:
-        yield _COPIES.of(counted[status], status=status.name.lower())
+        yield _DELIVERIES.of(counted[status], status=status.name.lower())
     yield _TO_SPLIT.of(counted[None])
     yield from _of_subscriptions(rows, now)
     try:
@@ -222,7 +216,7 @@ def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
     """What senders report about the subscriptions that they work on; idle ones are left out."""
     for pk, state in lane_status.read().items():
         if pk in labels and (state.is_open or state.in_flight or state.waiting):
-            yield _BREAKERS.of(_BREAKER[state.breaker], **labels[pk])
+            yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
             yield _IN_FLIGHT.of(state.in_flight, **labels[pk])
             yield _WAITING.of(state.waiting, **labels[pk])
 

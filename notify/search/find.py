@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.scan import Candidates as Page
 from msgplatform.core.data.scan import scan
@@ -64,7 +64,7 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     narrowed = (filter.biz, filter.subscription, filter.since, filter.until, filter.id, filter.key)
     if filter.text is not None and all(value is None for value in narrowed):
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     if filter.until is not None:
         before = min(before, filter.until)
     return _Search(filter, limit).run(before)
@@ -73,7 +73,7 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
 def search_text(query: str, since: datetime, cursor: str, seconds: float) -> TextFound:
     """Messages since a time whose payload, or an answer to which, holds the text."""
     filter = Filter(text=searchable(query, "text"), since=id_numbers.first_id_at(since))
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     return _Search(filter, TEXT_HITS).run_for(before, seconds)
 
 

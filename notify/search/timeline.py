@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from django.db.models import Count
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput
@@ -88,7 +88,7 @@ def _page(place: Place, message: Any, after: str) -> Page:
 def _facts(
     place: Place, message: Any, biz: Biz | None, counts: Mapping[int, int]
 ) -> dict[str, Value]:
-    state = _("archived") if place.cold else str(BizMsg.State(message.state).label)
+    state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
     parts = [f"{count} {_Status(status).label}" for status, count in sorted(counts.items())]
     return {
         _("State"): state,

@@ -21,7 +21,7 @@ def test_the_list_leads_to_forms_and_shows_code(page: Page, platform: Cluster) -
     expect(code).to_contain_text("<?php")
     expect(page.locator("#notify .tabs .on")).to_have_text("PHP")
     expect(page.locator("#notify pre.code").first).to_contain_text(
-        f"curl {platform.base_url}/api/v1/messages"
+        f"curl -X POST {platform.base_url}/api/v1/messages"
     )
     page.click("#crmsync a[aria-label='A CRM']")
     expect(page).to_have_url(re.compile("/admin/crmsync/crm/add/$"))

@@ -146,7 +146,7 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
     assert "Nothing has gone through this platform yet" in console.get("/console/").text
     key, secret = set_up(console, f"http://127.0.0.1:{port}/")
     shown = html.unescape(console.get("/console/getting-started").text)
-    assert f"curl {console.address}/api/v1/messages" in shown
+    assert f"curl -X POST {console.address}/api/v1/messages" in shown
     assert f"Bearer {key[:16]}…" in shown
     (code,) = _RECEIVER.findall(readme)
     program = clone / "receiver.py"

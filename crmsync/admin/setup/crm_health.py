@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import connection
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -13,9 +12,10 @@ from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.admin import cells
+from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data.counting import capped
 from msgplatform.core.queues import jobs
-from msgplatform.templatetags.humanize_age import age
 
 # Counted no further: a CRM may have a million dead records.
 COUNTED = 10_000
@@ -34,18 +34,9 @@ class Health:
 
 def read(rows: Sequence[Crm]) -> dict[int, Health]:
     """By CRM id: two queries to Redis and one to the database for any number of rows."""
-    dead: dict[int, int] = {}
-    if rows:
-        # Counted up to COUNTED by a subquery for each CRM.
-        one = (
-            "SELECT %s, COUNT(*) FROM (SELECT 1 FROM recovery_log WHERE crm_id = %s AND state = %s "
-            "LIMIT %s) AS counted"
-        )
-        state = int(RecoveryEntry.State.OPEN)
-        given = [part for row in rows for part in (row.pk, row.pk, state, COUNTED)]
-        with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join([one] * len(rows)), given)
-            dead = {int(pk): int(count) for pk, count in cursor.fetchall()}
+    keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
+    found = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
+    dead = dict(zip([row.pk for row in rows], found, strict=True))
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
         depths = jobs.depths([name for pair in names.values() for name in pair])

@@ -23,19 +23,12 @@ from crmsync.admin.setup import crm_health, probes, test_leads
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.policies import mapping
-from msgplatform.admin import PlainList, UndeletableAdmin, audit, cells
+from msgplatform.admin import HealthList, UndeletableAdmin, audit, cells
 from msgplatform.core.errors import InvalidInput, PlatformError
 
 
-class CrmList(PlainList):
-    """Reads the state of all CRMs of the page at once."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = rows = list(self.result_list)
-        found = crm_health.read(rows)
-        for row in rows:
-            row.health = found[row.pk]
+class CrmList(HealthList):
+    read_health = staticmethod(crm_health.read)
 
 
 @admin.register(Crm)
@@ -55,7 +48,7 @@ class CrmAdmin(UndeletableAdmin):
         (_("How it is spoken to"), {"fields": ["settings", "credentials"]}),
     ]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
         return CrmList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:

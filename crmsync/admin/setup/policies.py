@@ -21,7 +21,7 @@ from crmsync.monitor import progress
 from crmsync.policies import run_requests
 from msgplatform.admin import (
     AutocompleteFilter,
-    PlainList,
+    HealthList,
     UndeletableAdmin,
 )
 from msgplatform.core.errors import InvalidInput, NotNow
@@ -30,15 +30,8 @@ _RUNS = 5  # that the page of a policy shows
 _VIEWS = {"sample": trial.sample_view, "dry-run": trial.dry_run_view, "fields": trial.fields_view}
 
 
-class PolicyList(PlainList):
-    """Reads the state of all policies of the page at once."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = rows = list(self.result_list)
-        found = policy_health.read(rows)
-        for row in rows:
-            row.health = found[row.pk]
+class PolicyList(HealthList):
+    read_health = staticmethod(policy_health.read)
 
 
 @admin.register(Policy)
@@ -60,7 +53,7 @@ class PolicyAdmin(UndeletableAdmin):
         (_("What is sent"), {"fields": ["biz", "appkeys", "key_prefix", "mapping"]}),
     ]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
         return PolicyList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:

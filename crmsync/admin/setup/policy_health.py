@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import poller_status, progress
 from msgplatform.admin import cells
+from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
-from msgplatform.templatetags.humanize_age import age
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,10 @@ def state(row: Policy, health: Health) -> SafeString:
 
 def problem(facts: poller_status.Facts) -> str:
     """Why the source cannot be read, and for how long that has been so."""
-    return _("%(why)s (for %(time)s)") % {"why": facts.problem, "time": age(facts.problem_for)}
+    return _("%(why)s (for %(time)s)") % {
+        "why": facts.problem,
+        "time": age(facts.problem_for),
+    }
 
 
 def watermark(health: Health) -> str:

@@ -21,10 +21,10 @@ from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import described
 from msgplatform.admin import ModelAdmin, audit, cells
 from msgplatform.admin.fields import LinesField, SecretTextField
+from msgplatform.core.ages import age
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
-from msgplatform.templatetags.humanize_age import age
 
 # Parts of a source's description, and the fields of the form that hold them.
 _FIELDS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",

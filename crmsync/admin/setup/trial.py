@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from crmsync import directory
 from crmsync.adapters.registry import open_adapter
@@ -22,8 +22,8 @@ from msgplatform.core.errors import PlatformError
 # What would happen to a row, in words and with a tone. What needs a look comes first.
 FATES: dict[preview.Fate, tuple[Any, str]] = {
     "refused": (gettext_lazy("refused by the mapping"), "bad"),
-    "change": (gettext_lazy("changed"), "warn"),
-    "create": (gettext_lazy("created"), "good"),
+    "change": (pgettext_lazy("would be", "changed"), "warn"),
+    "create": (pgettext_lazy("would be", "created"), "good"),
     "delete": (gettext_lazy("deleted"), "warn"),
     "same": (gettext_lazy("unchanged"), "plain"),
 }
@@ -71,7 +71,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
     order = list(FATES)
     outcomes.sort(key=lambda outcome: order.index(outcome.fate))
     return probes.piece(
-        request, "dry_run.html", most=preview.DRY_RUN, clear=clear,
+        request, "dry_run.html", clear=clear,
         counts=[(words, tone, counts[fate]) for fate, (words, tone) in FATES.items()],
         outcomes=[_shown(outcome, clear) for outcome in outcomes],
     )  # fmt: skip

@@ -69,7 +69,6 @@ def failures(request: HttpRequest) -> HttpResponse:
         listed=[one for one in listed if one.failures or one.problem],
         may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
         acknowledged=_acknowledged(able, clear),
-        titles={flow.name: flow.title for flow in able},
         max_note=MAX_NOTE,
     )
 

@@ -50,6 +50,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     context = {
         **_flows(request, span, str(step), chosen),
         "found": found,
+        "failures": condition.failures(request),
         **_alerts(request),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),

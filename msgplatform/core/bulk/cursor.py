@@ -15,15 +15,18 @@ begins with the preview's time (`core.bulk.preview`), so that it changes what wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Counted
 
+# A count or a preview stops here and says "or more": an exact number would only cost time.
+COUNT_MOST = 100_000
+COUNT_PAGE = 2000
+_COUNT_STEPS = 200  # pages may have few matches: a count must not take minutes
 _MAX_ID = 2**63 - 1
 
 
@@ -79,23 +82,22 @@ def _wrong() -> InvalidInput:
     return InvalidInput("this is not the cursor of a bulk job", "cursor")
 
 
-class Page(Protocol):
-    """A page of the rows that a bulk action is for, and the next page's position, '' at the end."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The ids that a step is about, and the position after them, '' at the end."""
 
-    @property
-    def ids(self) -> Sequence[Any]: ...
-    @property
-    def position(self) -> str: ...
+    ids: list[int]
+    position: str
 
 
-def count(page: Callable[[str, int], Page], most: int, size: int, steps: int) -> Counted:
-    """How many ids the pages have, up to `most`; at most `steps` pages of `size` are read."""
+def count(page: Callable[[str, int], Page]) -> Counted:
+    """How many ids the pages have, up to COUNT_MOST."""
     found, position = 0, ""
-    for _step in range(steps):
-        read = page(position, size)
+    for _step in range(_COUNT_STEPS):
+        read = page(position, COUNT_PAGE)
         found += len(read.ids)
-        if found > most:  # counting further would only cost time: "more than" is enough to decide
-            return Counted(most, more=True)
+        if found > COUNT_MOST:
+            return Counted(COUNT_MOST, more=True)
         position = read.position
         if not position:
             return Counted(found)

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from msgplatform.core.bulk.cursor import BulkCursor, Page
+from msgplatform.core.bulk.cursor import COUNT_MOST, COUNT_PAGE, BulkCursor, Page
 from msgplatform.core.flows import Counted, Hit, Preview, PreviewGroup
 
-MOST = 100_000  # then a count says "or more": an exact one would only cost time
-SECONDS = 2.0  # a person waits for it
+_SECONDS = 2.0  # a person waits for it
 SAMPLE = 5
 SHOWN_GROUPS = 20
-_PAGE = 2000
 
 K = TypeVar("K", bound=Hashable)
 # What a page's rows are about: (id, group, time) for each.
@@ -51,17 +49,15 @@ class Tally(Generic[K]):
 def tally(
     page: Callable[[str, int], Page],
     describe: Callable[[Sequence[Any]], Described[K]],
-    most: int = MOST,
-    seconds: float = SECONDS,
 ) -> Tally[K]:
-    """Read pages up to `most` ids, for about as many seconds."""
+    """Read pages up to COUNT_MOST ids, for about _SECONDS."""
     result: Tally[K] = Tally()
     first_of: dict[K, Any] = {}
     first: list[Any] = []
     count, position, more = 0, "", False
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _SECONDS
     while True:
-        read = page(position, _PAGE)
+        read = page(position, COUNT_PAGE)
         for row_id, group, at in describe(read.ids) if read.ids else ():
             result.groups[group] += 1
             first_of.setdefault(group, row_id)
@@ -73,7 +69,7 @@ def tally(
         position = read.position
         if not position:
             break
-        if count >= most or time.monotonic() >= until:
+        if count >= COUNT_MOST or time.monotonic() >= until:
             more = True
             break
     result.counted = Counted(count, more)

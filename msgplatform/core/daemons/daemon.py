@@ -26,7 +26,7 @@ from msgplatform.core.daemons.watch import watch
 from msgplatform.core.data import ids
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
-from msgplatform.core.servers.copies import Copies, without_option
+from msgplatform.core.servers.copies import Copies
 
 log = logging.get(__name__)
 
@@ -128,7 +128,6 @@ class Loop:
         try:
             worker.start()
             while not worker.stopping:
-                worker.heartbeat.turn_at = time.time()
                 if (seconds := self._one_turn()) > 0:
                     worker.stopping.wait_for_work(seconds)
             worker.drain(time.monotonic() + drain_seconds)
@@ -200,7 +199,9 @@ class DaemonCommand(BaseCommand):
         if not 1 <= options["processes"] <= MOST_PROCESSES:
             raise CommandError(f"--processes must be 1 to {MOST_PROCESSES}")
         if options["processes"] > 1:
-            Copies(without_option(sys.argv, "--processes"), options["processes"]).run()
+            # The last value counts, also after `--process 4`, which means the same.
+            one = [sys.executable, *sys.argv, "--processes=1"]
+            Copies(one, options["processes"]).run()
             return
         worker = self.worker(**options)
         worker.stopping.install()

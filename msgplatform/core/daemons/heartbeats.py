@@ -29,7 +29,6 @@ class Heartbeat:
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
-    turn_at: float = field(default_factory=time.time)  # when its loop last began a turn
 
     @property
     def name(self) -> str:

@@ -96,7 +96,6 @@ def claim_ids(
     set: Mapping[str, Any] | None = None,
     until: str = "lease_until",
     read: Sequence[str] = (),
-    using: str | None = None,
 ) -> Claim:
     """Claim those of the rows `ids` that are free and in `queryset`; the caller chose them before.
 
@@ -104,8 +103,8 @@ def claim_ids(
     `Claim.read`, since they may have changed after the caller chose the rows.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
-    database = using or queryset.db
-    free = _free(queryset.using(database), until)
+    database = queryset.db
+    free = _free(queryset, until)
     made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
     values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
     for chunk in chunks(ids, CHUNK):
@@ -115,11 +114,7 @@ def claim_ids(
 
 
 def renew(
-    model: type[models.Model],
-    claim: Claim | str,
-    lease: float,
-    until: str = "lease_until",
-    using: str | None = None,
+    model: type[models.Model], claim: Claim | str, lease: float, until: str = "lease_until"
 ) -> int:
     """Lease the rows that still carry the claim for `lease` seconds from now; how many there were.
 
@@ -127,7 +122,7 @@ def renew(
     found by primary key and its `lease_until` moves; given only the token, the model needs an index
     on `claimed_by`.
     """
-    database = using or router.db_for_write(model)
+    database = router.db_for_write(model)
     lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
         seconds=lease
     )

@@ -11,20 +11,11 @@ from django.conf import settings
 from django.db import connections
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.env import MYSQL_OPTIONS
 
-_MYSQL_WRITER: dict[str, Any] = {
-    "charset": "utf8mb4",
-    # No gap locks: our statements do not hold up inserts of other programs.
-    "isolation_level": "read committed",
-    # Times are UTC whatever the server's zone. Another program may hold locks for a long time:
-    # rather than wait for it, we try again later.
-    "init_command": "SET time_zone='+00:00', innodb_lock_wait_timeout=5, "
-    "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-    "/*M! , idle_transaction_timeout=10 */",  # a frozen process of ours releases its locks
-    "connect_timeout": 5,
-    "read_timeout": 30,
-    "write_timeout": 30,
-}
+# As for our own, where no gap locks hold up inserts of other programs, nobody waits long for the
+# locks of others, and a frozen process releases its own; only less patient with a silent server.
+_MYSQL_WRITER: dict[str, Any] = {**MYSQL_OPTIONS, "read_timeout": 30, "write_timeout": 30}
 # The file is somebody else's: its journal mode stays what its owner chose.
 _SQLITE_WRITER: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
 _ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})

@@ -65,13 +65,6 @@ def bucket_of(id: int) -> int:
     return id & (BUCKETS - 1)
 
 
-def shard(id: int, n: int) -> int:
-    """Which of `n` shards holds the id and all others of its bucket; n is 1, 2, 4, … 256."""
-    if not 1 <= n <= BUCKETS or n & (n - 1):
-        raise ValueError(f"the number of shards must be a power of two up to {BUCKETS}, not {n}")
-    return id & (n - 1)
-
-
 def datetime_of(id: int) -> datetime:
     """When the id was made (UTC, microseconds); `first_id_at` is the inverse."""
     # 125/16 microseconds a tick, in whole numbers.
@@ -113,18 +106,6 @@ class Block:
             tick << TICK_SHIFT | node | number & (BUCKETS - 1)
             for tick, number in enumerate(buckets, self.base)
         ]
-
-    def sql(self, parent: str, order_by: str = "") -> str:
-        """The SQL expression that makes one id for each row of an INSERT … SELECT.
-
-        `parent` is a column or expression whose low 8 bits are the bucket. The SELECT must not
-        yield more than `count` rows.
-        """
-        over = f"ORDER BY {order_by}" if order_by else ""
-        return (
-            f"((({self.base - 1} + ROW_NUMBER() OVER ({over})) << {TICK_SHIFT})"
-            f" | {self.node << NODE_SHIFT} | ({parent} & {BUCKETS - 1}))"
-        )
 
 
 class Allocator:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.db.models import QuerySet
 
 from msgplatform.core.data import mysql_values
@@ -40,9 +40,9 @@ def read_time(value: Any) -> datetime:
     return moment.replace(tzinfo=UTC)
 
 
-def clock_step(using: str = "default") -> timedelta:
+def clock_step() -> timedelta:
     """The least by which two times of the database's clock differ, see `now_sql`."""
-    return timedelta(microseconds=1 if connections[using].vendor == "mysql" else 1000)
+    return timedelta(microseconds=1 if connection.vendor == "mysql" else 1000)
 
 
 def stored(value: Any, using: str = "default") -> Any:
@@ -57,9 +57,9 @@ def stored(value: Any, using: str = "default") -> Any:
 
 
 # -- joins ---------------------------------------------------------------------------------------
-def ordered_join(using: str = "default") -> str:
+def ordered_join() -> str:
     """A join for which the database keeps the order in which the tables are written."""
-    return "STRAIGHT_JOIN" if connections[using].vendor == "mysql" else "CROSS JOIN"
+    return "STRAIGHT_JOIN" if connection.vendor == "mysql" else "CROSS JOIN"
 
 
 # -- plans ---------------------------------------------------------------------------------------
@@ -99,36 +99,32 @@ def insert_or_keep(
 
 
 def insert_or_update(
-    table: str, columns: Sequence[str], rows: Iterable[Row], key: str = "id", using: str = "default"
+    table: str, columns: Sequence[str], rows: Iterable[Row], key: str = "id"
 ) -> None:
     """Insert rows; a row whose `key` (a primary or unique column) exists gets these values.
 
     MySQL demands a value for each column without a default, even of rows that exist.
     """
-    name = connections[using].ops.quote_name
-    if connections[using].vendor == "mysql":
+    name = connection.ops.quote_name
+    if connection.vendor == "mysql":
         sets = ", ".join(f"{name(c)} = VALUES({name(c)})" for c in columns if c != key)
         clause = f" ON DUPLICATE KEY UPDATE {sets}"
     else:
         sets = ", ".join(f"{name(c)} = excluded.{name(c)}" for c in columns if c != key)
         clause = f" ON CONFLICT ({name(key)}) DO UPDATE SET {sets}"
-    _insert(table, columns, rows, clause, using)
+    _insert(table, columns, rows, clause)
 
 
-def keep_existing(statement: str, table: str, column: str = "id", using: str = "default") -> str:
+def keep_existing(statement: str, table: str, column: str = "id") -> str:
     """`INSERT … SELECT … WHERE …` with the clause that leaves existing rows as they are.
 
     SQLite needs the WHERE in order to tell the clause from a join's ON.
     """
-    return statement.rstrip().rstrip(";") + _keep(table, column, using)
+    return statement.rstrip().rstrip(";") + _keep(table, column)
 
 
 def add_counters(
-    table: str,
-    key: Sequence[str],
-    rows: Iterable[tuple[Row, int]],
-    value: str = "value",
-    using: str = "default",
+    table: str, key: Sequence[str], rows: Iterable[tuple[Row, int]], value: str = "value"
 ) -> None:
     """Add to counters, creating those that do not exist: rows are (values of `key`, how much).
 
@@ -138,17 +134,17 @@ def add_counters(
     total: dict[tuple[Any, ...], int] = {}
     for parts, amount in rows:
         total[tuple(parts)] = total.get(tuple(parts), 0) + amount
-    name, quoted = connections[using].ops.quote_name, connections[using].ops.quote_name(value)
-    if connections[using].vendor == "mysql":
+    name, quoted = connection.ops.quote_name, connection.ops.quote_name(value)
+    if connection.vendor == "mysql":
         clause = f" ON DUPLICATE KEY UPDATE {quoted} = {quoted} + VALUES({quoted})"
     else:
         target = ", ".join(map(name, key))
         clause = f" ON CONFLICT ({target}) DO UPDATE SET {quoted} = {quoted} + excluded.{quoted}"
     merged = [(*parts, amount) for parts, amount in sorted(total.items())]
-    _insert(table, [*key, value], merged, clause, using)
+    _insert(table, [*key, value], merged, clause)
 
 
-def _keep(table: str, column: str, using: str) -> str:
+def _keep(table: str, column: str, using: str = "default") -> str:
     if connections[using].vendor != "mysql":
         return " ON CONFLICT DO NOTHING"
     name = connections[using].ops.quote_name
@@ -156,7 +152,7 @@ def _keep(table: str, column: str, using: str) -> str:
 
 
 def _insert(
-    table: str, columns: Sequence[str], rows: Iterable[Row], clause: str, using: str
+    table: str, columns: Sequence[str], rows: Iterable[Row], clause: str, using: str = "default"
 ) -> None:
     connection = connections[using]
     name = connection.ops.quote_name

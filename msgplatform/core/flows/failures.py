@@ -47,4 +47,3 @@ class Runbook:
     first: Text
     view: str
     takes_subject: bool = False
-    query: str = ""  # of the address, such as "status=disabled"

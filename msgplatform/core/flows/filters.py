@@ -36,7 +36,6 @@ class FilterField:
     choices: Sequence[tuple[str, Text]] = ()
     nothing: Text = ""  # what no choice means; '': any of them
     options: Callable[[str], Sequence[Option]] | None = None
-    label: Text = ""  # '': made of the field's name
     # What it asks for is masked for people who may not see personal data: they could guess it, so
     # it is not for them.
     personal: bool = False

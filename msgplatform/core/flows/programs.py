@@ -11,7 +11,6 @@ class Daemon:
     """A management command that `up` keeps running."""
 
     command: str
-    processes: int = 1
     priority: int = 500  # supervisor's: lower starts first and stops last
     stop_seconds: int = 30  # within which it ends after SIGTERM
     help: str = ""

@@ -24,6 +24,10 @@ class State(StrEnum):
     HALF_OPEN = "half-open"
 
 
+# As metrics show it.
+STATE_NUMBERS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When to open and for how long (seconds).

@@ -1,1 +1,2 @@
-"""Private Redis and MariaDB servers, and child processes that end with their parent."""
+"""Private Redis and MariaDB servers, child processes that end with their parent, and programs
+that say where they listen."""

@@ -1,6 +1,6 @@
 """Several processes of one daemon under one command: `--processes N`.
 
-Each child runs the same command line without the option, dies with this process, and is started
+Each child runs the same command line for one process, dies with this process, and is started
 again when it ends by itself. The parent only waits; it opens no connection.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -46,7 +45,8 @@ class Copy:
             self.process = None
         if now >= self._next_start:
             self._started = now
-            self.process = subprocess.Popen(self._command)  # noqa: S603 - our own command line
+            # A group of its own: Ctrl-C reaches only us, and each child gets one signal, not two.
+            self.process = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - our own
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -83,17 +83,3 @@ class Copies:
             for copy in self._copies:
                 copy.signal(signal.SIGKILL)
         self._stopping = True
-
-
-def without_option(argv: Sequence[str], option: str) -> list[str]:
-    """The command line that starts one copy: this one, without `option` and its value."""
-    kept: list[str] = []
-    skip = False
-    for word in argv:
-        if skip:
-            skip = False
-        elif word == option:
-            skip = True
-        elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return [sys.executable, *kept]

@@ -20,13 +20,12 @@ from typing import Self
 
 from msgplatform.core.errors import Permanent, Unavailable
 from msgplatform.core.servers import child_process
+from msgplatform.env import MAX_SOCKET_PATH
 
 # Daemons live here, which is not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
-# A Unix socket's path may have 107 bytes (sun_path in unix(7)).
-_MAX_SOCKET_PATH = 107
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 
 
@@ -93,8 +92,8 @@ class PrivateServer:
     start_seconds = 30.0
 
     def __init__(self, directory: Path, socket: Path) -> None:
-        if len(os.fsencode(socket)) > _MAX_SOCKET_PATH:
-            raise ServerFailed(f"{socket} is too long for a socket ({_MAX_SOCKET_PATH} bytes).")
+        if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
+            raise ServerFailed(f"{socket} is too long for a socket ({MAX_SOCKET_PATH} bytes).")
         self.directory = directory
         self.socket = socket
         self.log = directory / f"{self.name}.log"

@@ -7,7 +7,7 @@
 
   function complete() {
     name(document.getElementById("nav-sidebar-inner"), document.title.split("|").pop());
-    document.querySelectorAll("nav.tabs").forEach((nav) => {
+    document.querySelectorAll("nav.tabs:not([aria-label])").forEach((nav) => {
       name(nav, (nav.querySelector(".on") || nav.querySelector("a"))?.textContent);
     });
     document.querySelectorAll(".simplebar-content-wrapper").forEach((box, number) => {

@@ -89,10 +89,14 @@
     else end();
   }
 
-  // Whoever was on a link or a button of the part is on the same one of the new part.
+  // Whoever was on a link or a button of the part is on the same one of the new part, and its boxes
+  // stay scrolled to where they were.
   function swap(part, next) {
     const active = part.contains(document.activeElement) ? document.activeElement : null;
+    const boxes = () => [...part.querySelectorAll(".scroll, .tall")];
+    const scrolled = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
     part.replaceChildren(...document.adoptNode(next).childNodes);
+    boxes().forEach((box, place) => box.scrollTo(...(scrolled[place] || [0, 0])));
     if (!active) return;
     const same = [...part.querySelectorAll("a[href], button")].find((one) =>
       active.id ? one.id === active.id : one.href && one.href === active.href);

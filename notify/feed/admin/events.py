@@ -27,8 +27,8 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
+from msgplatform.core.ages import age
 from msgplatform.core.data import ids, sql
-from msgplatform.templatetags.humanize_age import age
 from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.bulk.replay import replay

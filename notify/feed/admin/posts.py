@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import URLPattern, path
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import (
@@ -36,7 +36,7 @@ class StateFilter(PickFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("there", gettext("not deleted")), ("edited", gettext("edited")),
+        return [("there", gettext("not deleted")), ("edited", pgettext("state", "edited")),
                 ("deleted", gettext("deleted"))]  # fmt: skip
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Feed]) -> QuerySet[Feed]:
@@ -133,8 +133,8 @@ class PostAdmin(rows.HotRowsAdmin):
         """What became of the post: deleted, or the status of its event."""
         if row.delete_date:
             return cells.mark(gettext("deleted"), "plain")
-        edited = gettext("edited") if row.update_date else ""
+        edited = pgettext("state", "edited") if row.update_date else ""
         if row.event is None or row.event.status == _STATUS.HANDLED:
-            return cells.mark(gettext("in timelines"), "good", below=edited)
+            return cells.mark(pgettext("state", "in timelines"), "good", below=edited)
         status = _STATUS(row.event.status)
         return cells.mark(str(status.label), TONES[status], below=edited)

@@ -8,7 +8,6 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
@@ -49,10 +48,7 @@ def user_cell(row: Any) -> SafeString:
 def user_link(system: str, uid: str) -> SafeString:
     """The user's id as a link to the user's page."""
     query = urlencode({"system": system, "uid": uid})
-    return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>',
-        reverse("admin:feed_users"), query, uid,
-    )  # fmt: skip
+    return cells.link(f"{reverse('admin:feed_users')}?{query}", uid)
 
 
 def made_at(id: int) -> str:

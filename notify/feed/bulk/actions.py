@@ -27,9 +27,6 @@ _ENDINGS: Mapping[int | None, flows.Ending] = {
     EventQueue.Status.IN_SLICES: "waiting",
 }  # fmt: skip
 _CHUNK = 500
-COUNT_MOST = 100_000
-_COUNT_PAGE = 2000
-_COUNT_STEPS = 200  # pages with few matches: the count must not take minutes
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
     "replay": flows.BulkAction(
@@ -53,7 +50,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     """How many events the action would change now; counted up to a bound."""
     chosen = _chosen(action, given, sql.now())
-    return bulk_cursor.count(chosen.page, COUNT_MOST, _COUNT_PAGE, _COUNT_STEPS)
+    return bulk_cursor.count(chosen.page)
 
 
 def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:

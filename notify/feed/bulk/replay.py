@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from msgplatform.api import filters
-from msgplatform.core.bulk.cursor import read_id
+from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from notify.feed.models import EventQueue
@@ -38,14 +38,6 @@ class Filter:
 def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
     """Raises InvalidInput naming the field. Empty texts count as not given."""
     return Filter(**filters.values(given, {**filters.READERS, "topic": read_topic}, allowed))
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The events of a step, and the position after them; '' at the end."""
-
-    ids: list[int]
-    position: str
 
 
 class SetAside:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from msgplatform.core.fields import ExactCharField
 from msgplatform.models import Biz
@@ -39,7 +40,7 @@ class EventQueue(models.Model):
 
     class Status(models.IntegerChoices):
         WAITING = 0, _("waiting")
-        HANDLED = 1, _("handled")
+        HANDLED = 1, pgettext_lazy("state", "handled")
         IN_SLICES = 2, _("in slices")  # too many recipients for one transaction
         SET_ASIDE = 3, _("set aside")  # it failed: `reason` says why
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -73,4 +73,3 @@ def read_state(text: str, field: str) -> str:
 
 
 _READERS = {**filters.READERS, "topic": read_topic, "state": read_state}
-FIELDS = tuple(field.name for field in fields(Filter))

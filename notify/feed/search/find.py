@@ -13,7 +13,7 @@ from datetime import datetime
 from django.utils.translation import gettext_lazy
 
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID, number, searchable
+from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
@@ -61,7 +61,7 @@ def search(query: str, limit: int) -> list[Hit]:
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     """Posts or events that match the whole filter; see `FIELDS`. Raises InvalidInput."""
     filter = parse(given, FIELDS)
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     if filter.until is not None:
         before = min(before, filter.until)
     return _Search(filter, limit).run(before)
@@ -76,7 +76,7 @@ def search_text(query: str, since: datetime, cursor: str, seconds: float) -> Tex
         read = list(rows.values_list("id", "data")[:BATCH])
         return Candidates([(pk, query in text) for pk, text in read], len(read) < BATCH)
 
-    before = number(cursor, "cursor") if cursor else MAX_ID
+    before = position(cursor)
     page = scan(batch, before, TEXT_HITS, MAX_ID, seconds)
     lines = hits(page.ids)
     return page.texts_found([lines[pk] for pk in page.ids if pk in lines])

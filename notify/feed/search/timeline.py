@@ -127,7 +127,8 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
     rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
     rows = rows.order_by("relation", "fri_uid")
-    uids = list(rows.values_list("fri_uid", flat=True)[: LOOKED_AT + 1])
+    # Who is a friend and a follower has two rows.
+    uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * LOOKED_AT + 2]))
     written = 0
     for some in chunks(uids[:LOOKED_AT], _CHUNK):
         written += FeedBroadcast.objects.filter(

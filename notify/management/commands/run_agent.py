@@ -111,5 +111,9 @@ def build(
         host, _, port = metrics.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise InvalidInput("use HOST:PORT, such as 127.0.0.1:9464", "metrics")
-        figures.serve(host.strip("[]"), int(port))
+        try:
+            figures.serve(host.strip("[]"), int(port))
+        except OSError as error:
+            # Such as a second Agent with the same options: each needs a port of its own.
+            raise InvalidInput(f"{metrics} cannot be used: {error.strerror}", "metrics") from None
     return Relay(store, IntakeClient(intake, key, TIMEOUT_SECONDS), batch, name, figures)

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from msgplatform.core.data import id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
+from notify.maker import fanout
 from tests.integration.support.children import child, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,30 +40,31 @@ def leave_free(*free: int) -> None:
 
 
 def by_sql(block: ids.Block, parents: Sequence[int]) -> list[int]:
-    """Ids made set-wise by the database for these parents, in their order."""
-    values = " UNION ALL ".join(["SELECT %s AS place, %s AS id"] * len(parents))
+    """Ids that the database makes for these messages, by the expression that the maker runs."""
+    messages = " UNION ALL ".join(["SELECT %s AS id"] * len(parents))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT place, {block.sql('m.id', order_by='m.place')} FROM ({values}) m",
-            [number for pair in enumerate(parents) for number in pair],
+            f"SELECT {fanout.ID} FROM ({messages}) m CROSS JOIN (SELECT 1 AS id) s",
+            [block.base, block.node, *parents],
         )
-        return [id for _, id in sorted(cursor.fetchall())]
+        return sorted(id for (id,) in cursor.fetchall())
 
 
 TWO_WAYS = """
 from django.db import connection
 from msgplatform.core.data import ids
+from notify.maker import fanout
 
 def by_python(parents):
     return ids.reserve(len(parents)).ids(parents)
 
 def by_sql(parents):
     block = ids.reserve(len(parents))
-    expression = block.sql(f"({parents[0]} + n.i)", order_by="n.i")
     with connection.cursor() as cursor:
         cursor.execute(
-            "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 499)"
-            f" SELECT i, {expression} FROM n"
+            "WITH RECURSIVE m(id) AS (SELECT %s UNION ALL SELECT id + 1 FROM m WHERE id < %s)"
+            f" SELECT m.id, {fanout.ID} FROM m CROSS JOIN (SELECT 1 AS id) s",
+            [parents[0], parents[-1], block.base, block.node],
         )
         return [id for _, id in sorted(cursor.fetchall())]
 
@@ -109,7 +111,7 @@ def test_sql_may_count_rows_from_0_or_from_1() -> None:
 
 def test_the_database_makes_the_same_ids_as_python() -> None:
     block = ids.Allocator().reserve(4)
-    parents = [3, 256 + 7, (1 << 62) + 255, 0]
+    parents = [0, 3, 256 + 7, (1 << 62) + 255]
     assert by_sql(block, parents) == block.ids(parents)
 
 

@@ -252,9 +252,9 @@ class TestCrms:
         Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
         Crm.objects.filter(name="off").update(enabled=False)
         crm_status.report({
-            crms["well"].pk: crm_status.Live("h", 1, 0.25, 40.0),
-            crms["opened"].pk: crm_status.Live("h", breaker=State.OPEN, retry_in=30.0),
-            crms["held"].pk: crm_status.Live("h", held_for=12.0),
+            crms["well"].pk: crm_status.Live(1, 0.25, 40.0),
+            crms["opened"].pk: crm_status.Live(breaker=State.OPEN, retry_in=30.0),
+            crms["held"].pk: crm_status.Live(held_for=12.0),
         })  # fmt: skip
         crm_rows.dead(crm_rows.policy(crms["well"]), "1", {"name": "x"})
         answer = admin_client.get(f"{ADMIN}crm/")

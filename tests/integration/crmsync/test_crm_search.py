@@ -316,7 +316,7 @@ class TestPage:
         assert "a poller reads it" in shown["tryton"].why
         assert shown["tryton"].again == ""
         assert page.again.startswith("1 dead record")
-        opened = crm_status.Live("h", breaker=State.OPEN, retry_in=30)
+        opened = crm_status.Live(breaker=State.OPEN, retry_in=30)
         crm_status.report({sales.crm_id: opened})
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
         settings.REDIS_URL = "unix:///nowhere/redis.sock"

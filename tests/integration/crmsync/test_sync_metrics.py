@@ -82,9 +82,9 @@ class TestMetrics:
         assert found["redis_up", ()] == 1
 
     def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
-        live = Live("h", in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
+        live = Live(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
         crm_status.report({policy.crm_id: live})
-        poller_status.report({policy.pk: Facts("p", horizon_age=2.5, waiting=9, problem="gone")})
+        poller_status.report({policy.pk: Facts(horizon_age=2.5, waiting=9, problem="gone")})
         found = scraped()
         of_crm = (("crm", "sales"),)
         names: tuple[str, ...] = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
@@ -276,7 +276,7 @@ class Clock:
 
 
 def report(policy: Policy, **facts: Any) -> None:
-    poller_status.report({policy.pk: Facts("poller", **facts)})
+    poller_status.report({policy.pk: Facts(**facts)})
 
 
 class TestDoctor:

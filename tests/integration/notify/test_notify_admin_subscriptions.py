@@ -16,7 +16,7 @@ from django.utils import timezone
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify import lane_status
-from notify.admin import health
+from notify.admin import health, states
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -107,6 +107,14 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
     assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
     assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
     assert "answered 410 Gone" in admin_client.get(SUBSCRIPTIONS).content.decode()
+
+
+def test_show_all_is_offered_only_when_a_filter_leaves_something_out(
+    biz: Biz, admin_client: Client
+) -> None:
+    subscription(biz)
+    assert "Show all" not in admin_client.get(SUBSCRIPTIONS).content.decode()
+    assert "Show all" in admin_client.get(f"{SUBSCRIPTIONS}?attention=yes").content.decode()
 
 
 def test_the_list_stands_without_redis(
@@ -274,6 +282,16 @@ def test_what_loses_something_is_asked_back(biz: Biz, admin_client: Client, name
     other.refresh_from_db()
     assert row.status != Status.PAUSED
     assert other.status == Status.PAUSED
+
+
+def test_more_than_a_form_can_name_are_not_asked_back(
+    biz: Biz, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "MAX_SELECTION", 0)
+    row = subscription(biz)
+    assert "Select at most 0 at a time." in act(admin_client, "discard", row)
+    row.refresh_from_db()
+    assert row.status == Status.NORMAL
 
 
 def test_who_may_only_look_changes_nothing(biz: Biz) -> None:

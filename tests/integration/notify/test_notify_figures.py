@@ -81,7 +81,7 @@ def compare(row: BizReceive, client: Client) -> None:
     found = scraped()
     for status in of_notify.NOT_DELIVERED:
         name = Delivery(status).name.lower()
-        assert found["notify_copies", name] == count(status), name
+        assert found["notify_deliveries", name] == count(status), name
     assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)
     given_up = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
     assert (given_up["value__sum"] or 0) == count(Delivery.EXHAUSTED)

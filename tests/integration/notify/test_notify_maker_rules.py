@@ -22,9 +22,9 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import intake, lane_status, orders
+from notify import due, intake, lane_status, orders
 from notify.lane_status import Live
-from notify.maker import dispatcher, due, expiry, payloads
+from notify.maker import dispatcher, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg

@@ -172,7 +172,7 @@ def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch)
     assert scraped()["notify_to_split", ()] == 5
     drain(Maker())
     ReceiveMsg.objects.update(status=Delivery.EXHAUSTED)
-    assert scraped()["notify_copies", (("status", "exhausted"),)] == 5
+    assert scraped()["notify_deliveries", (("status", "exhausted"),)] == 5
     status = flows.get("notify").status()  # type: ignore[union-attr]
     assert "5 or more" in status.facts.values()
     nine = list(ReceiveMsg.objects.values_list("pk", flat=True)[:9])
@@ -194,7 +194,7 @@ def test_large_counts_are_not_read_at_each_scrape(
         before = rows_read()
         with CaptureQueriesContext(connection) as captured:
             found = scraped()
-        assert (found["notify_copies", QUEUED], found["notify_to_split", ()]) == (40, 30)
+        assert (found["notify_deliveries", QUEUED], found["notify_to_split", ()]) == (40, 30)
         return sum("COUNT(" in query["sql"] for query in captured), rows_read() - before
 
     first, again = counted(), counted()

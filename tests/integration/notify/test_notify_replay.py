@@ -11,12 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core import flows
+from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.bulk import actions, fill_missing, send_again
-from notify.bulk import actions as bulk_module
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import Status, archive, message
@@ -297,8 +297,8 @@ while runner.turn():
 def test_a_count_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(30):
         message(row, Status.EXHAUSTED, days=1)
-    monkeypatch.setattr(bulk_module, "COUNT_MOST", 20)
-    monkeypatch.setattr(bulk_module, "_COUNT_PAGE", 7)
+    monkeypatch.setattr(bulk_cursor, "COUNT_MOST", 20)
+    monkeypatch.setattr(bulk_cursor, "COUNT_PAGE", 7)
     counted = actions.count("requeue", {})
     assert (counted.count, counted.more) == (20, True)
 

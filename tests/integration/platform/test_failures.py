@@ -88,6 +88,12 @@ def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) 
         assert "订阅 99（已删除）" in admin_client.get(page).content.decode(), page
 
 
+def test_the_overview_sends_nobody_to_groups_that_they_may_not_see(row: BizReceive) -> None:
+    lose(row.pk, 2)
+    shown = person("gateway.view_sgipmt").get("/console/").content.decode()
+    assert "Messages were given up" not in shown
+
+
 def test_send_again_leads_to_the_count_of_this_group(admin_client: Client, row: BizReceive) -> None:
     lose(row.pk, 2)
     link = re.search(r'href="(/console/bulk/notify[^"]*)"', text(admin_client))

@@ -188,8 +188,8 @@ def test_the_commands_are_taken_by_the_api(admin_client: Client, client: Client)
     for of_flow, scope in zip(commands(admin_client), scopes, strict=True):
         _, plain = keys.create(biz, scope, [scope])
         for words in of_flow:
-            path = words[1].removeprefix("http://testserver")
-            body = words[words.index("-d") + 1]
+            path = words[words.index("POST") + 1].removeprefix("http://testserver")
+            body = words[words.index("--data-raw") + 1]
             json.loads(body)
             answers[path] = client.post(
                 path,

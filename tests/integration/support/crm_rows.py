@@ -213,11 +213,11 @@ def make(folder: str) -> dict[str, Any]:
 def report(sales: Crm, broken: Crm, first: Policy, third: Policy) -> None:
     """As handlers and pollers do; it is forgotten within seconds."""
     crm_status.report({
-        sales.pk: crm_status.Live("h", 3, 0.082, 412.0),
-        broken.pk: crm_status.Live("h", 0, 2.4, 0.0, State.OPEN, 42.0),
+        sales.pk: crm_status.Live(3, 0.082, 412.0),
+        broken.pk: crm_status.Live(0, 2.4, 0.0, State.OPEN, 42.0),
     })  # fmt: skip
     problem = "the source's server does not answer (Can't connect to server on '127.0.0.1')"
     poller_status.report({
-        first.pk: poller_status.Facts("p", 2.1, 3),
-        third.pk: poller_status.Facts("p", problem=problem, problem_for=700.0),
+        first.pk: poller_status.Facts(2.1, 3),
+        third.pk: poller_status.Facts(problem=problem, problem_for=700.0),
     })  # fmt: skip

@@ -14,7 +14,7 @@ from crmsync.poller.comparison import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
-from msgplatform.core.errors import InvalidInput, PlatformError
+from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
@@ -45,7 +45,7 @@ def test_a_description_that_is_wrong(
     run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN other INT UNIQUE")
     with pytest.raises(kind, match=text) as caught:
         Increment(replace(source, **change))
-    assert caught.value.permanent
+    assert isinstance(caught.value, Permanent)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_server_that_says_no(
     source = foreign()
     with pytest.raises(kind) as caught:
         Increment(replace(source, database=source.database.replace(old, new)))
-    assert caught.value.permanent is permanent
+    assert isinstance(caught.value, Permanent) is permanent
     assert PASSWORD not in str(caught.value) + repr(source)
 
 
@@ -71,7 +71,7 @@ def test_a_server_that_is_not_there(mariadb: MariaDb) -> None:
     url = reader_url(mariadb).replace(str(mariadb.port), str(free_port()))
     with pytest.raises(SourceUnavailable) as caught:
         Increment(Source("lead", LEADS, url))
-    assert not caught.value.permanent
+    assert not isinstance(caught.value, Permanent)
 
 
 def test_a_connection_that_is_cut_is_made_anew(foreign: MakeSource, mariadb: MariaDb) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -279,6 +280,19 @@ def test_wrong_options_are_answered_in_a_sentence(
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
+
+
+def test_a_port_for_figures_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x",
+             "--metrics", metrics],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+            env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path)},
+        )  # fmt: skip
+    assert f"--metrics: {metrics} cannot be used: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_key_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, bea
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
+from notify.agent import store
 from notify.agent.metrics import Figures
 from notify.agent.relay import MARGIN_SECONDS
 from tests.integration.support import agent_support
@@ -260,6 +261,16 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
     assert "outbox_pending 0.0" in text
     assert "outbox_dead 1.0" in text
     assert 'outbox_relayed_total{result="refused"} 1.0' in text
+
+
+def test_figures_after_a_long_outage_are_bounded(
+    shop: Shop, relays: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "COUNTED", 2)
+    shop.insert(3)
+    measure = relays().store.measure()
+    assert measure.pending == 2
+    assert measure.oldest < 3600
 
 
 def test_a_redis_that_hangs_does_not_slow_the_agent(

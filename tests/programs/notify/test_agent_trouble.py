@@ -213,6 +213,40 @@ def test_an_intake_that_does_not_answer_gets_smaller_requests(shop: Shop, intake
     assert sent[:3] == [12, 6, 3]
 
 
+def test_a_row_that_is_too_slow_by_itself_stops_nobody_else(
+    shop: Shop, intake: Intake, relays: Make
+) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        bad = any(message["payload"]["n"] == 0 for message in messages)
+        return (504, {}, b"<html>") if bad else accept(messages)
+
+    intake.script = script
+    shop.insert(8)
+    relay = relays(batch=8)
+    for _ in range(40):
+        relay.turn()
+        shop.expire("last_error = '' OR id > 1")  # the first row waits for as long as it was told
+        if len(shop.column("id")) == 1:
+            break
+    assert shop.column("payload") == ['{"n": 0}']
+    intake.script = accept
+    until_empty(relay, shop)
+
+
+def test_many_rows_on_which_the_intake_breaks_starve_nobody(
+    shop: Shop, intake: Intake, relays: Make
+) -> None:
+    def script(messages: list[Any]) -> agent_support.Answer:
+        bad = any(message["payload"]["n"] < 8 for message in messages)
+        return problem(500, "internal-error") if bad else accept(messages)
+
+    intake.script = script
+    shop.insert(12)
+    shop.execute("UPDATE outbox SET attempts = 14 WHERE id <= 8")  # each has broken it alone
+    relays(batch=12).turn()
+    assert shop.column("payload") == [f'{{"n": {n}}}' for n in range(8)]
+
+
 @pytest.mark.parametrize("by_proxy", [True, False])
 def test_a_request_that_is_too_large_is_halved(
     shop: Shop, intake: Intake, relays: Make, by_proxy: bool

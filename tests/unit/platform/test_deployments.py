@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,10 +25,8 @@ def by_units() -> set[str]:
     return {f"run_{word.partition('@')[2]}" for word in first.split() if "@" in word}
 
 
-def services() -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[
-        "services"
-    ]
+def services(file: str = "compose.yaml") -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / file).read_text())["services"]
     return found
 
 
@@ -34,14 +35,28 @@ def by_compose() -> set[str]:
     return {command.split("manage.py ")[1] for command in commands if "manage.py run_" in command}
 
 
-@pytest.mark.parametrize(("started", "others"), [(by_units, set()), (by_compose, {"run_agent"})])
-def test_every_program_is_started(started: object, others: set[str]) -> None:
-    assert callable(started)
-    assert started() == PROGRAMS | others
+@pytest.mark.parametrize("started", [by_units, by_compose])
+def test_every_program_is_started(started: Callable[[], set[str]]) -> None:
+    assert started() == PROGRAMS
 
 
-def test_no_container_keeps_its_log_for_ever() -> None:
-    assert [name for name, each in services().items() if "logging" not in each] == []
+def test_the_agent_gets_nothing_of_the_platform() -> None:
+    """Its file asks for no variable: whoever runs it has no SECRET_KEY to put in."""
+    (agent,) = services("compose.agent.yaml").values()
+    assert "${" not in (DEPLOY / "compose.agent.yaml").read_text()
+    assert agent["env_file"] == [".env"]
+    assert agent["command"][-1] == "run_agent"
+
+
+def test_the_receiver_is_published_at_the_port_where_it_listens() -> None:
+    (port,) = services()["sms-receiver"]["ports"]
+    _address, outer, inner = re.split(r":(?=\$)", port)
+    assert outer == inner == "${SMS_RECEIVER_PORT:-8801}"
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.agent.yaml"])
+def test_no_container_keeps_its_log_for_ever(file: str) -> None:
+    assert [name for name, each in services(file).items() if "logging" not in each] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""Several processes of a daemon under one command, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAM = """
+import os, sys, time, django
+django.setup()
+from msgplatform.core.daemons.daemon import DaemonCommand, Worker
+
+class Probe(Worker):
+    role = "probe"
+    said = False
+    def turn(self):
+        if not self.said:
+            print("turn", os.getpid(), flush=True)
+        self.said = True
+        return False
+    def drain(self, deadline):
+        time.sleep(1.5)  # longer than the parent takes to pass the signal on
+        print("drained", os.getpid(), flush=True)
+
+class Command(DaemonCommand):
+    def worker(self, **options):
+        return Probe()
+
+Command().run_from_argv(sys.argv)
+"""
+
+
+@pytest.mark.parametrize("option", ["--processes=2", "--process=2", "--proc 2"])
+def test_ctrl_c_lets_each_of_them_finish(tmp_path: Path, option: str) -> None:
+    """A terminal sends its signal to the whole group. However the option is written, only the
+    parent starts others."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    parent = subprocess.Popen(
+        [sys.executable, program, "run_probe", *option.split()],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    try:
+        assert parent.stdout
+        begun = {parent.stdout.readline() for _ in range(2)}
+        running = {each.pid for each in psutil.Process(parent.pid).children(recursive=True)}
+        assert begun == {f"turn {pid}\n" for pid in running}
+        os.killpg(parent.pid, signal.SIGINT)
+        output, _ = parent.communicate(timeout=180)
+    finally:
+        parent.kill()
+    assert set(output.splitlines()) == {f"drained {pid}" for pid in running}
+    assert parent.returncode == 0
