@@ -149,7 +149,7 @@ class Cluster:
     # -- processes -------------------------------------------------------------------------------
     def start(self, name: str, failpoint: str = "") -> None:
         """Start a daemon or the web server; optionally with a place at which it dies."""
-        environment = dict(self.environment)
+        environment = self._environment(name)
         if failpoint:
             environment["MSGPLATFORM_FAILPOINT"] = failpoint
         log = (self.folder / f"{name}.log").open("ab")
@@ -158,6 +158,9 @@ class Cluster:
                 self._command(name), cwd=ROOT, env=environment,
                 stdin=self._stdin(name), stdout=log, stderr=log, bufsize=0,
             )  # fmt: skip
+
+    def _environment(self, name: str) -> dict[str, str]:
+        return dict(self.environment)
 
     def _stdin(self, name: str) -> int:
         return subprocess.DEVNULL

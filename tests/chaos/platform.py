@@ -1,4 +1,5 @@
-"""The platform with two of each program, on servers that can be killed, hung, emptied or full."""
+"""The platform with two of each program, as on two machines, on servers that can be killed, hung,
+emptied or full. The second machine's clock can step."""
 
 from __future__ import annotations
 
@@ -9,10 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.core.servers.embedded import MariaDb, RedisServer
+from msgplatform.core.servers.private_server import PrivateServer
 from tests.cluster import LEASE_SECONDS, WEB
+from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS
+from tests.preload import Disk, MachineClock
 
 COMMANDS = {
     "maker": "run_maker",
@@ -23,6 +27,10 @@ COMMANDS = {
     "receiver": "run_sms_receiver",
     "forwarder": "run_report_forwarder",
     "pump": "run_data_pump",
+    "poller": "run_sync_poller",
+    "handler": "run_sync_handler",
+    "dispatcher": "run_feed_dispatcher",
+    "cleaner": "run_feed_cleaner",
 }
 PROGRAMS = [f"{role}-{which}" for role in COMMANDS for which in "ab"]
 
@@ -36,15 +44,34 @@ class ChaosPlatform(SmsCluster):
     """`start` knows PROGRAMS, the web server and the simulated gateways."""
 
     def __init__(self, folder: Path) -> None:
+        self.disk = disk = Disk(folder / "disk")
+        self.clock = MachineClock(folder / "clock")  # of the programs "-b"
+
+        class Database(MariaDb):
+            @property
+            def argv(self) -> list[str]:
+                return ["/usr/bin/env", *disk.environment, *super().argv]
+
+        class KeepingRedis(RedisServer):
+            @property
+            def argv(self) -> list[str]:
+                return ["/usr/bin/env", *disk.environment, *super().argv]
+
         # A process of the database may be killed, not the machine: what it wrote is the kernel's.
-        self.database = MariaDb(folder / "db", {"innodb_flush_log_at_trx_commit": 2})
+        # Its own threads write, so that the disk sees what they write.
+        options = {"innodb_flush_log_at_trx_commit": 2, "innodb_use_native_aio": 0}
+        self.database = Database(folder / "db", options)
         self.database.start()
         manners = {name: operator.manners for name, operator in OPERATORS.items()}
         super().__init__(folder, self.database.create("platform"), manners, (WEB, *PROGRAMS))
+        self.sms_server = KeepingRedis(folder / "sms", folder / "sms.sock", appendonly=True)
         self.environment |= {
             "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
             "NOTIFY_TIMEOUT_SECONDS": "4",
             "NOTIFY_KEEP_DAYS": "0",  # the archive takes everything at once
+            "CRM_LEASE_SECONDS": "12",
+            "CRM_BREAKER_SECONDS": "2",
+            **feed_town.SETTINGS,
         }
 
     def __exit__(
@@ -53,7 +80,8 @@ class ChaosPlatform(SmsCluster):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.database_goes_on()
+        for server in (self.database, self.redis_server, self.sms_server):
+            self.resume_server(server)
         super().__exit__(kind, error, traceback)
         self.database.kill()
 
@@ -65,13 +93,14 @@ class ChaosPlatform(SmsCluster):
         self.frozen.discard(name)
         self.resume(name)
 
-    def freeze_database(self) -> None:
-        assert self.database.pid
-        os.kill(self.database.pid, signal.SIGSTOP)
+    def hang(self, server: PrivateServer) -> None:
+        """Its connections stay, and it answers nothing."""
+        assert server.pid
+        os.kill(server.pid, signal.SIGSTOP)
 
-    def database_goes_on(self) -> None:
-        if self.database.pid:
-            os.kill(self.database.pid, signal.SIGCONT)
+    def resume_server(self, server: PrivateServer) -> None:
+        if server.pid:
+            os.kill(server.pid, signal.SIGCONT)
 
     def fill(self, client: Any) -> None:
         """From now on this Redis refuses every write that takes memory."""
@@ -79,6 +108,10 @@ class ChaosPlatform(SmsCluster):
 
     def make_room(self, client: Any) -> None:
         client.config_set("maxmemory", 0)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        ahead = self.clock.environment if name.endswith("-b") else {}
+        return {**super()._environment(name), **ahead}
 
     def _command(self, name: str) -> list[str]:
         role = name.rpartition("-")[0]

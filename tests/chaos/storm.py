@@ -18,6 +18,8 @@ FROZEN_SECONDS = 1.5 * LEASE_SECONDS
 HUNG_SECONDS = 6.0
 FULL_SECONDS = 4.0
 AWAY_SECONDS = 1.0
+STEPPED_SECONDS = 8.0
+MAX_STEP = 45  # seconds that a clock steps
 _PAUSE_SECONDS = 1.0
 OPEN = """
 import json
@@ -39,6 +41,7 @@ class Storm:
     may_repeat: int = 0
     _counted: Counter[str] = field(default_factory=Counter)
     _frozen: dict[str, float] = field(default_factory=dict)  # program → when it goes on
+    _stepped_until = 0.0  # when the clock is right again; monotonic seconds
 
     def blow(self, seconds: float) -> None:
         """Until the time is over and every kind of strike has been seen."""
@@ -50,27 +53,33 @@ class Storm:
         while time.monotonic() < until or waiting:
             # Programs die and freeze more often than servers.
             kind = waiting.pop() if waiting else random_.choice([*kinds, *["kill", "freeze"] * 4])
-            self._thaw(time.monotonic())
+            self._calm(time.monotonic())
             self._count()
             print(f"{kind}: {kinds[kind](random_)}", flush=True)
             self.strikes[kind] += 1
             self._count()
             time.sleep(_PAUSE_SECONDS)
-        self._thaw(float("inf"))
+        self._calm(float("inf"))
         self._count()
 
     def _kinds(self) -> dict[str, Callable[[random.Random], str]]:
         work, sms = self.platform.redis, self.platform.sms
+        work_server, sms_server = self.platform.redis_server, self.platform.sms_server
+        database = self.platform.database
         return {
             "kill": self._kill,
             "freeze": self._freeze,
             "flush": lambda _: self._flush(),
-            "kill work Redis": lambda _: self._restart(self.platform.redis_server),
-            "kill SMS Redis": lambda _: self._restart(self.platform.sms_server),
+            "kill work Redis": lambda _: self._restart(work_server),
+            "kill SMS Redis": lambda _: self._restart(sms_server),
+            "kill database": lambda _: self._restart(database),
+            "hang work Redis": lambda _: self._hang(work_server),
+            "hang SMS Redis": lambda _: self._hang(sms_server),
+            "hang database": lambda _: self._hang(database),
             "fill work Redis": lambda _: self._fill(work),
             "fill SMS Redis": lambda _: self._fill(sms),
-            "kill database": lambda _: self._restart(self.platform.database),
-            "hang database": lambda _: self._hang(),
+            "fill disk": lambda _: self._fill_disk(),
+            "step clock": self._step_clock,
         }
 
     # -- strikes: each says what it hit ------------------------------------------------------------
@@ -106,11 +115,36 @@ class Storm:
         self.platform.make_room(client)
         return f"for {FULL_SECONDS:g} s"
 
-    def _hang(self) -> str:
-        self.platform.freeze_database()
+    def _hang(self, server: PrivateServer) -> str:
+        self.platform.hang(server)
         time.sleep(HUNG_SECONDS)
-        self.platform.database_goes_on()
+        self.platform.resume_server(server)
         return f"for {HUNG_SECONDS:g} s"
+
+    def _fill_disk(self) -> str:
+        """Database and SMS Redis are on it. Either may end when it cannot write, and is started
+        again when there is room."""
+        servers = (self.platform.database, self.platform.sms_server)
+        self.platform.disk.fill()
+        time.sleep(FULL_SECONDS)
+        self.platform.disk.make_room()
+        ended = [server.name for server in servers if server.pid is None]
+        for server in servers:
+            server.start()
+        return f"for {FULL_SECONDS:g} s; ended: {', '.join(ended) or 'none'}"
+
+    def _step_clock(self, random_: random.Random) -> str:
+        """That of the second machine; it is set right some seconds later."""
+        seconds = random_.choice([-1, 1]) * random_.randint(5, MAX_STEP)
+        self.platform.clock.step(seconds)
+        self._stepped_until = time.monotonic() + STEPPED_SECONDS
+        return f"by {seconds} s, for at least {STEPPED_SECONDS:g} s"
+
+    def _calm(self, now: float) -> None:
+        """What was frozen long enough goes on, and a clock that stepped is right again."""
+        self._thaw(now)
+        if self._stepped_until <= now:
+            self.platform.clock.step(0)
 
     def _thaw(self, now: float) -> None:
         for name in [name for name, until in self._frozen.items() if until <= now]:

@@ -69,6 +69,7 @@ class Writer(threading.Thread):
         self._mine: list[str] = []
         self._batches = 0
         self.wanted = 0  # leads
+        self.pause = 0.0  # seconds between two changes
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -77,6 +78,13 @@ class Writer(threading.Thread):
                 self._create()
             for _ in range(10):
                 self._change()
+                time.sleep(self.pause)
+
+    def finish(self) -> None:
+        """Write what is missing to `wanted`, and end."""
+        self.over.set()
+        self.join(300)
+        assert not self.is_alive()
 
     def _create(self) -> None:
         self._batches += 1

@@ -18,12 +18,51 @@ from msgplatform.models import Biz
 biz = Biz.objects.create(name="town")
 print(json.dumps(keys.create(biz, "test", ["feed:write", "feed:read"])[1]))
 """
+LEFT = """
+import json
+from collections import Counter
+from notify.feed.models import EventQueue
+rows = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
+print(json.dumps(Counter(f"{topic} {status}" for topic, status in
+                         rows.values_list("topic", "status"))))
+"""
+# What must be written, since a read does not look for it elsewhere, and is not.
+UNWRITTEN = """
+import json
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute('''
+        SELECT COUNT(*), SUM(CASE WHEN b.feed_id IS NULL THEN 1 ELSE 0 END)
+        FROM friend r
+        JOIN feed_user u ON u.biz_id = r.biz_id AND u.uid = r.fri_uid
+        JOIN feed f ON f.biz_id = r.biz_id AND f.uid = r.uid
+        LEFT JOIN feed_broadcast b
+          ON b.biz_id = r.biz_id AND b.fri_uid = r.fri_uid AND b.feed_id = f.id
+        WHERE r.delivery = 2 AND u.active AND f.id > u.floor AND f.delete_date IS NULL
+          AND (r.relation = 'friend' OR r.relation = 'follow' AND f.topic = 'vip')''')
+    print(json.dumps([int(count or 0) for count in cursor.fetchone()]))
+"""
 # Its posts go in slices. The other one's recipients go above the threshold and below it.
 STAR, COMET = "star", "comet"
 PEOPLE = [f"citizen-{number:03d}" for number in range(160)]
-SLICE, MERGE_ABOVE, PUSH_BELOW = 20, 150, 130
+# Of the platform: small enough for slices, merged authors and cleaning to happen.
+SETTINGS = {
+    "FEED_SLICE": "20",
+    "FEED_MERGE_ABOVE": "150",
+    "FEED_PUSH_BELOW": "130",
+    # Nothing is trimmed: a read would find it elsewhere if it had never been written.
+    "FEED_TIMELINE_LENGTH": "10000",
+    "FEED_REBUILD_LENGTH": "10000",
+    "FEED_CLEAN_SECONDS": "0.5",
+    "API_RATE_READ": "off",
+}
 _WAVE = PEOPLE[100:]  # who follow the comet, and leave it
 _STAY_AWAY = set(PEOPLE[::10])
+
+
+def left(cluster: Cluster) -> int:
+    """How many events are not handled."""
+    return sum(cluster.script(LEFT).values())
 
 
 class Inhabitants:
@@ -97,6 +136,17 @@ class Inhabitants:
             client = Client(connection, self.token)
             held = {uid: client.timeline(uid) for uid in self.readers}
         return compare({uid: self.town.timeline(uid) for uid in self.readers}, held)
+
+    def check(self) -> str:
+        """Everybody sees what they must see, nobody a post twice, and what must be written is.
+        What there is to say of it."""
+        self._cluster.wait_until(lambda: left(self._cluster) == 0, "events to be handled", 300)
+        differences = self.differences()
+        written, unwritten = self._cluster.script(UNWRITTEN)
+        assert self.twice == []
+        assert not differences.readers, differences
+        assert unwritten == 0
+        return f"{len(self.town.posts)} posts, {written} entries that must be written"
 
     # -- one thread ------------------------------------------------------------------------------
     def _run(self, number: int, threads: int) -> None:

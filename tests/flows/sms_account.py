@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,3 +146,13 @@ class Account:
         for *_, number, state in archived:
             assert state == _STATES[operator_of(number).endings[-1]]
         return len(told)
+
+
+def come_to(
+    cluster: SmsCluster, left: Callable[[], Sequence[object]], what: str, seconds: float
+) -> None:
+    """Until nothing is left."""
+    try:
+        cluster.wait_until(lambda: not left(), "nothing to be left", seconds)
+    except AssertionError as error:
+        raise AssertionError(f"{len(left())} {what}: {left()[:10]}") from error

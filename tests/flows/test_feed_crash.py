@@ -19,13 +19,14 @@ from msgplatform.core.servers.embedded import MariaDb
 from notify.feed.demo.client import Client
 from tests.cluster import WEB, Cluster
 from tests.flows.feed_town import (
-    MERGE_ABOVE,
+    LEFT,
     PEOPLE,
-    PUSH_BELOW,
     SET_UP,
-    SLICE,
+    SETTINGS,
     STAR,
+    UNWRITTEN,
     Inhabitants,
+    left,
 )
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -40,14 +41,6 @@ FAILPOINTS = (
     "feed_slice_before_commit:2",
     "feed_upkeep_before_commit",
 )
-LEFT = """
-import json
-from collections import Counter
-from notify.feed.models import EventQueue
-rows = EventQueue.objects.exclude(status=EventQueue.Status.HANDLED)
-print(json.dumps(Counter(f"{topic} {status}" for topic, status in
-                         rows.values_list("topic", "status"))))
-"""
 HANDLED = """
 from notify.feed.models import EventQueue
 print(EventQueue.objects.filter(status=EventQueue.Status.HANDLED).count())
@@ -56,24 +49,6 @@ ENTRIES = """
 from notify.feed.models import FeedBroadcast
 print(FeedBroadcast.objects.exclude(fri_uid__in=["star", "comet"]).count())
 """
-# What must be written, since a read does not look for it elsewhere, and is not.
-UNWRITTEN = """
-import json
-from django.db import connection
-with connection.cursor() as cursor:
-    cursor.execute('''
-        SELECT COUNT(*), SUM(CASE WHEN b.feed_id IS NULL THEN 1 ELSE 0 END)
-        FROM friend r
-        JOIN feed_user u ON u.biz_id = r.biz_id AND u.uid = r.fri_uid
-        JOIN feed f ON f.biz_id = r.biz_id AND f.uid = r.uid
-        LEFT JOIN feed_broadcast b
-          ON b.biz_id = r.biz_id AND b.fri_uid = r.fri_uid AND b.feed_id = f.id
-        WHERE r.delivery = 2 AND u.active AND f.id > u.floor AND f.delete_date IS NULL
-          AND (r.relation = 'friend' OR r.relation = 'follow' AND f.topic = 'vip')''')
-    print(json.dumps([int(count or 0) for count in cursor.fetchone()]))
-"""
-
-
 WAITING = """
 import json
 from notify.feed.models import EventQueue
@@ -98,26 +73,13 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCl
         url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
         programs = (WEB, DISPATCHER, CLEANER, *([SECOND] if is_mariadb else []))
         made = FeedCluster(folder, url, programs)
-        made.environment |= {
-            "FEED_SLICE": str(SLICE),
-            "FEED_MERGE_ABOVE": str(MERGE_ABOVE),
-            "FEED_PUSH_BELOW": str(PUSH_BELOW),
-            # Nothing is trimmed: a read would find it elsewhere if it had never been written.
-            "FEED_TIMELINE_LENGTH": "10000",
-            "FEED_REBUILD_LENGTH": "10000",
-            "FEED_CLEAN_SECONDS": "0.5",
-            "API_RATE_READ": "off",
-        }
+        made.environment |= SETTINGS
         stack.enter_context(made)
         yield made
 
 
 def dispatchers(cluster: Cluster) -> list[str]:
     return [name for name in cluster.programs if name.startswith(DISPATCHER)]
-
-
-def left(cluster: Cluster) -> int:
-    return sum(cluster.script(LEFT).values())
 
 
 def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ import pytest
 from gateway.lifecycle import keys
 from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import DAEMONS, WEB
-from tests.flows.sms_account import Account
+from tests.flows.sms_account import Account, come_to
 from tests.flows.sms_business import business
 from tests.flows.sms_cluster import ROLES, SmsCluster
 from tests.flows.sms_fire import Fire
@@ -111,16 +111,6 @@ def burn(fire: Fire) -> None:
         fire.kill(role)
     assert fire.kills.keys() == {*roles, "redis"}
     assert min(fire.kills.values()) >= KILLS_A_ROLE
-
-
-def come_to(
-    cluster: SmsCluster, left: Callable[[], Sequence[object]], what: str, seconds: float
-) -> None:
-    """Until nothing is left."""
-    try:
-        cluster.wait_until(lambda: not left(), "nothing to be left", seconds)
-    except AssertionError as error:
-        raise AssertionError(f"{len(left())} {what}: {left()[:10]}") from error
 
 
 def has_forgotten_some(fire: Fire) -> bool:

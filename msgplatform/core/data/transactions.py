@@ -23,13 +23,21 @@ LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 20
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
 REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
-# A server that is not there, stops, has no connection left, is read only, or ended the statement:
-# whatever is asked may fail, and may succeed later. Any other error comes from what was asked.
-_AWAY = REPEATABLE | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
+# No room on the disk, for a temporary table or for the table itself: the statement did nothing.
+_DISK_FULL = frozenset({1021, 1114})
+# A server that is not there, stops, has no connection left, is read only, has no room, or ended the
+# statement: whatever is asked may fail, and may succeed later. Any other error comes from what was
+# asked.
+_AWAY = REPEATABLE | _DISK_FULL | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
 # MySQL's errors after which nothing of the transaction is stored: too many connections, no
-# connection, lock timeout, deadlock, read only. Any other error may have come during COMMIT.
-_NOTHING_HAPPENED = frozenset({1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005})
-_SQLITE_NOTHING_HAPPENED = ("database is locked", "unable to open database file")
+# connection, lock timeout, deadlock, read only, no room. Any other error may have come during
+# COMMIT.
+_NOTHING_HAPPENED = _DISK_FULL | {1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005}
+_SQLITE_NOTHING_HAPPENED = (
+    "database is locked",
+    "unable to open database file",
+    "database or disk is full",
+)
 
 
 class Locked(Exception):

@@ -7,7 +7,6 @@ What was answered must be there when it starts again; what was not answered may 
 from __future__ import annotations
 
 import itertools
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +20,8 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.connections import RedisError
 from msgplatform.core.servers.embedded import RedisServer
+from tests import preload
 
-SOURCE = Path(__file__).with_name("slow_disk.c")
 SYNC_SECONDS = 1.5  # shorter than the two seconds for which `everysec` puts its writes off
 CALLERS = 8
 SOON = 180.0
@@ -33,15 +32,12 @@ class Disk:
 
     def __init__(self, folder: Path, appendfsync: str) -> None:
         self.folder = folder
-        library = folder / "slow_disk.so"
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True
-        )
+        library = preload.build("disk", folder)
 
         class OnIt(RedisServer):
             @property
             def argv(self) -> list[str]:
-                preload = [f"LD_PRELOAD={library}", f"SLOW_DISK={folder}"]
+                preload = [f"LD_PRELOAD={library}", f"DISK={folder}"]
                 return ["/usr/bin/env", *preload, *super().argv]
 
         self.redis = OnIt(
