@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+# A line is one write: with PYTHONUNBUFFERED `print` writes its parts one by one, and two processes
+# share the pipe.
 PROGRAM = """
 import os, sys, time, django
 django.setup()
@@ -21,12 +23,12 @@ class Probe(Worker):
     said = False
     def turn(self):
         if not self.said:
-            print("turn", os.getpid(), flush=True)
+            print(f"turn {os.getpid()}\\n", end="", flush=True)
         self.said = True
         return False
     def drain(self, deadline):
         time.sleep(1.5)  # longer than the parent takes to pass the signal on
-        print("drained", os.getpid(), flush=True)
+        print(f"drained {os.getpid()}\\n", end="", flush=True)
 
 class Command(DaemonCommand):
     def worker(self, **options):
