@@ -12,6 +12,8 @@ import struct
 import time
 from pathlib import Path
 
+import msgspec
+
 from bench.harness.programs import messages, worker
 
 RECORD = struct.Struct("<qqi8s")
@@ -25,17 +27,18 @@ def main() -> None:
     stop = worker.Stop()
     worker.set_up_django()
     from msgplatform.core.queues import jobs
+    from notify.orders import Order
 
     seen = bytearray()
     while True:
         # Asked before the queues: what was put on them before SIGTERM is still taken.
         stopping = bool(stop)
-        claimed = [found for name in options.queues if (found := jobs.claim(name, 60.0))]
-        for order in (found.data for found in claimed):
-            for delivery_id, msg_id, _, body in order["items"]:
-                digest = messages.digest(body.encode())
-                seen += RECORD.pack(delivery_id, msg_id, order["subscription"], digest)
-            options.progress.add(len(order["items"]))
+        claimed = [job for name in options.queues if (job := jobs.claim(name, 60.0))]
+        for order in (msgspec.convert(job.data, Order) for job in claimed):
+            for item in order.items:
+                digest = messages.digest(item.body.encode())
+                seen += RECORD.pack(item.id, item.msg_id, order.subscription, digest)
+            options.progress.add(len(order.items))
         jobs.done(claimed)
         if not claimed:
             if stopping:

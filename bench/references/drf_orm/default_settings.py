@@ -1,9 +1,11 @@
 """What `startproject` writes, plus rest_framework and the database."""
 
 import os
+from pathlib import Path
 
 import dj_database_url
 
+BASE_DIR = Path(__file__).resolve().parents[3]
 SECRET_KEY = os.environ["SECRET_KEY"]
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1"]
