@@ -34,6 +34,26 @@ def at_scale(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return json.loads(said.stdout), plans.read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "references"),
+    [
+        ("intake", {"drf+orm-default", "drf+orm-tuned"}),
+        ("maker", {"rq-per-message", "rq-enqueue-many"}),
+        ("sender", {"rq+requests", "pycurl-multi"}),
+        ("http-engine", {"pycurl-multi"}),
+        ("marker", {"orm-save", "orm-save+log"}),
+        ("notify", {"drf+orm-default"}),
+    ],
+)
+def test_every_side_is_measured(name: str, references: set[str]) -> None:
+    """A bench that nobody runs for a while breaks unseen."""
+    process = bench(name, "--json", "--seconds", "0.3", "--runs", "1")
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert set(result["against"]) == references
+    assert min(result["rate"], *result["against"].values()) > 0
+
+
 class TestAtScale:
     # Rows that a step of the way of 200 messages may read: some for each message, never a table.
     MOST = 6_000
