@@ -102,7 +102,8 @@ class NewSubmit(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A Submit_Resp and what it means: `accepted`, `again` after `delay` seconds, or `refused`."""
+    """A Submit_Resp and what it means: `accepted`, `again` after `delay` seconds, `refused`, or
+    `unanswered`: it says nothing of what was written before."""
 
     name: str
     result: int

@@ -131,7 +131,7 @@ def submit(
 
 
 def respond(responses: Sequence[Response], most_tries: int) -> list[str]:
-    """Apply Submit_Resps: `done`, `repeated` or `unknown` for each."""
+    """Apply Submit_Resps: `done`, `repeated`, `unanswered` or `unknown` for each."""
     arguments: list[scripts.Argument] = [most_tries]
     for response in responses:
         arguments += [response.name, response.result, response.verdict, response.delay]

@@ -20,8 +20,8 @@ class Server:
     A new one beyond `max_connections`, bound or not, or that `admit` refuses, is closed at once;
     the handler gets no event of it.
 
-    All connections share one memory of sequences, since a command whose response was lost comes
-    again over another connection.
+    All connections share one memory of sequences (`duplicates`), since a command whose response was
+    lost comes again over another connection.
     """
 
     def __init__(
@@ -33,11 +33,12 @@ class Server:
         admit: Callable[[Connection], bool] = lambda connection: True,
         limits: Limits | None = None,
         max_connections: int = 1024,
+        duplicates: Duplicates | None = None,
     ) -> None:
         self._max_connections = max_connections
         self._side, self._login, self._handler, self._may_enter = side, login, handler, admit
         self._limits = limits
-        self._duplicates = Duplicates(_REMEMBERED)
+        self._duplicates = duplicates or Duplicates(_REMEMBERED)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
         self.port = 0

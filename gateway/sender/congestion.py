@@ -9,7 +9,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import Response
 from gateway.sender.packing import Pack
-from gateway.sender.results import AGAIN
+from gateway.sender.results import AGAIN, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
@@ -37,7 +37,7 @@ class Pace:
 
         Otherwise a long queue would be refused again and again, up to its messages' last try.
         """
-        if any(response.verdict == AGAIN for response in responses):
+        if any(response.verdict in (AGAIN, UNANSWERED) for response in responses):
             self._busy_until = time.monotonic() + self._busy.next()
         else:
             self._busy.reset()

@@ -6,6 +6,8 @@ from gateway.lifecycle.messages import Response
 from gateway.sgip import RETRY_RESULTS, Result
 
 ACCEPTED, AGAIN, REFUSED = "accepted", "again", "refused"
+# No answer: the same bytes go out again when nobody else has sent them for long enough.
+UNANSWERED = "unanswered"
 # How often a message goes out under a new sequence before it ends as failed.
 MOST_TRIES = 30
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0  # seconds
@@ -13,10 +15,12 @@ _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0  # seconds
 
 def verdict(result: int, *, repeated: bool) -> str:
     """`repeated`: the same bytes may have been written before, so that a refusal of the sequence
-    says that they were taken then."""
+    says that they were taken then, and a busy gateway says nothing about that."""
     if result == Result.OK or (result == Result.SEQUENCE and repeated):
         return ACCEPTED
-    return AGAIN if result in RETRY_RESULTS else REFUSED
+    if result in RETRY_RESULTS:
+        return UNANSWERED if repeated else AGAIN
+    return REFUSED
 
 
 def response(name: str, result: int, *, repeated: bool, tries: int) -> Response:

@@ -25,7 +25,7 @@ from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
 from gateway.sender.outs import Out, Outs
-from gateway.sender.results import response
+from gateway.sender.results import UNANSWERED, response
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
@@ -199,8 +199,10 @@ class Link:
         late = sgip.decode(event.frame)
         if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
             name = f"{late.sequence[2]}:{late.sequence[1]}"
-            self._outs.forget(name)
-            self._answers.append(response(name, late.result, repeated=True, tries=0))
+            answer = response(name, late.result, repeated=True, tries=0)
+            self._answers.append(answer)
+            if answer.verdict != UNANSWERED:  # a repeat of it may be in flight
+                self._outs.forget(name)
 
     def _link_event(self, connection: Connection, event: sgip.Event) -> None:
         self.state_changed = True

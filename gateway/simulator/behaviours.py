@@ -23,6 +23,7 @@ class Behaviour:
     result: int = 0  # of a Submit
     response_delay: float | None = 0  # None: no response, ever
     per_second: int | None = None  # more Submits than these get THROTTLED
+    limit_first: bool = False  # `per_second` counts repeats, too, and is asked before the memory
     drop_after: int | None = None  # Submits; they are accepted, and the link is cut unanswered
     garbage_after: int | None = None  # Submits
     reports: ReportTime = ReportTime.AFTER
@@ -42,6 +43,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "unwelcoming": Behaviour(login_result=int(Result.LOGIN)),
     "throttling": Behaviour(per_second=50),
     "dropping": Behaviour(drop_after=20),
+    "overloaded": Behaviour(per_second=20, drop_after=20, limit_first=True),
     "early-reports": Behaviour(response_delay=0.05, reports=ReportTime.BEFORE),
     "submit-link": Behaviour(on_submit_link=True),
     "duplicating": Behaviour(report_copies=2, resent_reports=True),

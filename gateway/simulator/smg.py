@@ -20,9 +20,11 @@ from gateway.net.client import Client, Login
 from gateway.net.connection import Connection
 from gateway.net.server import Server
 from gateway.sgip import (
+    RETRY_RESULTS,
     Bind,
     Closed,
     Deliver,
+    Duplicates,
     Event,
     Limits,
     LoginType,
@@ -51,6 +53,13 @@ NODE = smg_node_id("010", 1)
 _LOG_BUFFER = 1 << 20  # bytes
 
 
+class _NoMemory(Duplicates):
+    """Every command is new to a session: the simulator itself remembers, behind its flow limit."""
+
+    def admit(self, frame: bytes) -> int | None:
+        return None
+
+
 class Simulator:
     """An SMG on `port` (0: a free one); `listener` is where an SP takes Reports and MOs.
 
@@ -73,6 +82,7 @@ class Simulator:
     ) -> None:
         self.behaviour = behaviour or Behaviour()
         self.accepted: Counter[int] = Counter()  # Submits by Result
+        self.throttled_repeats = 0  # only with the behaviour's `limit_first`
         self.changed = asyncio.Event()  # set whenever something came
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
@@ -84,7 +94,8 @@ class Simulator:
         self._submits: Counter[Connection] = Counter()
         self._references = 0
         self._second = (0, 0)  # which one, and how many Submits came in it
-        self._server = Server(Side.SMG, self.check, self, limits=limits)
+        memory = _NoMemory() if self.behaviour.limit_first else None
+        self._server = Server(Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
         if listener is not None and not self.behaviour.on_submit_link:
             mine = smg_login or Login("smg", self._login.password)
@@ -181,16 +192,17 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
-        # From the log of an earlier run: Submits of this run that come again the session answers.
-        if (known := self._known.get(submit.sequence)) is not None:
+        # From the log of an earlier run, or with `limit_first`: else the session answers repeats.
+        known = self._known.get(submit.sequence)
+        how = self.behaviour
+        if known is not None and how.limit_first and self._is_over_limit():
+            self.throttled_repeats += 1
+            return THROTTLE_RESULT
+        if known is not None:
             return known
-        result = self.behaviour.result
-        if self.behaviour.per_second is not None:
-            now = int(asyncio.get_running_loop().time())
-            second, count = self._second
-            self._second = (now, count + 1 if second == now else 1)
-            if self._second[1] > self.behaviour.per_second:
-                result = THROTTLE_RESULT
+        result = THROTTLE_RESULT if self._is_over_limit() else how.result
+        if how.limit_first and result not in RETRY_RESULTS:
+            self._known[submit.sequence] = result
         self.accepted[result] += 1
         self._submits[connection] += 1
         part = part_of(submit)
@@ -198,6 +210,16 @@ class Simulator:
         for user in submit.user_numbers:
             self._log.write(f"{sequence}\t{user}\t{part.number}/{part.total}\t{result}\n")
         return result
+
+    def _is_over_limit(self) -> bool:
+        """Counts one more Submit of this second."""
+        limit = self.behaviour.per_second
+        if limit is None:
+            return False
+        now = int(asyncio.get_running_loop().time())
+        second, count = self._second
+        self._second = (now, count + 1 if second == now else 1)
+        return self._second[1] > limit
 
     def _respond(self, connection: Connection, results: list[tuple[Submit, int]]) -> None:
         for submit, result in results:

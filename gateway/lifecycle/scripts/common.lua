@@ -155,9 +155,11 @@ local function submit_accepted(name, sub)
 end
 
 local function read_submit(name)
-  local h = redis.call('HMGET', P .. 'submit:' .. name, 'users', 'part', 'gateway', 'node', 'result')
+  local h = redis.call('HMGET', P .. 'submit:' .. name, 'users', 'part', 'gateway', 'node', 'result',
+    'tries')
   if not h[1] then return nil end
-  return {users = cjson.decode(h[1]), part = h[2], gateway = h[3], node = h[4], result = h[5]}
+  return {users = cjson.decode(h[1]), part = h[2], gateway = h[3], node = h[4], result = h[5],
+    is_repeated = h[6] ~= '0'}
 end
 
 local function take_mo(id, json)

@@ -1,7 +1,9 @@
 -- What Submit_Resps mean. ARGV: most tries, then for each response: "seqno:ts", result, verdict
--- (accepted, again, refused), seconds until the next try.
+-- (accepted, again, refused, unanswered), seconds until the next try.
 -- `again` sends the part under a new sequence; `refused` ends a lone message and halves a pack.
--- Returns for each: done, repeated (known already), unknown (no such Submit).
+-- A Submit whose bytes went out again is not put off for `again`: the gateway is busy now, but may have
+-- taken it before. It waits for its answer as before, so that the same bytes go out once more.
+-- Returns for each: done, repeated (known already), unanswered, unknown (no such Submit).
 local most, out = tonumber(ARGV[1]), {}
 
 -- A message that is queued already, for another of its parts, only gets more to do: it must be in one
@@ -64,6 +66,8 @@ for i = 2, #ARGV, 4 do
     what = 'unknown'
   elseif sub.result then
     what = 'repeated'
+  elseif verdict == 'unanswered' or verdict == 'again' and sub.is_repeated then
+    what = 'unanswered'
   elseif verdict == 'accepted' then
     submit_accepted(name, sub)
   else

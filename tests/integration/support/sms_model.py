@@ -191,6 +191,8 @@ class Model:
             return "unknown"
         if packet.result is not None:
             return "repeated"
+        if verdict == "again" and packet.repeats:  # of the bytes before it says nothing
+            return "unanswered"
         packet.result, packet.waits = result, False
         if verdict == "accepted":
             self._accepted(packet)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +21,7 @@ from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
+from gateway.sender.congestion import Pace
 from gateway.sender.packing import packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.sender.uplink import Link
@@ -110,6 +114,82 @@ def test_every_message_is_accepted_once_and_delivered(log: Path, how: str) -> No
             until(lambda: len(ended(ids)) == 120)
             assert finals(ids) == {"delivered": 120}
             assert len(accepted_once(smg)) == 120
+
+
+def test_a_busy_answer_to_a_repeat_starts_no_second_submit(log: Path, sms_redis: Any) -> None:
+    """The gateway took it, cut the link, and is over its flow limit when the same bytes come."""
+    sender, silent = SmsSender(), ReportTime.NEVER
+    behaviour = on_submit_link(drop_after=1, limit_first=True, reports=silent)
+    with Smg(log, behaviour) as smg, running(sender):
+        row = gateway(smg.port, response_timeout=5.0, resends=100)
+        first, simulator = mt(1, [row.pk]), smg.simulator
+        accept(first)
+        until(lambda: smg.lines(), sender)
+        simulator.behaviour = replace(behaviour, drop_after=None, per_second=0)
+        until(lambda: simulator.throttled_repeats, sender)
+        until(lambda: sender.workers[row.pk].pace.pauses, sender)
+        until(lambda: not sender.workers[row.pk].is_busy, sender)
+        assert sms_redis.zcard(keys.scheduled(row.pk)) == 0, "it gets no new sequence"
+        simulator.behaviour = on_submit_link(limit_first=True)
+
+        def delivered() -> bool:
+            _hasten(sms_redis, row.pk)
+            return bool(ended([first.id]))
+
+        until(delivered, sender)
+        assert finals([first.id]) == {"delivered": 1}
+        assert len(smg.lines()) == 1
+
+
+def test_an_overloaded_gateway_takes_each_message_once(log: Path, sms_redis: Any) -> None:
+    sender = SmsSender()  # without Reports, which would say what the responses did not
+    with Smg(log, BEHAVIOURS["overloaded"]) as smg, running(sender):
+        row = gateway(smg.port, connections=2, window=8, response_timeout=5.0, resends=100)
+        ids = accept(*(mt(n, [row.pk], report_flag=2) for n in range(120)))
+
+        def all_ended() -> bool:
+            _hasten(sms_redis, row.pk)
+            return len(ended(ids)) == len(ids)
+
+        until(all_ended, sender)
+        assert finals(ids) == {"accepted": 120}
+        assert len(accepted_once(smg)) == 120
+        assert smg.simulator.throttled_repeats
+
+
+def test_busy_to_each_repeat_ends_as_unknown(log: Path, sms_redis: Any) -> None:
+    sender, silent = SmsSender(), ReportTime.NEVER
+    behaviour = on_submit_link(drop_after=1, limit_first=True, reports=silent)
+    with Smg(log, behaviour) as smg, running(sender):
+        row = gateway(smg.port, response_timeout=5.0, resends=1)
+        ids = accept(mt(1, [row.pk]))
+        until(lambda: smg.lines(), sender)
+        smg.simulator.behaviour = replace(behaviour, drop_after=None, per_second=0)
+
+        def has_ended() -> bool:
+            _hasten(sms_redis, row.pk)
+            return bool(ended(ids))
+
+        until(has_ended, sender)
+        (found,) = ended(ids).values()
+        assert (found.final, found.error) == ("unknown", "no answer")
+        assert smg.simulator.throttled_repeats == 2, "after the link was cut, and once more"
+
+
+def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
+    """The same bytes may have been written again meanwhile."""
+    directory = Directory()
+    row = gateway(1)
+    directory.refresh(at_once=True)
+    link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
+    for result, verdict in ((0, "accepted"), (88, "unanswered"), (11, "unanswered")):
+        late = sgip.SubmitResp((3010099999, 1121131500, 7), result).encode()
+        link.on_events(Mock(), [sgip.Ignored(late, None)])
+        (answer,) = link.take()
+        assert (answer.name, answer.verdict) == ("7:1121131500", verdict)
+        pace = Pace(row.pk)
+        pace.slow_down([answer])
+        assert pace.pauses == (result != 0)
 
 
 def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:

@@ -298,6 +298,21 @@ class TestResponses:
         assert claim() == []
         assert finals() == {mt(1).id: "failed"}
 
+    @pytest.mark.parametrize("verdict", ["again", "unanswered"])
+    def test_a_busy_gateway_says_nothing_of_what_was_repeated(
+        self, sms_redis: Any, verdict: str
+    ) -> None:
+        """The answer may be to the first bytes, and another process has repeated them."""
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1)
+        sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
+        assert store.due(GATEWAY, 60, 2, 10) == [(f"1:{TS}", b"frame-1")]
+        assert respond(1, verdict, 88) == "unanswered"
+        assert claim() == []
+        assert sms_redis.zcard(keys.submit_due(GATEWAY)) == 1, "it will be repeated once more"
+        assert respond(1) == "done"
+
     def test_again_waits(self) -> None:
         accept(mt(1))
         claim()
