@@ -70,7 +70,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 class Waiting(msgspec.Struct, frozen=True):
     """A pending message that nobody holds. `position` counts those before it in the list of its
-    `priority`. `was_sent`: it was in a Submit, so that it stays with its gateway."""
+    `priority`. `was_sent`: its gateway may have taken it, so that it stays there."""
 
     mt: Mt
     was_sent: bool

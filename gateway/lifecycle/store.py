@@ -175,8 +175,8 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
 
 
 def overdue(count: int) -> int:
-    """End as `unknown`, or with report flag 0 as `accepted`, what waited too long for its Report;
-    how many."""
+    """End as `unknown`, or with report flag 0 as `accepted`, what waited too long for its Report.
+    What waited too long for a gateway that takes it ends as `failed`. Returns how many."""
     return int(scripts.run("overdue", [count]))
 
 

@@ -31,7 +31,7 @@ def look(gateway: int, holder: str, begin: Place, most: int) -> tuple[list[Waiti
 
 def divert(gateway: int, leaving: Iterable[tuple[Waiting, int]]) -> int:
     """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
-    What has moved since, or was in a Submit and would change its gateway, is left alone."""
+    What has moved since, or was sent and would change its gateway, is left alone."""
     flat: list[scripts.Argument] = []
     for one, to in leaving:
         flat += [one.mt.id, one.priority, one.position, to or ""]

@@ -1,6 +1,6 @@
 """Messages whose gateway is down or switched off: other ways for them, or their time is over.
 
-What was in a Submit stays with its gateway: that one may have accepted it.
+What was in a Submit stays with its gateway, unless that one refused each: it may have accepted it.
 """
 
 from __future__ import annotations

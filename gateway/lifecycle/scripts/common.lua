@@ -84,6 +84,10 @@ local function is_waiting(gateway, due)
   return false
 end
 
+-- Whether a gateway may have taken a message: not when each of its Submits was refused. One of an older
+-- version has no `unrefused`.
+local function was_sent(submits, unrefused) return submits and unrefused ~= '0' end
+
 -- Put a message in front of the others of its priority.
 local function queue_first(id)
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'priority')

@@ -1,13 +1,13 @@
 -- Pending messages leave a gateway's lists: for another gateway's, behind what waits there, or because
 -- their time is over. ARGV: gateway, then for each: id, priority and position where it was seen, the
--- gateway it goes to ('': it ends as expired). What has moved since stays, and what was in a Submit,
--- because another gateway must not send it. Returns how many left.
+-- gateway it goes to ('': it ends as expired). What has moved since stays, and what its gateway may have
+-- taken, because another one must not send it. Returns how many left.
 local gateway, count, emptied = ARGV[1], 0, {}
 for i = 2, #ARGV, 4 do
   local id, to = ARGV[i], ARGV[i + 3]
   local key, place = pending_key(gateway, ARGV[i + 1]), -1 - tonumber(ARGV[i + 2])
-  local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final', 'submits')
-  if m[1] == gateway and not m[2] and (to == '' or not m[3])
+  local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final', 'submits', 'unrefused')
+  if m[1] == gateway and not m[2] and (to == '' or not was_sent(m[3], m[4]))
       and redis.call('LINDEX', key, place) == id then
     redis.call('LSET', key, place, '')
     emptied[key] = (emptied[key] or 0) + 1

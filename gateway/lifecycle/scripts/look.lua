@@ -1,8 +1,8 @@
 -- What waits for a gateway, in nobody's hands, as it will be sent; it stays where it is. ARGV: gateway,
 -- holder, priority and position to begin at, how many. At the front (9, 0) what is due, and what had a
 -- holder that is gone, is pending again first, a thousand of each; one holder at a time looks.
--- Returns priority and position to go on at ('' at the end), then for each: id, JSON, '1' if it was
--- in a Submit, priority, position, … flat.
+-- Returns priority and position to go on at ('' at the end), then for each: id, JSON, '1' if its
+-- gateway may have taken it, priority, position, … flat.
 local gateway, holder = ARGV[1], ARGV[2]
 local first, at, left = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local out = {'', ''}
@@ -37,12 +37,14 @@ for priority = first, 0, -1 do
   -- The end of a list is its front.
   local ids = redis.call('LRANGE', key, -(at + left), -(at + 1))
   for i = #ids, 1, -1 do
-    local m = redis.call('HMGET', P .. 'mt:' .. ids[i], 'msg', 'gateway', 'final', 'submits')
+    local m = redis.call('HMGET', P .. 'mt:' .. ids[i], 'msg', 'gateway', 'final', 'submits',
+      'unrefused')
     if not m[1] or m[3] then  -- it has ended since; so far it stands where it stood
       redis.call('LSET', key, -(at + #ids - i + 1), '')
       over = over + 1
     elseif m[2] == gateway then
-      for _, value in ipairs({ids[i], m[1], m[4] and '1' or '', priority, at + #ids - i - over}) do
+      local sent = was_sent(m[4], m[5]) and '1' or ''
+      for _, value in ipairs({ids[i], m[1], sent, priority, at + #ids - i - over}) do
         out[#out + 1] = value
       end
     end

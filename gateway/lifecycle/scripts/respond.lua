@@ -7,7 +7,8 @@
 local most, out = tonumber(ARGV[1]), {}
 
 -- A message that is queued already, for another of its parts, only gets more to do: it must be in one
--- queue once. The parts that come back together are one try, and halving a pack is none.
+-- queue once. The parts that come back together are one try, and halving a pack is none. It stays in
+-- `report-due`: its gateway may be gone for good, and it must end.
 local function send_again(id, part, delay, result, pack)
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'state', 'todo', 'most', 'gateway', 'final')
@@ -18,7 +19,6 @@ local function send_again(id, part, delay, result, pack)
     redis.call('ZADD', scheduled, 'XX', 'GT', moment(AT + delay), id)
     return
   end
-  zrem(P .. 'zset:report-due', id)
   if not pack and redis.call('HINCRBY', mt, 'tries', 1) > most then
     redis.call('HSET', mt, 'r:' .. part, result)
     return finish(id, m[5], 'failed', 'tries')
@@ -39,7 +39,8 @@ local function refused(name, sub, result, verdict, delay)
   answered(name, sub.gateway)
   local open = {}
   for _, id in pairs(sub.users) do
-    local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final')
+    local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final', 'unrefused')
+    if m[3] then redis.call('HINCRBY', P .. 'mt:' .. id, 'unrefused', -1) end
     if m[1] and not m[2] then
       open[#open + 1] = id
     elseif m[1] then

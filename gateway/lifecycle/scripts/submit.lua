@@ -7,11 +7,12 @@ local gateway, holder, wait = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local again_at, report_by = moment(AT + ARGV[3]), moment(AT + wait)
 local i, out, released = 6, {}, {}
 
--- What is to be sent again beside this part: it may have come back after the holder claimed.
-local function others(todo, part)
+-- What is to be sent again beside this part: it may have come back after the holder claimed. A message
+-- that is sent as a whole again may have fewer parts than before.
+local function others(todo, part, parts)
   local left = {}
   for other in string.gmatch(todo, '%d+') do
-    if other ~= part then left[#left + 1] = other end
+    if other ~= part and tonumber(other) <= tonumber(parts) then left[#left + 1] = other end
   end
   return table.concat(left, ' ')
 end
@@ -20,7 +21,8 @@ end
 local function members(first, last)
   local found = {}
   for j = first, last do
-    local m = redis.call('HMGET', P .. 'mt:' .. ARGV[j], 'holder', 'submits', 'todo', 'final')
+    local m = redis.call('HMGET', P .. 'mt:' .. ARGV[j], 'holder', 'submits', 'todo', 'final',
+      'unrefused')
     if m[1] ~= holder then return nil end
     found[ARGV[j]] = m
   end
@@ -34,8 +36,9 @@ local function remember(id, m, seqno, ts, node, part, parts)
   redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
   redis.call('HSET', mt, 'state', m[4] and 'reported' or 'submitted', 'submitted_at', STAMP,
     'parts', parts, 'submits', m[2] and m[2] .. ' ' .. sent or sent)
+  if m[5] or not m[2] then redis.call('HINCRBY', mt, 'unrefused', 1) end
   if m[3] then
-    m[3] = others(m[3], part)
+    m[3] = others(m[3], part, parts)
     redis.call('HSET', mt, 'todo', m[3])
   end
   released[id] = {is_open = not m[4], todo = m[3]}

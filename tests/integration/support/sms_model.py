@@ -27,7 +27,7 @@ class Message:
     todo: set[int] = field(default_factory=set)  # parts to be sent again; none: all
     most: int = 0
     tries: int = 0
-    sent: bool = False
+    unrefused: int = 0  # its Submits without a refusal
     accepted: set[int] = field(default_factory=set)
     reported: set[int] = field(default_factory=set)
     waits: bool | None = None  # for its Report; True: for too long
@@ -44,6 +44,11 @@ class Message:
     @property
     def is_open(self) -> bool:
         return not self.final and not self.gone
+
+    @property
+    def sent(self) -> bool:
+        """Whether its gateway may have taken it."""
+        return self.unrefused > 0
 
     @property
     def facts(self) -> int:
@@ -128,7 +133,7 @@ class Model:
             )
             for id in users.values():
                 message = self.messages[id]
-                message.sent = True
+                message.unrefused += 1
                 message.submits += 1
                 message.todo.discard(submit.part)
         for id in {member.id for submit in mine for member in submit.members}:
@@ -199,18 +204,23 @@ class Model:
             return "done"
         still = [message for message in self.members(packet) if message.is_open]
         for message in self.members(packet):
+            message.unrefused -= 1
             if not message.is_open:
                 message.answered.add(packet.part)
         for message in still:
             if verdict == "again":
                 self._again(message, packet.part, over, most_tries)
-            elif len(still) > 1:
-                self._again(message, packet.part, True, most_tries, len(still) // 2)
             else:
-                message.refused = True
-                message.answered.add(packet.part)
-                self.end(message, "failed")
+                self._refused(message, packet, len(still), most_tries)
         return "done"
+
+    def _refused(self, message: Message, packet: Packet, still: int, most_tries: int) -> None:
+        if still > 1:
+            self._again(message, packet.part, True, most_tries, still // 2)
+        else:
+            message.refused = True
+            message.answered.add(packet.part)
+            self.end(message, "failed")
 
     def _accepted(self, packet: Packet) -> None:
         packet.result, packet.waits = "0", False
@@ -233,7 +243,6 @@ class Model:
             if message.place == "scheduled":
                 message.over = message.over and over
             return
-        message.waits = None
         if not most:
             message.tries += 1
             if message.tries > most_tries:
@@ -278,7 +287,8 @@ class Model:
         for message in self.messages.values():
             if message.is_open and message.waits:
                 is_well = message.mt.report_flag == 0 and len(message.accepted) == message.parts
-                self.end(message, "accepted" if is_well else "unknown")
+                lost = "unknown" if message.sent else "failed"
+                self.end(message, "accepted" if is_well else lost)
 
     def pass_on(self, published: dict[str, str]) -> None:
         for id, final in published.items():

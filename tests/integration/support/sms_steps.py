@@ -85,7 +85,7 @@ class Steps(RuleBasedStateMachine):
     # -- senders ---------------------------------------------------------------------------------
     def claim_some(self, way: int, holder: str, most: int, lost: bool) -> None:
         may = {
-            id: (sorted(message.todo), message.most, message.tries)
+            id: (sorted(message.todo) if message.sent else [], message.most, message.tries)
             for id, message in self.model.claimable(way).items()
         }
         claimed = store.claim(way, holder, most, seconds(lost))

@@ -436,6 +436,23 @@ def test_another_gateway_takes_over_only_what_was_never_written(
             assert len(accepted_once(a)) == 2
 
 
+def test_what_a_gateway_was_too_busy_for_goes_another_way_when_it_is_gone(
+    tmp_path: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
+        up = gateway(b.port, name="up")
+        with Smg(tmp_path / "a.log", on_submit_link(per_second=0)) as a:
+            busy = gateway(a.port, name="busy")
+            ids = accept(*(mt(n, [busy.pk, up.pk], text="same") for n in range(5)))
+            ids += accept(*(mt(n, [busy.pk, up.pk], text=LONG) for n in range(5, 8)))
+            until(lambda: len({(line[1], line[2]) for line in a.lines()}) == 14, sender)
+            until(lambda: not sender.workers[busy.pk].is_busy, sender)
+        until(lambda: len(ended(ids)) == 8, sender)
+        assert finals(ids) == {"delivered": 8}
+        assert len(accepted_once(b)) == 5 + 9
+
+
 def test_however_many_wait_for_a_gateway_that_is_down_they_are_in_nobody_s_way(
     log: Path, sms_redis: Any
 ) -> None:

@@ -175,10 +175,13 @@ class TestClaims:
         assert store.release(GATEWAY, "me", [c.mt.id for c in held]) == 2
         assert [c.mt.id for c in claim()] == [mt(n).id for n in range(4)]
 
-    def test_only_what_was_never_in_a_submit_goes_to_another_gateway(self) -> None:
+    def test_what_a_gateway_may_have_taken_does_not_go_to_another(self) -> None:
+        """The other part of the first message has no answer."""
         accept(mt(1), mt(2))
         claim()
-        submit(mt(1), seqno=1)
+        members = [Member(mt(1).id, mt(1).user_number)]
+        parts = [NewSubmit(n, TS, NODE, n, 2, b"", members) for n in (1, 2)]
+        assert store.submit(GATEWAY, "me", parts, 60.0, WAIT) == parts
         respond(1, "again", 11)
         store.release(GATEWAY, "me", [mt(2).id])
         seen, following = look(FRONT)
@@ -187,6 +190,46 @@ class TestClaims:
         assert divert(GATEWAY, [(one, 8) for one in seen]) == 1
         assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [mt(2).id]
         assert [c.mt.id for c in claim()] == [mt(1).id]
+
+    def test_what_was_only_refused_goes_to_another_gateway_as_a_whole(self) -> None:
+        accept(mt(1))
+        claim()
+        members = [Member(mt(1).id, mt(1).user_number)]
+        parts = [NewSubmit(n, TS, NODE, n, 3, b"", members) for n in (1, 2, 3)]
+        assert store.submit(GATEWAY, "me", parts, 60.0, WAIT) == parts
+        for seqno in (1, 2, 3):
+            respond(seqno, "again", 88)
+        (one,), _following = look(FRONT)
+        assert not one.was_sent
+        assert divert(GATEWAY, [(one, 8)]) == 1
+        (claimed,) = store.claim(8, "me", 10, 30)
+        assert claimed.todo == ()
+        # Over the other gateway its text needs two parts only.
+        parts = [NewSubmit(3 + n, TS, NODE, n, 2, b"", members) for n in (1, 2)]
+        assert store.submit(8, "me", parts, 60.0, WAIT) == parts
+        assert store.claim(8, "me", 10, 30) == []
+        respond(4)
+        respond(5)
+        assert [report(mt(1), seqno) for seqno in (4, 5)] == ["matched", "matched"]
+        assert finals() == {mt(1).id: "delivered"}
+
+    def test_a_pack_that_was_halved_goes_to_another_gateway(self) -> None:
+        accept(mt(1), mt(2))
+        claim()
+        submit(mt(1), mt(2), seqno=1)
+        respond(1, "refused", 6)
+        seen, _following = look(FRONT)
+        assert divert(GATEWAY, [(one, 8) for one in seen]) == 2
+        assert [(c.most, c.todo) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
+
+    def test_a_busy_gateway_that_is_gone_for_good_ends_its_messages(self) -> None:
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1, wait=1e-6)
+        respond(1, "again", 88)
+        assert store.overdue(10) == 1
+        assert finals() == {mt(1).id: "failed"}
+        assert claim() == []
 
     def test_a_look_changes_nothing_and_what_leaves_keeps_its_order(self, sms_redis: Any) -> None:
         accept(*(mt(n, priority=n % 2) for n in range(9)))
@@ -284,7 +327,7 @@ class TestResponses:
         submit(mt(1), seqno=1)
         respond(1, "again", 11)
         (claimed,) = claim()
-        assert (claimed.tries, claimed.todo) == (1, (1,))
+        assert (claimed.tries, claimed.todo) == (1, ())
         submit(mt(1), seqno=2)
         assert report(mt(1), 1) == "matched", "a Report for the first sequence counts too"
         assert finals() == {mt(1).id: "delivered"}
