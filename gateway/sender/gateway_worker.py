@@ -39,6 +39,7 @@ _RESPOND_AT_ONCE = 500  # by one script, too
 # A response that took its whole time is noted before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
+_GROW_EVERY = 1.0
 # What a message that no Submit can carry makes packing and encoding raise.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
@@ -61,6 +62,7 @@ class GatewayWorker:
         self._held: dict[str, tuple[Claimed, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
+        self._next_growth = Every(_GROW_EVERY)
         self._walk = Walk(gateway.id, holder)
         self._responses: deque[Response] = deque()
 
@@ -90,6 +92,8 @@ class GatewayWorker:
             worked += self._repeat(self.link.capacity)
         if (capacity := self.link.capacity) > 0:
             worked += self._send(capacity)
+        if self.link.can_grow and self.link.capacity <= 0:
+            self._grow()
         return worked
 
     def respond(self) -> int:
@@ -204,6 +208,11 @@ class GatewayWorker:
         if outs:
             self.link.give(outs)
             self._in_loop(self.link.put, outs)
+
+    def _grow(self) -> None:
+        """The windows are full: connections that were unbound for idleness are wanted again."""
+        if self._next_growth.take() and (self._packs or store.waits(self.gateway.id)):
+            self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, up: Callable[[], Collection[int]]) -> int:

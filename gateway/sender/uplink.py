@@ -80,6 +80,11 @@ class Link:
     def is_up(self) -> bool:
         return self.connections > 0 and bool(self.bound_since)
 
+    @property
+    def can_grow(self) -> bool:
+        """True if connections of this sender's share are missing while others are bound."""
+        return 0 < len(self.bound_since) < self.connections
+
     def give(self, outs: list[Out]) -> None:
         """Called by the thread that remembered them, which hands them over with `put`."""
         self._given += len(outs)
@@ -142,7 +147,7 @@ class Link:
             await self._client.stop(timeout)
 
     def wake(self) -> None:
-        """Something is to be written: a link that sleeps connects again."""
+        """More is to be written than fits: connections that sleep are opened again."""
         if self._client and self._next_wake.take():
             self._client.wake()
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -565,6 +566,27 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         ids = accept(mt(1, [row.pk]))
         until(lambda: ended(ids), sender)
         assert finals(ids) == {"delivered": 1}
+
+
+def test_connections_that_slept_come_back_in_a_burst(log: Path) -> None:
+    """Light traffic keeps one of them awake, whose window is too small for what comes then."""
+    sender = SmsSender()
+    behaviour = on_submit_link(response_delay=0.2, reports=ReportTime.NEVER)
+    with Smg(log, behaviour) as smg, running(sender):
+        row = gateway(smg.port, connections=4, window=2, idle_timeout=1.0)
+        until(lambda: len(smg.simulator.connections) == 4, sender)
+        numbers = count()
+
+        def light() -> bool:
+            if not sender.workers[row.pk].is_busy:
+                accept(mt(next(numbers), [row.pk], report_flag=2))
+            return len(smg.simulator.connections) == 1
+
+        until(light, sender)
+        burst = accept(*(mt(next(numbers), [row.pk], report_flag=2) for _ in range(100)))
+        until(lambda: len(sender.workers[row.pk].link.bound_since) == 4, sender, seconds=20)
+        until(lambda: len(ended(burst)) == 100, sender)
+        assert len(accepted_once(smg)) == next(numbers)
 
 
 def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
