@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,7 @@ _JOIN_SECONDS = 5.0
 
 
 class NetThread:
-    """Owns one event loop. `call` hands work over and returns at once; `run` waits for its end."""
+    """Owns one event loop. `call` and `begin` hand work over and return at once, `run` waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,9 +28,12 @@ class NetThread:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
         """Raises what the work raises, and TimeoutError after `timeout` seconds."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+        return self.begin(work).result(timeout)
 
     def stop(self) -> None:
         # The loop is closed by its own thread, once it has stopped.

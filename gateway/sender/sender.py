@@ -12,10 +12,10 @@ asks it only while there is no gateway at all, and for the ids of MOs.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Collection
+from concurrent.futures import Future, wait
 
 from gateway import bells, presence
 from gateway.directory import Directory, Gateway
@@ -54,6 +54,8 @@ class SmsSender(Worker):
         self.name = presence.process_name()
         self.directory = Directory()
         self.workers: dict[int, GatewayWorker] = {}
+        # Replaced or switched off, by gateway: the last responses are awaited while others go on.
+        self._closing: dict[int, tuple[GatewayWorker, Future[None]]] = {}
         self.net = NetThread()
         self.changed = threading.Event()  # set by the net, and by the bell of accepted messages
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
@@ -110,17 +112,25 @@ class SmsSender(Worker):
                 for worker in workers:
                     worker.release()
                     worker.respond()
+                self._finish_closing()
                 self.arrivals.turn()
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
-            if not any(worker.is_busy for worker in workers) and not self.arrivals.open:
+            is_busy = self._closing or any(worker.is_busy for worker in workers)
+            if not is_busy and not self.arrivals.open:
                 return
             self.changed.wait(0.1)
 
     def stop(self) -> None:
         self._listener.stop()
         self._refresher.stop()
-        self._close(list(self.workers.values()))
+        for gateway_id in list(self.workers):
+            self._begin_closing(gateway_id)
+        wait([closed for _worker, closed in self._closing.values()], 2 * _UNBIND_SECONDS)
+        try:
+            self._finish_closing()
+        except UNAVAILABLE as error:
+            log.warning("responses_not_written", why=str(error)[:200])
         self.net.stop()  # after the last Unbind
         try:
             presence.withdraw(self.name)  # its share is the others' at once
@@ -130,18 +140,19 @@ class SmsSender(Worker):
     # -- the gateways ----------------------------------------------------------------------------
     def _follow_directory(self) -> None:
         """Links for the gateways there are, new ones where the settings of a link changed."""
+        self._finish_closing()
         wanted = self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
             gateway = wanted.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
                 # What is released here is claimed anew, by the new link or by another sender.
                 worker.release()
-                worker.respond()
-                self._close([worker])
-                del self.workers[gateway_id]
+                self._begin_closing(gateway_id)
             else:
                 worker.gateway = gateway
         for gateway_id, gateway in wanted.items():
+            if gateway_id in self._closing:  # the operator counts its connections, too
+                continue
             senders = {
                 link.process
                 for link in self._links
@@ -157,18 +168,22 @@ class SmsSender(Worker):
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
 
-    def _close(self, workers: list[GatewayWorker]) -> None:
-        """Unbind in order; what gets no response in time is due again by itself."""
+    def _begin_closing(self, gateway_id: int) -> None:
+        """Unbind in order beside the turn. What gets no response in time is due again by itself."""
+        worker = self.workers.pop(gateway_id)
+        closed = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
+        closed.add_done_callback(lambda _closed: self.changed.set())
+        self._closing[gateway_id] = worker, closed
 
-        async def stop_all() -> None:
-            await asyncio.gather(*(worker.link.stop(_UNBIND_SECONDS) for worker in workers))
-
-        try:
-            self.net.run(stop_all(), 2 * _UNBIND_SECONDS)
-            for worker in workers:
-                worker.respond()
-        except (*UNAVAILABLE, TimeoutError) as error:
-            log.warning("links_not_closed", why=str(error)[:200])
+    def _finish_closing(self) -> None:
+        """Write what still came down; forget the links that are closed."""
+        for gateway_id, (worker, closed) in list(self._closing.items()):
+            is_closed = closed.done()  # asked first: no response comes after it
+            worker.respond()
+            if is_closed:
+                del self._closing[gateway_id]
+                if error := closed.exception():
+                    log.warning("link_not_closed", why=str(error)[:200])
 
     # -- what others see -------------------------------------------------------------------------
     def _bound(self) -> Collection[int]:

@@ -685,6 +685,31 @@ def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_re
         assert pending > 0
 
 
+def test_a_dead_gateway_that_is_changed_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its link is closed beside the turn, and replaced when it is closed."""
+    monkeypatch.setattr("gateway.sender.sender._UNBIND_SECONDS", 20.0)
+    sender = SmsSender()
+    with (
+        Smg(tmp_path / "a.log", on_submit_link(response_delay=None)) as dead,
+        Smg(tmp_path / "b.log", on_submit_link()) as b,
+        turning(sender),
+    ):
+        row = gateway(dead.port, name="dead", response_timeout=120.0)
+        healthy = gateway(b.port, name="healthy")
+        accept(mt(1, [row.pk]))
+        until(lambda: dead.lines())
+        (old,), worker = dead.simulator.connections, sender.workers[row.pk]
+        SmsGateway.objects.filter(pk=row.pk).update(window=5)
+        until(lambda: sender.workers.get(row.pk) is not worker)
+        ids = accept(mt(2, [healthy.pk]))
+        until(lambda: ended(ids))
+        assert dead.simulator.connections == [old]
+        dead.call(old.drop)
+        until(lambda: dead.simulator.connections not in ([], [old]))
+
+
 def test_changed_settings_make_the_link_anew(tmp_path: Path) -> None:
     sender = SmsSender()
     with (
