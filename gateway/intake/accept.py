@@ -1,6 +1,6 @@
 """Take in short messages: checked, routed, safe in Redis before the answer.
 
-One service behind XML-RPC and REST. `prepare` checks and counts, and nothing is accepted before
+One service behind XML-RPC and REST. `prepare` checks, and nothing is accepted or counted before
 `commit`, which gives a verdict for each request (`created`, `duplicate`, `rejected`) and raises
 only when nothing is known about any of them.
 """
@@ -21,7 +21,7 @@ from gateway import bells
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
-from gateway.intake.daily_limit import spend
+from gateway.intake.daily_limit import LimitReached, allowance
 from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import store
@@ -45,6 +45,7 @@ class _Checked:
     numbers: list[str]
     routes: list[list[int]]
     parts: int
+    allowance: store.Allowance | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class Intake:
         return self.commit(self.prepare(asked))
 
     def prepare(self, asked: Sequence[Request]) -> Prepared:
-        """Check and count requests. Raises RedisError: then nothing was accepted."""
+        """Check requests. Raises RedisError: then nothing was accepted."""
         self.directory.refresh()
         verdicts = _repeats(asked)
         checked: dict[int, _Checked] = {}
-        named: set[tuple[int, str]] = set()
+        named: dict[tuple[int, str], _Checked] = {}
         again: dict[int, store.Call] = {}
         for place, request in enumerate(asked):  # a wrong one does not keep the others out
             if verdicts[place] is not None:
@@ -81,7 +82,8 @@ class Intake:
             name = request.biz, request.idempotency_key
             if name in named:
                 # Neither checked nor counted twice: the script says what it repeats.
-                again[place] = store.Call((), *name, _hash(request))
+                limit = named[name].allowance
+                again[place] = store.Call((), *name, _hash(request), limit)
                 continue
             try:
                 checked[place] = self._check(request)
@@ -89,7 +91,7 @@ class Intake:
                 verdicts[place] = Verdict.rejected(error)
                 continue
             if request.idempotency_key:
-                named.add(name)
+                named[name] = checked[place]
         calls = zip(checked, _calls(list(checked.values())), strict=True)
         return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
 
@@ -101,6 +103,9 @@ class Intake:
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
         for (place, call), first in zip(calls.items(), firsts, strict=True):
             made = [message.id for message in call.messages]
+            if isinstance(first, store.OverLimit):
+                verdicts[place] = _over_limit(call)
+                continue
             # Another call with the same key may have come since we looked for repeats. With our own
             # ids it is this one: the script's answer was lost, and the client has run it again.
             verdicts[place] = (
@@ -124,8 +129,12 @@ class Intake:
         routes = [self.router.route(account, number) for number in numbers]
         if request.gateway:
             routes = [_only(request.gateway, route) for route in routes]
-        spend(account, len(numbers))  # last: what is refused for another reason is not counted
-        return _Checked(request, account, numbers, routes, parts)
+        return _Checked(request, account, numbers, routes, parts, allowance(account, len(numbers)))
+
+
+def _over_limit(call: store.Call) -> Verdict:
+    limit = call.allowance.limit if call.allowance else 0
+    return Verdict.rejected(LimitReached(limit, len(call.messages)))
 
 
 def _only(gateway: int, route: list[int]) -> list[int]:
@@ -155,7 +164,7 @@ def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
             for message_id, number, route in zip(own, one.numbers, one.routes, strict=True)
         ]
         key = request.idempotency_key
-        calls.append(store.Call(messages, request.biz, key, _hash(request)))
+        calls.append(store.Call(messages, request.biz, key, _hash(request), one.allowance))
     return calls
 
 

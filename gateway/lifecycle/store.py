@@ -35,6 +35,14 @@ from gateway.lifecycle.messages import (
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """The counter of a day's messages, and how far it may count."""
+
+    counter: str
+    limit: int
+
+
+@dataclass(frozen=True)
 class Call:
     """What one call asks for: a message for each recipient, under one idempotency key or none. One
     that repeats another of the same `accept`, behind which it stands, needs no messages."""
@@ -43,6 +51,7 @@ class Call:
     biz: int = 0
     idempotency_key: str = ""
     payload_hash: str = ""
+    allowance: Allowance | None = None
 
 
 @dataclass(frozen=True)
@@ -61,13 +70,20 @@ class First(msgspec.Struct):
     ids: list[str]
 
 
+class OverLimit(msgspec.Struct):
+    """The day has no room for a call: nothing of it was stored, or counted."""
+
+
 # -- intake --------------------------------------------------------------------------------------
-def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None]:
-    """Store calls; None for a new one, else what the first one with its key was."""
+def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | OverLimit | None]:
+    """Store calls; None for a new one, else what the first one with its key was, or OverLimit."""
     arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
     for call in calls:
         key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
-        arguments += [key, call.payload_hash, len(call.messages)]
+        counter, limit = (
+            (call.allowance.counter, call.allowance.limit) if call.allowance else ("", 0)
+        )
+        arguments += [key, call.payload_hash, counter, limit, len(call.messages)]
         for mt in call.messages:
             arguments += [
                 mt.id, mt.gateways[0], mt.priority, mt.report_flag, mt.schedule_at,
@@ -75,7 +91,13 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | None
             ]  # fmt: skip
     # One script for all calls: with `appendfsync always`, one wait for the disk.
     answers = scripts.run("accept", arguments)
-    return [msgspec.json.decode(answer, type=First) if answer else None for answer in answers]
+    return [_accepted(answer) for answer in answers]
+
+
+def _accepted(answer: bytes) -> First | OverLimit | None:
+    if answer == b"limit":
+        return OverLimit()
+    return msgspec.json.decode(answer, type=First) if answer else None
 
 
 def first_calls(asked: Sequence[tuple[int, str]]) -> list[First | None]:
@@ -244,7 +266,7 @@ def forget(archived: Iterable[Finished]) -> set[str]:
 
 
 __all__ = [
-    "Call", "First", "Leased", "Member", "accept", "announce", "claim", "drop", "due", "end",
-    "first_calls", "forget", "holds", "lease_some", "next_seqnos", "overdue", "pass_on",
-    "published", "read", "release", "report", "respond", "submit", "take", "waits",
+    "Allowance", "Call", "First", "Leased", "Member", "OverLimit", "accept", "announce", "claim",
+    "drop", "due", "end", "first_calls", "forget", "holds", "lease_some", "next_seqnos", "overdue",
+    "pass_on", "published", "read", "release", "report", "respond", "submit", "take", "waits",
 ]  # fmt: skip

@@ -1,8 +1,11 @@
 -- Take in calls. ARGV: idempotency ttl, number of calls, then for each call: idempotency key ('' for
--- none), hash of the payload, number of messages, and for each message: id, gateway, priority,
--- report flag, time before which it is not sent (0: now), JSON.
--- Returns for each call: '' when it is new, else the JSON {hash, ids} of the first call.
+-- none), hash of the payload, counter of the day ('' for none) and how far it may count, number of
+-- messages, and for each message: id, gateway, priority, report flag, time before which it is not sent
+-- (0: now), JSON.
+-- Returns for each call: '' when it is new, 'limit' when the day has no room for it, else the JSON
+-- {hash, ids} of the first call.
 local ttl, calls = ARGV[1], tonumber(ARGV[2])
+local DAY_KEPT = 172800  -- seconds: clocks and time zones differ
 local i, out, count = 3, {}, 0
 
 -- Not what is there: the script runs again when its answer was lost.
@@ -20,10 +23,25 @@ local function store(at)
   count = count + 1
 end
 
+-- Whether the day has room for a new call, which is counted then: once, if the script runs again.
+local function has_room(counter, limit, messages, first_id)
+  if counter == '' or redis.call('EXISTS', P .. 'mt:' .. first_id) == 1 then return true end
+  local spent = tonumber(redis.call('GET', counter) or '0')
+  if spent + messages > tonumber(limit) then return false end
+  redis.call('INCRBY', counter, messages)
+  if spent == 0 then redis.call('EXPIRE', counter, DAY_KEPT) end
+  return true
+end
+
 for call = 1, calls do
-  local key, hash, messages = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  i = i + 3
+  local key, hash, counter, limit = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local messages = tonumber(ARGV[i + 4])
+  i = i + 5
   local first = key ~= '' and redis.call('GET', key) or false
+  -- Without messages it repeats a call that stands before it, for which there was no room.
+  if not first and (messages == 0 or not has_room(counter, limit, messages, ARGV[i])) then
+    first = 'limit'
+  end
   local ids = {}
   for n = 1, messages do
     ids[n] = ARGV[i]

@@ -514,9 +514,14 @@ def test_a_lost_answer_leaves_the_outcome_open(
     assert again.get("results", [again])[0]["outcome"] == "duplicate"
 
 
-def test_what_was_only_counted_was_not_accepted(shop: Caller, cut: CuttingProxy) -> None:
-    SmsAccount.objects.update(daily_limit=5)
+def test_what_was_stored_behind_a_lost_answer_is_counted_once(
+    shop: Caller, cut: CuttingProxy, settings: Any, sms_redis: Any
+) -> None:
+    SmsAccount.objects.update(daily_limit=2)
     accept.intake().directory.refresh(at_once=True)
-    answer = shop.post(SMS, {**TEXT, "idempotency_key": "k"})
-    assert cut.cut.is_set()
-    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    body = {**TEXT, "idempotency_key": "k"}
+    assert shop.post(SMS, body).json()["type"] == "/problems/outcome-unknown"
+    settings.SMS_REDIS_URL = f"unix://{cut.target}"
+    assert shop.post(SMS, body).json()["outcome"] == "duplicate"
+    (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
+    assert sms_redis.get(name) == b"1"

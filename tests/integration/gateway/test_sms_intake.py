@@ -17,6 +17,8 @@ from gateway.intake.accept import Intake
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Alert
@@ -209,6 +211,59 @@ class TestLimits:
         # What was refused was not counted.
         assert ask(shop.biz, to=numbers[:2]).outcome == "created"
         assert ask(shop.biz).code == "limit"
+
+    def test_repeats_during_an_outage_of_the_database_use_nothing_up(
+        self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        SmsAccount.objects.update(daily_limit=2)
+        request = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
+        taking_in = Intake(directory.Directory(refresh_seconds=0.0))
+
+        def hangs(_count: int) -> Any:
+            raise Unavailable("the database does not answer")
+
+        with monkeypatch.context() as outage:
+            outage.setattr(accept.ids, "reserve", hangs)
+            for _ in range(5):
+                with pytest.raises(Unavailable):
+                    taking_in.send_many([request])
+        assert sms_redis.keys(f"{keys.PREFIX}spent:*") == []
+        assert taking_in.send_many([request])[0].outcome == "created"
+        assert taking_in.send_many([request])[0].outcome == "duplicate"
+        (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
+        assert sms_redis.get(name) == b"1"
+
+    def test_what_a_full_redis_refuses_uses_nothing_up(self, shop: Caller, sms_redis: Any) -> None:
+        SmsAccount.objects.update(daily_limit=1)
+        taking_in = Intake(directory.Directory(refresh_seconds=0.0))
+        request = Request(biz=shop.biz.pk, to=["13800000000"], text="x")
+        sms_redis.config_set("maxmemory", sms_redis.info("memory")["used_memory"] // 2)
+        try:
+            for _ in range(3):
+                with pytest.raises(RedisError):
+                    taking_in.send_many([request])
+        finally:
+            sms_redis.config_set("maxmemory", 0)
+        assert taking_in.send_many([request])[0].outcome == "created"
+        assert taking_in.send_many([request])[0].code == "limit"
+
+    def test_a_script_that_ran_twice_counts_once(self, shop: Caller, sms_redis: Any) -> None:
+        SmsAccount.objects.update(daily_limit=3)
+        taking_in = Intake(directory.Directory(refresh_seconds=0.0))
+        to = ["13800000000", "13800000001"]
+        prepared = taking_in.prepare([Request(biz=shop.biz.pk, to=to, text="x")])
+        assert taking_in.commit(prepared) == taking_in.commit(prepared)
+        (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
+        assert sms_redis.get(name) == b"2"
+
+    def test_what_repeats_one_without_room_has_no_room(self, shop: Caller, sms_redis: Any) -> None:
+        SmsAccount.objects.update(daily_limit=2)
+        ask(shop.biz, to=["13800000000"])
+        both = ["13800000000", "13800000001"]
+        wanted = Request(biz=shop.biz.pk, to=both, text="x", idempotency_key="k")
+        verdicts = accept.intake().send_many([wanted, wanted])
+        assert [verdict.code for verdict in verdicts] == ["limit", "limit"]
+        assert ask(shop.biz, idempotency_key="k").outcome == "created", "the key is not used up"
 
     def test_the_counter_goes_away(self, shop: Caller, sms_redis: Any) -> None:
         SmsAccount.objects.update(daily_limit=5)
