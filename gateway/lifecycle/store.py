@@ -80,10 +80,8 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | Over
     arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
     for call in calls:
         key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
-        counter, limit = (
-            (call.allowance.counter, call.allowance.limit) if call.allowance else ("", 0)
-        )
-        arguments += [key, call.payload_hash, counter, limit, len(call.messages)]
+        day = call.allowance or Allowance("", 0)
+        arguments += [key, call.payload_hash, day.counter, day.limit, len(call.messages)]
         for mt in call.messages:
             arguments += [
                 mt.id, mt.gateways[0], mt.priority, mt.report_flag, mt.schedule_at,

@@ -1,6 +1,7 @@
 -- What Submit_Resps mean. ARGV: most tries, then for each response: "seqno:ts", result, verdict
 -- (accepted, again, refused, unanswered), seconds until the next try.
--- `again` sends the part under a new sequence; `refused` ends a lone message and halves a pack.
+-- `again` sends the part under a new sequence; `refused` ends the message of a Submit with one user,
+-- and halves a pack: also one of which the others have ended, for the fault may have been theirs.
 -- A Submit whose bytes went out again is not put off for `again`: the gateway is busy now, but may have
 -- taken it before. It waits for its answer as before, so that the same bytes go out once more.
 -- Returns for each: done, repeated (known already), unanswered, unknown (no such Submit).
@@ -37,8 +38,9 @@ end
 local function refused(name, sub, result, verdict, delay)
   redis.call('HSET', P .. 'submit:' .. name, 'result', result)
   answered(name, sub.gateway)
-  local open = {}
+  local open, size = {}, 0
   for _, id in pairs(sub.users) do
+    size = size + 1
     local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'final', 'unrefused')
     if m[3] then redis.call('HINCRBY', P .. 'mt:' .. id, 'unrefused', -1) end
     if m[1] and not m[2] then
@@ -51,8 +53,8 @@ local function refused(name, sub, result, verdict, delay)
   for _, id in ipairs(open) do
     if verdict == 'again' then
       send_again(id, sub.part, delay, result)
-    elseif #open > 1 then
-      send_again(id, sub.part, 0, result, math.floor(#open / 2))
+    elseif size > 1 then
+      send_again(id, sub.part, 0, result, math.max(1, math.floor(#open / 2)))
     else
       refuse(id, sub.part, name, result)
     end

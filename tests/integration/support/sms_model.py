@@ -215,8 +215,10 @@ class Model:
         return "done"
 
     def _refused(self, message: Message, packet: Packet, still: int, most_tries: int) -> None:
-        if still > 1:
-            self._again(message, packet.part, True, most_tries, still // 2)
+        """Of several users any may be to blame: each of a pack is tried in a smaller one, down to a
+        Submit of its own, and only what is refused alone has failed."""
+        if len(packet.users) > 1:
+            self._again(message, packet.part, True, most_tries, max(1, still // 2))
         else:
             message.refused = True
             message.answered.add(packet.part)

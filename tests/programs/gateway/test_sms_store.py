@@ -381,6 +381,24 @@ class TestResponses:
         assert packs == [4, 2, 2, 1, 1]
         assert finals() == {bad.id: "failed"}
 
+    def test_nobody_fails_for_a_member_that_has_ended(self) -> None:
+        """The second part of the pack is refused after each was tried alone with the first."""
+        bad, good = mt(1), mt(2)
+        accept(bad, good)
+        claim()
+        both = [Member(m.id, m.user_number) for m in (bad, good)]
+        parts = [NewSubmit(n, TS, NODE, n, 2, b"f", both) for n in (1, 2)]
+        assert store.submit(GATEWAY, "me", parts, 60.0) == parts
+        respond(1, "refused", 6)
+        assert {c.most for c in claim()} == {1}
+        submit(bad, seqno=3, parts=2)
+        submit(good, seqno=4, parts=2)
+        respond(3, "refused", 6)
+        respond(4)
+        respond(2, "refused", 6)
+        assert finals() == {bad.id: "failed"}
+        assert [(c.mt.id, c.todo, c.most) for c in claim()] == [(good.id, (2,), 1)]
+
     def test_with_report_flag_2_the_response_is_the_end(self) -> None:
         accept(mt(1, report_flag=2))
         claim()
