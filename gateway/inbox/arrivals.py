@@ -1,7 +1,9 @@
 """What gateways send us, over whichever connection: safe in Redis before it is answered.
 
-net's loop ── put ──▶ waiting ── turn (the worker's thread): one script for all that came
-                                   └─▶ respond, in the loop again
+net's loop ── put ─┬▶ Reports ── turn (the worker's thread): one script for all that came
+                   │                └─▶ respond, in the loop again
+                   └▶ MOs ── a thread of their own: their ids come from the database, which may
+                                    └─▶ respond           hang, and Reports do not wait for it
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from django.db.utils import InterfaceError, OperationalError
 from django.utils.translation import gettext_noop as _
 
 from gateway import bells, sgip
 from gateway.directory import Directory
+from gateway.inbox.alert_queue import AlertQueue
 from gateway.inbox.incoming import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
@@ -26,8 +28,8 @@ from gateway.net import Connection
 from gateway.net.thread import NetThread
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.said import say
 
@@ -36,9 +38,11 @@ log = logging.get(__name__)
 Request = sgip.Report | sgip.Deliver | sgip.UserRpt
 
 BATCH = 500
-# Requests in memory while Redis is unavailable; beyond it gateways are asked to come again.
+# Reports, and MOs, in memory while a server is unavailable; beyond it gateways are asked to come
+# again.
 MAX_WAITING = 20_000
-_DATABASE_PAUSE = 1.0  # seconds
+# Longest pause of the MOs' thread (seconds), also after trouble with the database.
+_MO_PAUSE = 1.0
 # Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
 _ALERT_SECONDS = 60.0  # between two alerts that a gateway reports on what is not its own
@@ -53,16 +57,20 @@ class Arrival:
 
 
 class Arrivals:
-    """`changed` is set when something came. The loop appends to `_waiting`, from which the worker's
-    thread takes into `_reports` and `_mos`, which are its own."""
+    """`changed` is set when a Report came. The loop appends to `_waiting` and `_mos`; the worker's
+    thread takes from the first, the MOs' thread from the second."""
 
     def __init__(self, net: NetThread, changed: threading.Event, directory: Directory) -> None:
         self._net, self._changed, self._directory = net, changed, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
-        self._next_mos = Every(_DATABASE_PAUSE)
+        self._reports_done = self._mos_done = 0  # each is written by one thread
         self._next_alert = Every(_ALERT_SECONDS)
+        self._alerts = AlertQueue()
+        self._mo_thread = ThreadLoop(
+            "mos", self._take_mos, every=_MO_PAUSE, longest_pause=_MO_PAUSE
+        )
         self.mo_intake = MoIntake()
 
     @property
@@ -70,34 +78,48 @@ class Arrivals:
         """Requests that have no response yet."""
         return len(self._waiting) + len(self._reports) + len(self._mos)
 
+    @property
+    def done(self) -> int:
+        """Requests that were made safe and answered."""
+        return self._reports_done + self._mos_done
+
+    def start(self) -> None:
+        self._alerts.start()
+        self._mo_thread.start()
+
+    def stop(self) -> None:
+        self._mo_thread.stop()
+        self._alerts.stop()
+
     # -- in the loop -----------------------------------------------------------------------------
     def put(self, connection: Connection, gateway: int, requests: Sequence[Request]) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            for request in requests:
+        for request in requests:
+            is_report = isinstance(request, sgip.Report)
+            waiting = self._waiting if is_report else self._mos
+            if len(waiting) >= MAX_WAITING:
                 connection.respond(request, sgip.Result.BUSY)
-            return
-        self._waiting.extend(Arrival(connection, gateway, request) for request in requests)
+            else:
+                waiting.append(Arrival(connection, gateway, request))
+        if self._mos:
+            self._mo_thread.wake()
         self._changed.set()
 
     # -- in the worker's thread ------------------------------------------------------------------
     def turn(self) -> int:
-        """Make safe what waits, then answer it; how many. Raises when Redis is unavailable: nothing
-        of it is lost, and the next turn repeats it."""
-        while self._waiting and len(self._reports) < BATCH and len(self._mos) < MAX_WAITING:
-            arrival = self._waiting.popleft()
-            is_report = isinstance(arrival.request, sgip.Report)
-            (self._reports if is_report else self._mos).append(arrival)
-        done = len(self._reports)
-        if done:
+        """Make safe the Reports that wait, then answer them; how many. Raises when Redis is
+        unavailable: nothing of it is lost, and the next turn repeats it."""
+        while self._waiting and len(self._reports) < BATCH:
+            self._reports.append(self._waiting.popleft())
+        count = len(self._reports)
+        if count:
             safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
             bells.FORWARDER.ring()
             # Killed here: the gateway sends them again, and Redis knows them by then.
             failpoint("sms_receiver_after_report")
             self._respond(safe)
             self._reports = []
-        if self._mos and self._next_mos.is_due:
-            done += self._take_mos()
-        return done
+            self._reports_done += count
+        return count
 
     def _make_reports_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         now = time.time()
@@ -113,38 +135,39 @@ class Arrivals:
         became = store.report(list(of_submits.values())) if of_submits else []
         foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
         if foreign and self._next_alert.take():
-            first, id = of_submits[foreign[0]], foreign[0].gateway
-            gateway = self._directory.gateways.get(id)
-            name = gateway.name if gateway else str(id)
-            event = alerts.AlertEvent(
-                "sms.report",
-                say(_("The gateway %(name)s reports on messages of another gateway"), name=name),
-                say(
-                    _(
-                        "%(example)s, for one. Such Reports do not count. If one operator gave you "
-                        "both gateways, give both the same operator in the console."
-                    ),
-                    example=f"{first.node}:{first.ts}:{first.seqno}",
-                ),
-                key=f"sms.report:{id}",
-            )
-            alerts.raise_event(event)
+            self._alerts.put(self._foreign(foreign[0].gateway, of_submits[foreign[0]]))
         return arrivals
 
-    def _take_mos(self) -> int:
-        """Without the database there are no new ids: MOs wait for it, Reports do not."""
+    def _foreign(self, id: int, first: ReportIn) -> alerts.AlertEvent:
+        gateway = self._directory.gateways.get(id)
+        name = gateway.name if gateway else str(id)
+        return alerts.AlertEvent(
+            "sms.report",
+            say(_("The gateway %(name)s reports on messages of another gateway"), name=name),
+            say(
+                _(
+                    "%(example)s, for one. Such Reports do not count. If one operator gave you "
+                    "both gateways, give both the same operator in the console."
+                ),
+                example=f"{first.node}:{first.ts}:{first.seqno}",
+            ),
+            key=f"sms.report:{id}",
+        )
+
+    # -- in the MOs' thread ----------------------------------------------------------------------
+    def _take_mos(self) -> float | None:
+        """Make the oldest MOs safe, then answer them. Raises when Redis or, for new ids, the
+        database is unavailable: MOs wait for it, Reports do not."""
         batch = self._mos[:BATCH]
-        try:
-            safe = bisect.isolate(batch, self._make_mos_safe, self._set_aside)
-            bells.FORWARDER.ring()
-        except (OperationalError, InterfaceError, Unavailable) as error:
-            log.warning("mos_wait", count=len(self._mos), why=str(error)[:200])
-            self._next_mos.restart()
-            return 0
+        if not batch:
+            return None
+        safe = bisect.isolate(batch, self._make_mos_safe, self._set_aside)
+        bells.FORWARDER.ring()
         failpoint("sms_receiver_after_mo")
         self._respond(safe)
         del self._mos[: len(batch)]
-        return len(batch)
+        self._mos_done += len(batch)
+        return 0.0
 
     def _make_mos_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         self.mo_intake.take(
@@ -156,6 +179,7 @@ class Arrivals:
         )
         return arrivals
 
+    # -- in both threads -------------------------------------------------------------------------
     def _respond(self, arrivals: list[Arrival]) -> None:
         def respond() -> None:
             for arrival in arrivals:
@@ -163,7 +187,7 @@ class Arrivals:
 
         self._net.call(respond)
 
-    def _set_aside(self, arrival: Arrival, error: Exception) -> alerts.AlertEvent:
+    def _set_aside(self, arrival: Arrival, error: Exception) -> None:
         """Refuse it for now, so that it is tried again; the gateway's log keeps it."""
 
         def refuse_later() -> None:
@@ -172,7 +196,8 @@ class Arrivals:
 
         self._net.call(refuse_later)
         sequence = ":".join(map(str, arrival.request.sequence))
-        return alerts.AlertEvent(
+        log.error("set_aside", gateway=arrival.gateway, sequence=sequence, exc_info=error)
+        event = alerts.AlertEvent(
             "sms.mo",
             say(_("A request of gateway %(id)s cannot be taken in"), id=str(arrival.gateway)),
             say(
@@ -181,3 +206,4 @@ class Arrivals:
             ),
             key=f"sms.mo:{arrival.gateway}",
         )
+        self._alerts.put(event)

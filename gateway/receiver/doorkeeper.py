@@ -162,7 +162,8 @@ class Doorkeeper:
         ]
 
     def report_refused(self) -> None:
-        """Log, once in a while and in one line, who was kept out; in the worker's thread."""
+        """Log, once in a while and in one line, who was kept out. It asks the database: called in a
+        thread in which nobody waits."""
         self.wrong_logins.raise_alerts()
         if self._alerted is None:
             self._alerted = _address_of_open_alert()

@@ -27,14 +27,16 @@ log = logging.get(__name__)
 
 _REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
+_REFUSALS_SECONDS = 1.0  # between two looks for alerts about strangers and wrong logins
 _LATE_SECONDS = 5.0  # between two looks for long MOs that waited too long
-_WAIT_SECONDS = 1.0  # the longest pause of a turn: reports and alerts are due meanwhile
+_WAIT_SECONDS = 1.0  # the longest pause of a turn: its report is due meanwhile
 
 
 class SmsReceiver(Worker):
     """Listens on `host`:`port`, by default where the settings say; `port` 0 takes a free one."""
 
     role = "sms_receiver"
+    needs_ids_at_once = True  # for MOs
 
     def __init__(self, host: str | None = None, port: int | None = None) -> None:
         super().__init__()
@@ -48,6 +50,10 @@ class SmsReceiver(Worker):
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
+        # Its alerts ask the database, which may hang: no Report waits for that.
+        self._refusals = ThreadLoop(
+            "refusals", self.doorkeeper.report_refused, every=_REFUSALS_SECONDS
+        )
         self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
 
     @property
@@ -57,24 +63,26 @@ class SmsReceiver(Worker):
     def start(self) -> None:
         allow_sockets(MOST_IN_ALL)  # the limit of open files may be lower
         self.net.start()
+        self.arrivals.start()
         self._refresher.start()
+        self._refusals.start()
 
     def _refresh(self) -> None:
         self.directory.refresh()
         self.doorkeeper.networks.refresh()
 
     def turn(self) -> bool:
-        """Make safe and answer what came; waits itself when there is nothing."""
+        """Make safe and answer what came; waits itself when there is nothing. Asks the database
+        only while there is no gateway at all."""
         if not self.directory.gateways:
             self._refresh()
         if self.server is None:
             self._listen()
         self.changed.clear()
         done = self.arrivals.turn()
-        self.heartbeat.done += done
+        self.heartbeat.done = self.arrivals.done
         if self._next_report.take():
             presence.report(self.name, self.doorkeeper.states())
-        self.doorkeeper.report_refused()
         if self._next_late.take():
             self.arrivals.mo_intake.take_late()
         if not done:
@@ -95,6 +103,8 @@ class SmsReceiver(Worker):
 
     def stop(self) -> None:
         self._refresher.stop()
+        self._refusals.stop()
+        self.arrivals.stop()
         if self.server is not None:
             try:
                 self.net.run(self.server.stop(), 5.0)

@@ -59,7 +59,7 @@ class WrongLogins:
             self._by_address.popitem(last=False)
 
     def raise_alerts(self) -> None:
-        """Those that are due; called from the worker's thread, since it asks the database."""
+        """Raise the alerts that are due. It asks the database: never called in the net's loop."""
         while self._to_report:
             address, count = self._to_report.popleft()
             alerts.raise_alert(

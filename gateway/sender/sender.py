@@ -6,8 +6,9 @@ Two threads, so that neither waits for the other's peer:
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
 
-A third one, `refresher`, reads the settings anew, so that no turn waits for the database. A turn
-asks it only while there is no gateway at all, and for the ids of MOs.
+Others ask the database, so that no turn waits for it: `refresher` reads the settings anew, and
+those of `Arrivals` take in MOs and raise alerts. A turn asks it only while there is no gateway at
+all.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class SmsSender(Worker):
     their own."""
 
     role = "sms_sender"
+    needs_ids_at_once = True  # for MOs
 
     def __init__(self, only: Collection[str] = ()) -> None:
         super().__init__()
@@ -70,6 +72,7 @@ class SmsSender(Worker):
 
     def start(self) -> None:
         self.net.start()
+        self.arrivals.start()
         self._refresher.start()
         self._listener.start()
 
@@ -131,6 +134,7 @@ class SmsSender(Worker):
             self._finish_closing()
         except UNAVAILABLE as error:
             log.warning("responses_not_written", why=str(error)[:200])
+        self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
             presence.withdraw(self.name)  # its share is the others' at once

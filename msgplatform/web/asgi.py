@@ -22,7 +22,7 @@ _THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 
 # Requests that need no database are answered while it is unavailable, or hangs.
-ids.keep_ahead()
+ids.keep_ahead(at_once=True)
 beside.switch_on()
 web_requests.keep_adding()
 

@@ -89,6 +89,8 @@ class Worker:
     idle_seconds = 2.0
     # Whether its process also runs the watch, which needs the platform's database and its Redis.
     watches = True
+    # Whether its first id must not wait for the database. Each such process takes one of the nodes.
+    needs_ids_at_once = False
     # Rung by those who make work for it; without a bell it polls.
     bell: Bell | None = None
 
@@ -208,5 +210,5 @@ class DaemonCommand(BaseCommand):
         drain_seconds: float = options["drain_seconds"]
         if drain_seconds < 0:
             raise CommandError("--drain-seconds must not be negative")
-        ids.keep_ahead()
+        ids.keep_ahead(at_once=worker.needs_ids_at_once)
         Loop(worker).run(drain_seconds)

@@ -158,19 +158,25 @@ class Allocator:
         with self._one_asks():
             while not (block := self._give(n)):
                 self._raise_ceiling(n + self._ahead)
-            return block
+        if keeper := self._keeper:
+            keeper.wake()  # what was reserved here lasts for seconds only
+        return block
 
     def new(self, bucket: int) -> int:
         """One id with this bucket; otherwise like `reserve`."""
         return self.reserve(1).ids((bucket,))[0]
 
-    def keep_ahead(self, seconds: float = KEPT_AHEAD_SECONDS) -> None:
+    def keep_ahead(self, seconds: float = KEPT_AHEAD_SECONDS, *, at_once: bool = False) -> None:
         """From now on a thread renews the reserve long before it is used up, also while no ids are
-        made. The database may be unavailable, or hang, for `seconds`, and ids are still made."""
+        made. The database may be unavailable, or hang, for `seconds`, and ids are still made.
+
+        That begins with the first id of this process, or `at_once` for one that must make its first
+        id without the database."""
         if self._keeper is None:
             ticks = round(seconds * TICKS_PER_SECOND)
-            self._keeper = ThreadLoop("ids", lambda: self._renew(ticks), every=_LOOK_SECONDS)
-            self._keeper.start()
+            keeper = ThreadLoop("ids", lambda: self._renew(ticks, at_once), every=_LOOK_SECONDS)
+            self._keeper = keeper
+            keeper.start()
 
     def release(self) -> None:
         """Give the node back with the last tick that was used, if there is one, and stop keeping
@@ -222,12 +228,14 @@ class Allocator:
         with self._lock:
             self._hold, self._owner = hold, self._identity()
 
-    def _renew(self, ahead: int) -> None:
-        """One turn of the keeper's thread. A process that has made no id yet needs no node."""
+    def _renew(self, ahead: int, at_once: bool) -> None:
+        """One turn of the keeper's thread. A process that has made no id yet needs no node, unless
+        it asked for one `at_once`."""
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
-            if hold and hold.ceiling - max(hold.last, self._now(hold)) < ahead - used:
+            unused = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
+            if (hold or at_once) and unused < ahead - used:
                 self._raise_ceiling(ahead)
                 connections[self._using].close()
 

@@ -147,6 +147,33 @@ def test_a_reserve_that_is_kept_lasts_for_minutes_without_the_database() -> None
     assert IdNode.objects.get(node=first.node).holder == ""
 
 
+def test_it_is_kept_from_the_first_id_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper does not sleep until its next look: a process may be young when the database goes
+    away."""
+    monkeypatch.setattr(ids, "_LOOK_SECONDS", 3600.0)
+    early, late = ids.Allocator(), ids.Allocator()
+    early.keep_ahead(at_once=True)
+    late.keep_ahead()
+    ahead = ids.first_id_at(datetime.now(UTC) + timedelta(seconds=200)) >> ids.TICK_SHIFT
+    kept = IdNode.objects.exclude(holder="").filter(last_tick__gt=ahead)
+
+    def until_kept(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while kept.count() < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    try:
+        until_kept(1)
+        time.sleep(0.5)
+        assert kept.count() == 1, "a process that makes no ids takes no node"
+        late.reserve(1)
+        until_kept(2)
+    finally:
+        early.release()
+        late.release()
+
+
 def test_a_thread_that_waits_for_the_database_holds_up_nobody_who_has_ids() -> None:
     clock = [1_800_000_000.0]
     allocator = ids.Allocator(clock=lambda: clock[0], ahead=10)
