@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -11,6 +12,8 @@ class CrmsyncConfig(AppConfig):
     def ready(self) -> None:
         from crmsync import checks  # noqa: F401
         from crmsync.flow import CrmsyncFlow
+        from crmsync.models import lead_triggers
         from msgplatform.core import flows
 
         flows.register(CrmsyncFlow())
+        post_migrate.connect(lead_triggers.renew, sender=self, dispatch_uid="crmsync.triggers")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
+from django.db import connections, router
 
+from crmsync.models import Lead, lead_triggers
 from msgplatform.api.access import rates
 
 
@@ -23,3 +26,20 @@ def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMess
                 )
             )
     return found
+
+
+@checks.register(checks.Tags.database)
+def triggers_can_be_made(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[checks.CheckMessage]:
+    """`migrate` asks this first: it would stop in its middle otherwise."""
+    return [
+        checks.Error(
+            f"the database {alias} has a binary log and does not let this user make triggers",
+            hint=f"{lead_triggers.BINARY_LOG_REPAIR}. CRM sync needs triggers on its table lead.",
+            id="crmsync.E002",
+        )
+        for alias in databases or ()
+        if router.allow_migrate_model(alias, Lead)
+        and lead_triggers.refused_beforehand(connections[alias])
+    ]

@@ -12,12 +12,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core import checks
 from django.db import connections
-from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import heartbeats
+from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import embedded
@@ -39,14 +39,14 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    own = (
-        _settings, _database, _secrets, _users, _redis_server, _redis_roles, _daemons,
-        findings.open_alerts, findings.given_up, _disk,
-    )  # fmt: skip
-    for look in own:
+    for look in (_settings, _database, _redis_server, _redis_roles, _daemons, _disk):
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
-    for flow in flows.all():
-        yield from _guarded(flow.examine, str(flow.title))
+    # What looks into tables would only find errors that `_database` has explained.
+    if not any(_schema_problem(alias) for alias in settings.DATABASES):
+        for look in (_secrets, _users, findings.open_alerts, findings.given_up):
+            yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+        for flow in flows.all():
+            yield from _guarded(flow.examine, str(flow.title))
 
 
 def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
@@ -74,13 +74,22 @@ def _database() -> Iterator[Finding]:
         version = connection.get_database_version()
         dotted = ".".join(map(str, version))
         yield Finding("ok", f"database {alias}: {connection.display_name} {dotted}")
-        executor = MigrationExecutor(connection)
-        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        if plan:
-            repair = f"{sys.executable} manage.py migrate --database {alias}"
-            yield Finding("bad", f"{len(plan)} migrations are not applied", repair)
+        if problem := _schema_problem(alias):
+            yield problem
         if connection.vendor == "mysql":
             yield from _mysql(connection)
+
+
+def _schema_problem(alias: str) -> Finding | None:
+    """What keeps every program from its tables; None also when the database does not answer."""
+    try:
+        if missing := schema_state.missing_tables(connections[alias]):
+            return Finding("bad", missing)
+        count = schema_state.open_migrations(connections[alias])
+    except DatabaseError:
+        return None
+    repair = schema_state.migrate_command(alias)
+    return Finding("bad", f"{count} migrations are not applied", repair) if count else None
 
 
 def _secrets() -> Iterator[Finding]:
@@ -121,8 +130,6 @@ def _mysql(connection: Any) -> Iterator[Finding]:
 
 def _users() -> Iterator[Finding]:
     users = get_user_model()
-    if users._meta.db_table not in connections["default"].introspection.table_names():
-        return  # `_database` has reported that migrations are missing
     if users.objects.filter(is_active=True, is_staff=True).exists():
         return
     create = f"{sys.executable} manage.py createsuperuser"

@@ -9,8 +9,10 @@ versions again that CRMs have seen already, with other values.
 
 On MariaDB the user that migrates needs the privilege TRIGGER, which ALL PRIVILEGES on the database
 include, and not SUPER. Only a server with a binary log and `log_bin_trust_function_creators = 0`
-asks for SUPER when a trigger is made; `create` then says what to set. Triggers run with the
-rights of that user, so it has to stay. `UTC_TIMESTAMP(6)` is when the statement began.
+asks for SUPER when a trigger is made; `refused_beforehand` looks for that. Triggers run with the
+rights of the user that made them, their definer. Without that user, as after a restore on another
+server, each statement on `lead` fails (error 1449): so `migrate` makes them anew whenever they are
+not its user's (`renew`). `UTC_TIMESTAMP(6)` is when the statement began.
 
 SQLite's clock has milliseconds. The text ends with `001`, because Django writes a time without
 microseconds shorter, and texts of different length compare wrongly. Only an UPDATE that names
@@ -20,6 +22,10 @@ table anew: a migration that alters `lead` calls `create` again.
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.utils import OperationalError
 
@@ -28,6 +34,7 @@ from msgplatform.core.errors import Permanent
 
 # No TRIGGER privilege; the binary log asks for SUPER.
 _REFUSED = {1142, 1227, 1419}
+_TABLE = "lead"
 _NAMES = ("lead_on_insert", "lead_on_update")
 _MYSQL = (
     "CREATE TRIGGER lead_on_insert BEFORE INSERT ON lead FOR EACH ROW "
@@ -48,8 +55,65 @@ _SQLITE = (
 )
 
 
+_STORED_MYSQL = (
+    "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER, CURRENT_USER() FROM "
+    "information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s"
+)
+_STORED_SQLITE = (
+    "SELECT name, sql, '', '' FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
+)
+_BINARY_LOG = (
+    "SELECT @@log_bin AND NOT @@log_bin_trust_function_creators AND NOT EXISTS ("
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' AND "
+    """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
+    """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""
+)
+BINARY_LOG_REPAIR = (
+    "SET GLOBAL log_bin_trust_function_creators = 1 as an administrator, or grant SUPER to this "
+    "user, until migrate has run"
+)
+
+
 class TriggerRefused(Permanent):
     """The database does not let this user make triggers."""
+
+
+def problem(connection: BaseDatabaseWrapper) -> str:
+    """Why the triggers do not do their work; '' when they do."""
+    is_mysql = connection.vendor == "mysql"
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED_MYSQL if is_mysql else _STORED_SQLITE, [_TABLE])
+        stored = {name: (body, definer, user) for name, body, definer, user in cursor.fetchall()}
+    for name, statement in zip(_NAMES, _MYSQL if is_mysql else _SQLITE, strict=True):
+        if name not in stored:
+            return "triggers of the table lead are missing, so its changes are not noticed"
+        body, definer, user = stored[name]
+        if body.split() != statement.rpartition("FOR EACH ROW")[2].split():
+            return f"the trigger {name} of the table lead is another release's"
+        if definer != user:
+            return (
+                f"the triggers of the table lead run as {definer}, and this user is {user}: where "
+                f"{definer} does not exist, every lead is refused"
+            )
+    return ""
+
+
+def refused_beforehand(connection: BaseDatabaseWrapper) -> bool:
+    """True if the server would not let this user make the triggers, and they have to be made."""
+    if connection.vendor != "mysql":
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(_BINARY_LOG)
+        ((is_refused,),) = cursor.fetchall()
+    return bool(is_refused) and bool(problem(connection))
+
+
+def renew(using: str, **kwargs: Any) -> None:
+    """After each `migrate`: make the triggers anew unless they are right. Raises TriggerRefused."""
+    connection = connections[using]
+    if _TABLE in connection.introspection.table_names() and problem(connection):
+        with connection.schema_editor() as schema_editor:
+            create(schema_editor)
 
 
 def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
@@ -63,10 +127,9 @@ def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
         if transactions.error_code(error) not in _REFUSED:
             raise
         raise TriggerRefused(
-            f"the triggers of the table lead cannot be made ({error.args[1]}): grant TRIGGER on "
-            "the database to this user; with a binary log also set "
-            "log_bin_trust_function_creators = 1, or migrate once as a user with SUPER. Then "
-            "run migrate again."
+            f"The triggers of the table lead cannot be made ({error.args[1]}). Grant TRIGGER on "
+            f"the database to this user. With a binary log: {BINARY_LOG_REPAIR}. Then run migrate "
+            "again."
         ) from error
 
 

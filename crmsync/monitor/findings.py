@@ -6,16 +6,10 @@ from collections.abc import Iterator
 
 from django.db import connection
 
-from crmsync.models import Crm, Policy
+from crmsync.models import Crm, Policy, lead_triggers
 from crmsync.monitor import poller_status
+from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
-
-_TRIGGERS = ("lead_on_insert", "lead_on_update")
-_MYSQL = (
-    "SELECT COUNT(*) FROM information_schema.TRIGGERS "
-    "WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME IN (%s, %s)"
-)
-_SQLITE = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger' AND name IN (%s, %s)"
 
 
 def examine() -> Iterator[Finding]:
@@ -52,15 +46,7 @@ def examine() -> Iterator[Finding]:
 
 def _triggers() -> Finding:
     """A database that was restored from a dump without triggers seems to work, but no change of a
-    lead is noticed."""
-    statement = _MYSQL if connection.vendor == "mysql" else _SQLITE
-    with connection.cursor() as cursor:
-        cursor.execute(statement, _TRIGGERS)
-        ((count,),) = cursor.fetchall()
-    if count == len(_TRIGGERS):
-        return Finding("ok", "CRM sync: the triggers of the table lead are there")
-    return Finding(
-        "bad", "CRM sync: triggers of the table lead are missing, so its changes are not noticed",
-        "manage.py migrate crmsync 0001 --fake && manage.py migrate crmsync 0002 && "
-        "manage.py migrate crmsync --fake",
-    )  # fmt: skip
+    lead is noticed; with those of a user that is not there, no lead is taken."""
+    if problem := lead_triggers.problem(connection):
+        return Finding("bad", f"CRM sync: {problem}", schema_state.migrate_command("default"))
+    return Finding("ok", "CRM sync: the triggers of the table lead are there")

@@ -14,12 +14,12 @@ from xmlrpc.client import Error as RpcError
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
-from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.data import schema_state
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision import address
@@ -218,18 +218,20 @@ def prepare_databases(migrate: bool) -> None:
     for alias in connections:
         connection = connections[alias]
         try:
-            executor = MigrationExecutor(connection)
-            missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+            if tables := schema_state.missing_tables(connection):
+                raise Refused(tables)
+            missing = schema_state.open_migrations(connection)
             if not missing:
                 continue
             # A server's database may be used by other machines, with older programs.
             if not migrate and connection.vendor != "sqlite":
                 raise Refused(
-                    f"The database {alias} lacks {len(missing)} migrations. Apply them with: "
-                    f"{sys.executable} {_MANAGE} migrate --database {alias} "
-                    "(or start with --migrate)"
+                    f"The database {alias} lacks {missing} migrations. Apply them with: "
+                    f"{schema_state.migrate_command(alias)} (or start with --migrate)"
                 )
-            call_command("migrate", database=alias, interactive=False, verbosity=0)
+            call_command(
+                "migrate", database=alias, interactive=False, verbosity=0, skip_checks=False
+            )
         except DatabaseError as error:
             raise Refused(f"The database {alias} cannot be used: {error}") from None
         finally:

@@ -30,9 +30,11 @@ _DISK_FULL = frozenset({1021, 1114})
 # asked.
 _AWAY = REPEATABLE | _DISK_FULL | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
 # MySQL's errors after which nothing of the transaction is stored: too many connections, no
-# connection, lock timeout, deadlock, read only, no room. Any other error may have come during
-# COMMIT.
-_NOTHING_HAPPENED = _DISK_FULL | {1040, 1044, 1045, 1049, 1205, 1213, 1290, 2002, 2003, 2005}
+# connection, no privilege, lock timeout, deadlock, read only, a trigger whose user does not exist,
+# no room. Any other error may have come during COMMIT.
+_NOTHING_HAPPENED = _DISK_FULL | {
+    *(1040, 1044, 1045, 1049, 1142, 1143, 1205, 1213, 1290, 1449, 2002, 2003, 2005)
+}
 _SQLITE_NOTHING_HAPPENED = (
     "database is locked",
     "unable to open database file",

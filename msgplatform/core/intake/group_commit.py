@@ -239,7 +239,9 @@ class GroupCommit(Generic[T, R]):
         except Temporary as error:
             _fail(group, type(error), error)
         except _DATABASE as error:
-            log.warning("group_commit_failed", items=len(group), why=str(error)[:200])
+            # Only a server that is away comes back by itself.
+            report = log.warning if transactions.is_away(error) else log.error
+            report("group_commit_failed", items=len(group), why=str(error)[:200])
             # Without its text, which names servers and users: callers would read it.
             nothing = transactions.nothing_happened(error)
             _fail(group, Unavailable if nothing else OutcomeUnknown, "")

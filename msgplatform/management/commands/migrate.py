@@ -1,5 +1,8 @@
 """Django's `migrate`, without the limit for the time that one statement may take.
 
+Errors that the platform raises on purpose are one sentence, and a database whose load was cut short
+is refused.
+
 A server goes on with a statement of which the client has had enough: a large table would be
 changed, and the migration not be noted as applied, so that it could never be applied again.
 """
@@ -8,8 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
+
+from msgplatform.core.data import schema_state
+from msgplatform.core.errors import PlatformError
 
 _LIMITS = ("read_timeout", "write_timeout")
 
@@ -20,12 +27,20 @@ class Command(migrate.Command):
         given = connection.settings_dict["OPTIONS"]
         patient = {name: value for name, value in given.items() if name not in _LIMITS}
         if patient == given:
-            super().handle(*args, **options)
+            self._migrate(*args, **options)
             return
         connection.close()  # its limits are those with which it was opened
         connection.settings_dict["OPTIONS"] = patient
         try:
-            super().handle(*args, **options)
+            self._migrate(*args, **options)
         finally:
             connection.close()
             connection.settings_dict["OPTIONS"] = given
+
+    def _migrate(self, *args: Any, **options: Any) -> None:
+        if missing := schema_state.missing_tables(connections[options["database"]]):
+            raise CommandError(missing)
+        try:
+            super().handle(*args, **options)
+        except PlatformError as error:
+            raise CommandError(str(error)) from error

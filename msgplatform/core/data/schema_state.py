@@ -1,0 +1,48 @@
+"""Whether a database has every migration, and every table that its migrations made."""
+
+from __future__ import annotations
+
+import sys
+
+from django.db import router
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+
+from msgplatform import env
+
+_MAX_NAMED = 5  # tables in the sentence
+
+
+def open_migrations(connection: BaseDatabaseWrapper) -> int:
+    """How many migrations are not applied."""
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def migrate_command(alias: str) -> str:
+    return f"{sys.executable} {env.BASE_DIR / 'manage.py'} migrate --database {alias}"
+
+
+def missing_tables(connection: BaseDatabaseWrapper) -> str:
+    """A sentence with tables of applied migrations that are not there; '' when all are.
+
+    A dump has django_migrations before most other tables, so that a load which ends early leaves a
+    database with nothing to migrate.
+    """
+    loader = MigrationLoader(connection)
+    applied = [node for node in loader.graph.nodes if node in (loader.applied_migrations or {})]
+    expected = {
+        model._meta.db_table
+        for model in loader.project_state(applied).apps.get_models(include_auto_created=True)
+        if model._meta.managed and router.allow_migrate_model(connection.alias, model)
+    }
+    missing = sorted(expected.difference(connection.introspection.table_names()))
+    if not missing:
+        return ""
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    return (
+        f"The database {connection.alias} lacks tables that its migrations made "
+        f"({', '.join(missing[:_MAX_NAMED])}{more}): the load of a dump was cut short. Drop the "
+        "database and load the dump again, and look at the exit status of the load."
+    )

@@ -1,0 +1,172 @@
+"""Dumps that are loaded for another user, or cut short, and servers with a binary log: `migrate`,
+`doctor` and `up` say what is wrong, and `migrate` repairs what it can."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+
+from msgplatform.core.servers.embedded import MariaDb
+from tests.cluster import ROOT
+
+pytestmark = pytest.mark.skipif(connection.vendor != "mysql", reason="SQLite has no users")
+DATABASE = "plat"
+OLD_USER, NEW_USER = "'plat'@'localhost'", "'app2'@'localhost'"
+NEW_LEAD = """
+import django
+django.setup()
+from crmsync.hive.intake import NewLead, add
+from msgplatform.core.errors import PlatformError
+try:
+    print(add(NewLead(1, "a", key="k")).outcome)
+except PlatformError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """With a binary log, as for replicas and point-in-time recovery."""
+    folder = tmp_path_factory.mktemp("db")
+    options: dict[str, str | int] = {
+        "log_bin": str(folder / "binlog"), "innodb_flush_log_at_trx_commit": 2,
+    }  # fmt: skip
+    server = MariaDb(folder / "s", options).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(autouse=True)
+def empty(server: MariaDb) -> None:
+    server.execute("SET GLOBAL log_bin_trust_function_creators = 0")
+    server.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
+    server.execute(f"CREATE DATABASE {DATABASE}")
+    for user in (OLD_USER, NEW_USER):
+        server.execute(f"CREATE OR REPLACE USER {user}")
+        server.execute(f"GRANT ALL ON {DATABASE}.* TO {user}")
+
+
+def python(
+    server: MariaDb, user: str, folder: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
+    name = user.split("'")[1]
+    url = f"mysql://{name}@localhost/{DATABASE}?unix_socket={quote(str(server.socket))}"
+    environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(folder)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def manage(server: MariaDb, user: str, folder: Path, *words: str) -> tuple[int, str]:
+    done = python(server, user, folder, "manage.py", *words)
+    return done.returncode, done.stdout + done.stderr
+
+
+def dump(server: MariaDb) -> bytes:
+    return subprocess.run(
+        ["mariadb-dump", f"--socket={server.socket}", "--user=root", "--single-transaction",
+         "--routines", "--triggers", "--databases", DATABASE],
+        capture_output=True, timeout=300, check=True,
+    ).stdout  # fmt: skip
+
+
+def load(server: MariaDb, content: bytes, user: str = "root") -> int:
+    server.execute(f"DROP DATABASE {DATABASE}")
+    server.execute(f"CREATE DATABASE {DATABASE}")
+    done = subprocess.run(
+        ["mariadb", f"--socket={server.socket}", f"--user={user}"],
+        input=content, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode
+
+
+@pytest.fixture(scope="module")
+def old_dump(server: MariaDb, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Of a database whose triggers the old user has made."""
+    folder = tmp_path_factory.mktemp("old")
+    server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+    server.execute(f"CREATE OR REPLACE DATABASE {DATABASE}")
+    server.execute(f"CREATE OR REPLACE USER {OLD_USER}")
+    server.execute(f"GRANT ALL ON {DATABASE}.* TO {OLD_USER}")
+    code, said = manage(server, OLD_USER, folder, "migrate")
+    assert code == 0, said
+    return dump(server)
+
+
+def trust(server: MariaDb) -> None:
+    server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+
+
+def test_a_dump_for_another_user_takes_leads_after_migrate(
+    old_dump: bytes, server: MariaDb, tmp_path: Path
+) -> None:
+    """The triggers run as a user that is not there."""
+    assert load(server, old_dump) == 0
+    server.execute(f"DROP USER {OLD_USER}")
+    refused = python(server, NEW_USER, tmp_path, "-c", NEW_LEAD)
+    assert refused.stdout.split() == ["Unavailable"], "nothing was written"
+    assert re.search(r"group_commit_failed.*\(1449, |\(1449, .*group_commit_failed", refused.stderr)
+    assert "error" in refused.stderr
+    code, said = manage(server, NEW_USER, tmp_path, "doctor")
+    assert code == 1
+    assert "run as plat@localhost, and this user is app2@localhost" in said
+    trust(server)
+    code, said = manage(server, NEW_USER, tmp_path, "migrate")
+    assert (code, "No migrations to apply" in said) == (0, True)
+    assert python(server, NEW_USER, tmp_path, "-c", NEW_LEAD).stdout.split() == ["created"]
+    code, said = manage(server, NEW_USER, tmp_path, "doctor")
+    assert "the triggers of the table lead are there" in said
+
+
+def test_a_binary_log_is_told_before_the_first_migration(server: MariaDb, tmp_path: Path) -> None:
+    for words in (["migrate"], ["up", "--migrate"], ["check", "--database", "default"]):
+        code, said = manage(server, OLD_USER, tmp_path, *words)
+        assert code == 1
+        assert "Traceback" not in said
+        assert "SET GLOBAL log_bin_trust_function_creators = 1" in said
+        assert not server.execute(f"SHOW TABLES FROM {DATABASE}"), "nothing was done"
+
+
+def test_a_user_that_may_make_triggers_is_let_through(
+    old_dump: bytes, server: MariaDb, tmp_path: Path
+) -> None:
+    assert load(server, old_dump) == 0
+    # Made already: nothing has to be allowed any more.
+    assert manage(server, OLD_USER, tmp_path, "check", "--database", "default")[0] == 0
+    assert manage(server, NEW_USER, tmp_path, "check", "--database", "default")[0] == 1
+    server.execute(f"GRANT SUPER ON *.* TO {NEW_USER}")
+    assert manage(server, NEW_USER, tmp_path, "check", "--database", "default")[0] == 0
+
+
+def test_a_load_that_stopped_is_told(old_dump: bytes, server: MariaDb, tmp_path: Path) -> None:
+    """Loaded by the platform's user, who may not make triggers on a server with a binary log."""
+    assert load(server, old_dump, user="plat") != 0
+    trust(server)
+    for words in (["migrate"], ["up"], ["doctor"]):
+        code, said = manage(server, OLD_USER, tmp_path, *words)
+        assert code == 1
+        assert "the load of a dump was cut short" in said
+        assert "Traceback" not in said
+    assert "1146" not in said
+    assert "--fake" not in said
+
+
+def test_doctor_before_migrate_says_only_that(server: MariaDb, tmp_path: Path) -> None:
+    trust(server)
+    assert manage(server, OLD_USER, tmp_path, "migrate", "msgplatform", "0001")[0] == 0
+    code, said = manage(server, OLD_USER, tmp_path, "doctor")
+    assert code == 1
+    assert "migrations are not applied" in said
+    lines = [line for line in said.splitlines() if line.startswith("BAD")]
+    assert len([line for line in lines if "migrat" in line]) == 1
+    assert not [line for line in lines if "1146" in line or "1054" in line or "trigger" in line]
+    assert manage(server, OLD_USER, tmp_path, "migrate")[0] == 0
