@@ -21,13 +21,15 @@ ITEM_BYTES = 192
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message for one subscriber. `body` is the JSON text that is sent and signed."""
+    """One message for one subscriber. `body` is the JSON text that is sent and signed, `key` the
+    idempotency key with which the message was handed over ('': none)."""
 
     id: int
     msg_id: int
     attempt: int
     body: str
     event_type: str = ""
+    key: str = ""
 
 
 class Order(msgspec.Struct, frozen=True):

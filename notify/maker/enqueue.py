@@ -42,7 +42,14 @@ def put(claimed: Iterable[Claimed]) -> None:
         made = []
         for planned in group:
             items = [
-                orders.Item(delivery_id, message.id, attempt, text[message.id], message.event_type)
+                orders.Item(
+                    delivery_id,
+                    message.id,
+                    attempt,
+                    text[message.id],
+                    message.event_type,
+                    message.key,
+                )
                 for delivery_id, attempt, message in planned.items
                 if message.id in text  # else it was deleted just now: due again after the lease
             ]

@@ -22,7 +22,9 @@ _KEPT_BYTES = 16 * 1024 * 1024
 
 # The time is read as text, and whole numbers are written into the statement: converted and escaped
 # one by one, they would cost more than all the rest.
-_COLUMNS = "id, biz_id, event_type, channel, CAST(created_at AS CHAR)"
+# The idempotency key is looked up by primary key within the statement for a whole page of messages.
+_KEY = "(SELECT `key` FROM idempotency WHERE idempotency.id = biz_msg.id)"
+_COLUMNS = f"id, biz_id, event_type, channel, {_KEY}, CAST(created_at AS CHAR)"
 _SIZED = (
     f"{_COLUMNS}, LENGTH(payload), CASE WHEN LENGTH(payload) <= {INLINE_BYTES} THEN payload END"
 )
@@ -33,13 +35,15 @@ _UNSIZED = f"{_COLUMNS}, 0, NULL"
 class Message:
     """What an order needs of a message; `text` is None until a large payload is read.
 
-    `size` is about how many bytes it takes in an order.
+    `key` is the idempotency key with which it was handed over, '' without one, and when that is no
+    longer remembered. `size` is about how many bytes the message takes in an order.
     """
 
     id: int
     biz_id: int
     event_type: str
     channel: str
+    key: str
     created_at: str
     size: int
     text: str | None
@@ -129,8 +133,10 @@ def select(statement: str, parameters: Sequence[Any] | None = None) -> Sequence[
 
 
 def _message(row: tuple[Any, ...]) -> Message:
-    message_id, biz_id, event_type, channel, stored, size, payload = row
+    message_id, biz_id, event_type, channel, key, stored, size, payload = row
     # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
     at = f"{stored[:10]}T{stored[11:]}{'' if len(stored) > 19 else '.000000'}Z"
     text = None if payload is None else orders.body(event_type, at, bytes(payload))
-    return Message(message_id, biz_id, event_type, channel, at, size + orders.ITEM_BYTES, text)
+    key = key or ""
+    size += orders.ITEM_BYTES + len(key)
+    return Message(message_id, biz_id, event_type, channel, key, at, size, text)

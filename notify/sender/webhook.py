@@ -28,11 +28,11 @@ class Envelope:
             [("content-type", "application/json"), *subscription.headers],
             subscription.timeout,
             networks=subscription.networks,
-            own=limits.signature_headers(prefix),
+            own=limits.own_headers(prefix),
         )
         self._sign = signing.signer(subscription.keys)
         self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "
-        self._signature = f"{prefix}-signature: "
+        self._signature, self._key = f"{prefix}-signature: ", f"{prefix}-idempotency-key: "
 
     def requests(self, entries: Iterable[Entry], timestamp: int) -> list[http.Request]:
         """A signed attempt of each at `timestamp` (unix seconds); its entry is its tag."""
@@ -42,7 +42,9 @@ class Envelope:
             item = entry[1]
             body, number = item.body.encode(), str(item.msg_id)
             signed = sign(f"{number}.{timestamp}.".encode() + body)
-            lines = (self._id + number, stamp, self._signature + signed)
+            lines: tuple[str, ...] = (self._id + number, stamp, self._signature + signed)
+            if item.key:
+                lines += (self._key + item.key,)
             made.append(outline.request(body, lines, entry))
         return made
 

@@ -81,14 +81,15 @@ def header_prefix(value: str) -> None:
         raise ValidationError(_("Use small letters, digits and - such as webhook."))
 
 
-def signature_headers(prefix: str) -> list[str]:
-    """The headers that sign a message."""
-    return [f"{prefix}-id", f"{prefix}-timestamp", f"{prefix}-signature"]
+def own_headers(prefix: str) -> list[str]:
+    """The headers that the sender adds to each message."""
+    names = ("id", "timestamp", "signature", "idempotency-key")
+    return [f"{prefix}-{name}" for name in names]
 
 
 def headers_beside(prefix: str, value: Any) -> None:
-    """None of the further headers is one that signs: a request would carry both."""
-    taken = signature_headers(prefix)
+    """None of the further headers is the sender's own: a request would carry both."""
+    taken = own_headers(prefix)
     for name in value if isinstance(value, dict) else ():
         if name.lower() in taken:
             raise ValidationError({"headers": _("%r cannot be set as a header.") % name})

@@ -68,8 +68,8 @@ def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
     run(Maker())
     (order,) = claimed_orders(row)
     delivery = ReceiveMsg.objects.get()
-    ((item_id, msg_id, attempt, body, event_type),) = order["items"]
-    assert (item_id, msg_id, attempt) == (delivery.pk, message_id, 1)
+    ((item_id, msg_id, attempt, body, event_type, key),) = order["items"]
+    assert (item_id, msg_id, attempt, key) == (delivery.pk, message_id, 1, "")
     assert (order["subscription"], order["claim"]) == (row.pk, delivery.claimed_by)
     assert body.endswith('"data":{ "名" : 1.00 }}'), "the payload's exact bytes"
     assert json.loads(body)["type"] == event_type == "order.paid"
