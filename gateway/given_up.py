@@ -14,7 +14,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -23,7 +22,7 @@ from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
-from msgplatform.core.flows import Failure
+from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
@@ -32,6 +31,7 @@ from msgplatform.models.failures import MAX_ANSWER
 FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
 _RESULT = "result "
+_GATEWAY, _MESSAGES = "admin:gateway_smsgateway_change", "admin:gateway_sgipmt_changelist"
 _Final = SgipMt.Final
 # What may be sent again: a new message may reach whom this one perhaps did not.
 AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
@@ -108,18 +108,16 @@ def failures() -> list[Failure]:
     for group in groups:
         pk, why = group.subject, group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
-        query = f"?final__exact={state}"
         code = why.removeprefix(_RESULT)
-        is_known = pk in names
         found.append(
             given_up.failure(
                 group,
                 where=names.get(pk) or _not_known(pk),
-                where_url=reverse("admin:gateway_smsgateway_change", args=[pk]) if is_known else "",
+                where_page=ViewLink(_GATEWAY, (pk,)) if pk in names else None,
                 said="",  # a gateway answers with a code, and our own reasons are no content
                 meaning=_(sgip.result_text(int(code))) if code.isdigit() else group.said,
                 message=str(group.sample),
-                list_url=reverse("admin:gateway_sgipmt_changelist") + query,
+                list_page=ViewLink(_MESSAGES, query={"final__exact": state}),
                 action="resend",
                 filter={
                     "state": state, "answer": why, "gateway": str(pk),

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
@@ -92,7 +91,8 @@ class NotifyFlow(flows.Flow):
                     shown = count if count < metrics.COUNTED else _("%d or more") % count
                     facts[str(_Status(status).label)] = shown
             lost = [str(_Status(status).label) for status in given_up.STATUSES]
-            bad = dict.fromkeys(lost, reverse("console:failures")) if given_up.are_open() else {}
+            page = flows.ViewLink("console:failures")
+            bad = dict.fromkeys(lost, page) if given_up.are_open() else {}
             facts[_("delivered in the last hour")] = counters.last_hour("delivered")
             rows, now = metrics.waiting(), sql.now()
             oldest, ages = metrics.oldest_seconds(rows, now), metrics.oldest_by(rows, now)

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from django.db.models import QuerySet
-from django.urls import reverse
 from django.utils.translation import gettext_noop as _
 
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
-from msgplatform.core.flows import Failure
+from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
@@ -58,13 +57,13 @@ def failures() -> Sequence[Failure]:
     found = []
     for group in groups:
         pk, error = group.subject, group.answer
-        query = f"?crm={pk}&error={error}&state={int(_OPEN)}"
+        query = {"crm": str(pk), "error": error, "state": str(int(_OPEN))}
         found.append(
             given_up.failure(
                 group,
                 where=names.get(pk) or say(_("CRM %(id)d, which was deleted"), id=pk),
-                where_url=reverse("admin:crmsync_crm_change", args=[pk]) if pk in names else "",
-                list_url=reverse("admin:crmsync_recoveryentry_changelist") + query,
+                where_page=ViewLink("admin:crmsync_crm_change", (pk,)) if pk in names else None,
+                list_page=ViewLink("admin:crmsync_recoveryentry_changelist", query=query),
                 action="retry",
                 filter={"crm": names.get(pk) or str(pk), "error_class": error},
             )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -16,7 +15,7 @@ from crmsync.monitor import backlog, counters, crm_status, given_up, poller_stat
 from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Metrics, Sample, Status, Wait
+from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
 from msgplatform.core.said import say
@@ -45,12 +44,12 @@ def status() -> Status:
     }
     facts[_("confirmed in the last hour")] = hour[counters.CONFIRMED]
     paused = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
-    bad: dict[str, str] = {}
+    bad: dict[str, ViewLink] = {}
     if paused:
         facts[_("paused")] = ", ".join(paused)
-        bad[_("paused")] = reverse("admin:crmsync_crm_changelist")
+        bad[_("paused")] = ViewLink("admin:crmsync_crm_changelist")
     if given_up.are_open():
-        bad[str(Record.State.DEAD.label)] = reverse("console:failures")
+        bad[str(Record.State.DEAD.label)] = ViewLink("console:failures")
     # What waits for a paused CRM is no delay: a person knows of it.
     ages: dict[str, float] = {}
     for one in policies:

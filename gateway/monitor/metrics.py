@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -20,7 +19,7 @@ from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.flows import Metrics, Sample, Status, Wait
+from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
 from msgplatform.core.said import say
 
 _PRIORITIES = range(10)
@@ -160,14 +159,14 @@ def status() -> Status:
         if (age := queue.oldest_seconds) is not None
     }
     facts: dict[str, int | float | str] = {}
-    bad: dict[str, str] = {}
+    bad: dict[str, ViewLink] = {}
     for queue in now.queues:
         if queue.gateway.enabled:
             facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
             links, name = now.up(queue.gateway.pk), _("links of %s") % queue.gateway
             facts[name] = links or _("down")
             if not links:
-                bad[name] = reverse("admin:gateway_smsgateway_change", args=[queue.gateway.pk])
+                bad[name] = ViewLink("admin:gateway_smsgateway_change", (queue.gateway.pk,))
     facts |= {
         _("not due yet"): sum(queue.scheduled for queue in now.queues),
         _("without a response"): now.stages["awaiting_response"],

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
-from django.urls import reverse
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core.flows import Failure
+from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
@@ -85,22 +84,22 @@ def failures() -> list[Failure]:
     )
     found = []
     for group in groups:
-        pk, place = group.subject, ""
+        pk, where_page = group.subject, None
         where: str = say(_("subscription %(id)d, which was deleted"), id=pk)
         wanted = str(pk)
         if row := known.get(pk):
-            place, where = reverse("admin:notify_bizreceive_change", args=[pk]), str(row)
+            where_page, where = ViewLink("admin:notify_bizreceive_change", (pk,)), str(row)
             wanted = f"{row.biz.name}/{row.receive.name}"  # as people write it in the filter
         status = "poison" if group.answer.startswith(_POISON) else "exhausted"
         message = messages.get(group.sample)  # archived ones are not looked for
-        query = f"?subscription={pk}&status={status}"
+        query = {"subscription": str(pk), "status": status}
         found.append(
             given_up.failure(
                 group,
                 where=where,
-                where_url=place,
+                where_page=where_page,
                 message=str(message) if message else "",
-                list_url=reverse("console:find", args=[FLOW]) + query,
+                list_page=ViewLink("console:find", (FLOW,), query),
                 action="requeue",
                 filter={"subscription": wanted, "status": status, "answer": group.answer},
             )

@@ -12,6 +12,7 @@ activity     what it counts: charts, statistics
 failures     what was given up, and what to do about alerts
 metric       what it says on `/metrics`
 finding      messages found, and the page of one
+view_link    a page of the console, as data
 filters      the fields of a filter, and how people enter them
 bulk         actions on many messages
 first_steps  what a newcomer does first with it
@@ -54,6 +55,7 @@ from msgplatform.core.flows.metric import Metric, Metrics, Sample
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.flows.registry import all, get, redis_roles, register, roles
 from msgplatform.core.flows.text import Text
+from msgplatform.core.flows.view_link import ViewLink
 
 __all__ = [
     "BULK",
@@ -103,6 +105,7 @@ __all__ = [
     "TimelineEntry",
     "Tone",
     "Value",
+    "ViewLink",
     "Wait",
     "all",
     "get",

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from msgplatform.core.flows.text import Text
+from msgplatform.core.flows.view_link import ViewLink
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,14 @@ class Status:
     oldest_seconds: float | None
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     oldest_by: Mapping[str, float] = field(default_factory=dict)
-    # Facts that need somebody: their name → the address of the page on which to act.
-    bad: Mapping[str, str] = field(default_factory=dict)
+    # Facts that need somebody: their name → the page on which to act.
+    bad: Mapping[str, ViewLink] = field(default_factory=dict)
     problem: str = ""  # a sentence when something cannot be read, e.g. Redis does not answer
 
     @property
-    def figures(self) -> list[tuple[str, int | float | str, str]]:
-        """Facts with the address of the page on which to act, '' where nothing is to be done."""
-        return [(name, value, self.bad.get(name, "")) for name, value in self.facts.items()]
+    def figures(self) -> list[tuple[str, int | float | str, ViewLink | None]]:
+        """Facts with the page on which to act, None where nothing is to be done."""
+        return [(name, value, self.bad.get(name)) for name, value in self.facts.items()]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgplatform.core.flows.text import Text
+from msgplatform.core.flows.view_link import ViewLink
 
 MOST_FAILURES = 200  # that one flow lists: those with the most messages
 
@@ -29,8 +30,8 @@ class Failure:
     last_at: datetime
     meaning: Text = ""  # of the answer, in our own words: nobody's data
     message: str = ""  # the id of one of the messages, for its page
-    where_url: str = ""  # the page of the place
-    list_url: str = ""  # the list of these messages
+    where_page: ViewLink | None = None  # the page of the place
+    list_page: ViewLink | None = None  # the list of these messages
     action: str = ""  # the bulk action that sends them again; '' when there is none
     filter: Mapping[str, str] = field(default_factory=dict)  # of that action
 

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from django.urls import reverse
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Failure
+from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
@@ -18,6 +17,7 @@ from notify.feed.models import EventQueue
 from notify.feed.monitor.counters import FLOW
 
 _TOPICS = EventQueue.Topic.values
+_SET_ASIDE = str(int(EventQueue.Status.SET_ASIDE))
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,14 +53,14 @@ def failures() -> list[Failure]:
     found = []
     for group in given_up.groups(FLOW):
         topic = EventQueue.Topic(_TOPICS[group.subject])
-        query = f"?topic__exact={topic.value}&status__exact={EventQueue.Status.SET_ASIDE}"
+        query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
         found.append(
             given_up.failure(
                 group,
                 where=say(_("events of topic %(topic)s"), topic=topic.label),
-                where_url=reverse("admin:feed_scheduler"),
+                where_page=ViewLink("admin:feed_scheduler"),
                 message=str(group.sample),
-                list_url=reverse("admin:feed_eventqueue_changelist") + query,
+                list_page=ViewLink("admin:feed_eventqueue_changelist", query=query),
                 action="replay",
                 filter={"topic": topic.value, "answer": group.answer},
             )

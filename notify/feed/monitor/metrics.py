@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Metrics, Sample, Status
+from msgplatform.core.flows import Metrics, Sample, Status, ViewLink
 from notify.feed import pace_status
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters
@@ -43,7 +42,7 @@ def status() -> Status:
         sum(by_status[one] for one in backlog.OPEN),
         max(ages.values(), default=None),
         facts,
-        bad={str(_Status.SET_ASIDE.label): reverse("console:failures")},
+        bad={str(_Status.SET_ASIDE.label): ViewLink("console:failures")},
         oldest_by=ages,
     )
 

@@ -12,6 +12,7 @@ from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
 from msgplatform.core import flows
 from msgplatform.core.data import sql
+from msgplatform.templatetags.view_links import address
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.test_handler_marks import mark
 from tests.integration.support.bulk_form import preview
@@ -72,5 +73,5 @@ def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:
     failure = FLOW.failures()[0]
     shown = preview(admin_client, "crmsync", action=failure.action, **failure.filter)
     assert shown.context["counted"] == flows.Counted(2)
-    listed = admin_client.get(failure.list_url).context["cl"]
+    listed = admin_client.get(address(failure.list_page)).context["cl"]
     assert listed.result_count == 2
