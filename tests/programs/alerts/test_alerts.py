@@ -1,0 +1,96 @@
+"""Each kind of alert: a real program raises it, it says what matters, goes out, and is over.
+
+The programs have settings of their own, without pages. Whoever adds a kind adds an incident.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.servers.embedded import MariaDb
+from tests.programs.alerts.stage import PROGRAMS, Stage, of
+
+# Incidents of processes; the test itself makes them.
+SILENT, REDIS, CLOCK = "platform.silent", "platform.redis", "notify.clock"
+OF_PROCESSES = {
+    SILENT: r"run_bulk does not run.*start it again",
+    REDIS: r"SMS_REDIS_URL does not answer",
+    CLOCK: r"By \+60 seconds",
+}
+# Kinds that no program can be brought to raise here, and why.
+NOT_STAGED: dict[str, str] = {}
+SECONDS = 180.0
+
+
+@pytest.fixture(scope="module")
+def stage(mariadb: MariaDb) -> Iterator[Stage]:
+    folder = Path(tempfile.mkdtemp(prefix="mp-alert-"))  # short: a socket's path is bounded
+    with Stage(folder, mariadb) as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def missing(stage: Stage, says: Mapping[str, str]) -> dict[str, str]:
+    """Kinds without an alert that says what it should, and what it says instead."""
+    rows, events = stage.alerts()
+    by_kind = of(rows)
+    wrong = {}
+    for kind, pattern in says.items():
+        texts = [f"{row['subject']} {row['text']}" for row in by_kind.get(kind, ())]
+        if not any(re.search(pattern, text, re.DOTALL) for text in texts):
+            wrong[kind] = f"not {pattern!r}: {texts}"
+        elif ("platform.alert", kind) not in events:
+            wrong[kind] = "it was not published"
+    return wrong
+
+
+def still_open(stage: Stage, kinds: Collection[str]) -> dict[str, str]:
+    """Kinds with an open alert, or whose end was not published."""
+    rows, events = stage.alerts()
+    wrong = {}
+    for kind, alerts in of(rows).items():
+        if kind in kinds:
+            if kept := [row["key"] for row in alerts if row["open_key"]]:
+                wrong[kind] = f"open: {kept}"
+            elif ("platform.alert.resolved", kind) not in events:
+                wrong[kind] = "its end was not published"
+    return wrong
+
+
+def expect_nothing(look: Callable[[], dict[str, str]]) -> None:
+    """Wait until `look` finds nothing wrong."""
+    deadline = time.monotonic() + SECONDS
+    while wrong := look():
+        assert time.monotonic() < deadline, "\n".join(f"{k}: {v}" for k, v in wrong.items())
+        time.sleep(0.5)
+
+
+def test_every_kind_is_raised_says_why_goes_out_and_ends(stage: Stage) -> None:
+    incidents = stage.incidents()
+    says = {kind: pattern for kind, (pattern, _) in incidents.items()} | OF_PROCESSES
+    assert stage.kinds() == says.keys() | NOT_STAGED.keys()
+    of_person = {kind for kind, (_, is_for_person) in incidents.items() if is_for_person}
+    first = {kind: text for kind, text in says.items() if kind != REDIS}
+    stage.wait_until(lambda: stage.redis.hlen("platform:seen") == len(PROGRAMS), "all programs")
+    stage.kill("run_bulk")
+    stage.start_with_wrong_clock("run_maker", 60)
+    stage.happen()
+    expect_nothing(lambda: missing(stage, first))
+
+    stage.start("run_bulk")
+    stage.kill("run_maker-ahead")
+    stage.restart("run_maker")
+    stage.repair()
+    expect_nothing(lambda: still_open(stage, first.keys() - of_person))
+
+    stage.sms_server.kill()
+    expect_nothing(lambda: missing(stage, {REDIS: says[REDIS]}))
+    stage.sms_server.start()
+    expect_nothing(lambda: still_open(stage, {REDIS}))
