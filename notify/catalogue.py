@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 from django.db.models import Q
@@ -27,15 +28,25 @@ log = logging.get(__name__)
 REFRESH_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Unusable:
+    """A schema that an earlier release took, and this one cannot use."""
+
+    reason: str
+
+
+_Schema: TypeAlias = Validator | _Unusable | None
+
+
 @dataclass(frozen=True)
 class _Known:
     """Systems that validate; and the schemas by system (0: shared) and event type. None: an entry
     of a system's own without a schema."""
 
     validating: frozenset[int] = frozenset()
-    schemas: Mapping[tuple[int, str], Validator | None] = field(default_factory=dict)
+    schemas: Mapping[tuple[int, str], _Schema] = field(default_factory=dict)
 
-    def schema(self, biz: int, event_type: str) -> Validator | None:
+    def schema(self, biz: int, event_type: str) -> _Schema:
         if (biz, event_type) in self.schemas:
             return self.schemas[biz, event_type]
         return self.schemas.get((0, event_type))
@@ -45,7 +56,7 @@ class _EventTypes(Snapshot[_Known]):
     def __init__(self) -> None:
         super().__init__(_Known(), REFRESH_SECONDS)
         # By row and the time of its last change: only what has changed is read and compiled.
-        self._compiled: dict[tuple[int, datetime], Validator | None] = {}
+        self._compiled: dict[tuple[int, datetime], _Schema] = {}
 
     def load(self) -> _Known:
         systems = Biz.objects.filter(validates_events=True).values_list("id", flat=True)
@@ -74,7 +85,7 @@ class _EventTypes(Snapshot[_Known]):
                 self._compiled[pk, changed_at] = schema or None
             except InvalidInput as error:  # of an earlier release, or written past the form
                 log.error("schema_unusable", event_type=row.name, why=str(error))
-                self._compiled[pk, changed_at] = None
+                self._compiled[pk, changed_at] = _Unusable(str(error))
 
 
 @lru_cache(maxsize=1)
@@ -102,6 +113,9 @@ def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
     schema = types.known.schema(biz, event_type)
     if schema is None:
         return
+    if isinstance(schema, _Unusable):  # nobody knows what it would let in
+        words = f"it cannot be validated until the JSON Schema of {event_type} is corrected"
+        raise InvalidInput(f"{words}: {schema.reason}", "payload")
     try:
         wrong = json_schema.first_error(schema, msgspec.json.decode(payload))
     except (msgspec.DecodeError, UnicodeDecodeError):

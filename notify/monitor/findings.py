@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import lane_status
-from notify.models import BizReceive
+from notify.models import BizReceive, EventType
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 
 
 def examine() -> Iterator[Finding]:
-    """Open breakers and disabled subscriptions. May raise errors of the database and of Redis."""
+    """Open breakers, disabled subscriptions and unusable schemas. May raise errors of the database
+    and of Redis."""
     is_open = {pk: state for pk, state in lane_status.read().items() if state.is_open}
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "disabled_reason", "biz__name", "biz__title", "receive__name", "receive__title"
@@ -32,3 +34,19 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not is_open:
         yield Finding("ok", "Notify: no breaker is open")
+    yield from _unusable_schemas()
+
+
+def _unusable_schemas() -> Iterator[Finding]:
+    """Entries of the catalogue whose schema an earlier release took."""
+    from msgplatform.core.json import schema as json_schema  # programs load the module without it
+
+    for row in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
+        try:
+            json_schema.compiled(row.schema or {})
+        except InvalidInput as error:
+            yield Finding(
+                "bad", f"Notify: the JSON Schema of {row} cannot be used: {error}",
+                "correct it in the catalogue of event types; until then the events of this type "
+                "are refused for systems that validate their events",
+            )  # fmt: skip

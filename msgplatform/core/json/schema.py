@@ -6,22 +6,23 @@ only: nothing is ever fetched. `format` is a note for people, as the specificati
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 from django.utils.translation import gettext_noop as _
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, UnknownType, ValidationError, best_match
+from jsonschema.exceptions import UnknownType, ValidationError, best_match
 from jsonschema.protocols import Validator
-from jsonschema.validators import extend, validator_for
+from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json import keywords, patterns, steps
 from msgplatform.core.said import say
 
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -29,6 +30,11 @@ MAX_SCHEMA_BYTES = 64 * 1024
 _COMPARED = 20
 _MAX_WORDS = 300  # an error may quote the whole value
 _REFERENCES = ("$ref", "$dynamicRef")
+_PLAIN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
+_TOO_MANY_STEPS = (
+    "it takes too long to compare it with the schema; write the schema with fewer references and "
+    "alternatives, or send less in one payload"
+)
 # What the libraries raise when a reference leads to what is no schema (an address of its own that a
 # part of the schema has, `$id`, changes where references lead), and for a number beyond a float.
 _UNUSABLE = (
@@ -49,18 +55,19 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         most = MAX_SCHEMA_BYTES // 1024
         raise InvalidInput(say(_("A schema may have %(most)d KiB at most."), most=most))
-    known: Any = _draft(schema)
+    draft = keywords.bounded(_draft(schema))
     try:
-        known.check_schema(schema)
-        _check_references(schema)
-        validator: Validator = _linear(known)(schema, registry=Registry())
-        _best(validator, None)  # one that refers to itself in a circle never ends
-    except SchemaError as error:
-        where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = say(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
-        raise InvalidInput(words) from None
+        with steps.counted(schema):
+            _check_schema(draft, schema)
+            _check_references(schema)
+            _check_patterns(schema)
+            validator: Validator = draft(schema, registry=Registry())
+            _best(validator, None)  # a schema that refers to itself in a circle never ends
     except RecursionError:
         words = say(_("The schema is nested too deeply, or refers to itself."))
+        raise InvalidInput(words) from None
+    except steps.TooManySteps:
+        words = say(_("The schema takes too long to use. Write it with fewer references."))
         raise InvalidInput(words) from None
     except _UNUSABLE as error:
         words = say(_("This schema cannot be used: %(why)s"), why=_why(error))
@@ -71,8 +78,11 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
 def first_error(validator: Validator, value: Any) -> Wrong | None:
     """What is wrong with a value, or None. Raises RecursionError for one that is too deep."""
     try:
-        error = _best(validator, value)
-    except _UNUSABLE as unusable:  # by this value; a schema is not tried with every one
+        with steps.counted(value):
+            error = _best(validator, value)
+    except steps.TooManySteps:
+        return Wrong("", _TOO_MANY_STEPS)
+    except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
     return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
 
@@ -87,11 +97,20 @@ def _draft(schema: Mapping[str, Any]) -> Any:
     return found
 
 
+def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for what the draft's own schema does not allow."""
+    error = _best(draft(draft.META_SCHEMA), schema)
+    if error is not None:
+        where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
+        words = say(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
+        raise InvalidInput(words)
+
+
 def _best(validator: Validator, value: Any) -> ValidationError | None:
     return best_match(islice(validator.iter_errors(value), _COMPARED))
 
 
-def _words(error: ValidationError | SchemaError) -> str:
+def _words(error: ValidationError) -> str:
     text = str(error.message)
     return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"
 
@@ -117,27 +136,33 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             raise InvalidInput(say(words, reference=reference))
 
 
-def _references(part: Any) -> Iterator[str]:
+def _check_patterns(schema: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a regular expression that cannot be matched in linear time."""
+    is_plain_only = any("unevaluatedProperties" in part for part in _parts(schema))
+    for part in _parts(schema):
+        if isinstance(pattern := part.get("pattern"), str):
+            patterns.compiled(pattern)
+        by_pattern = part.get("patternProperties")
+        for pattern in by_pattern if isinstance(by_pattern, Mapping) else ():
+            patterns.compiled(pattern)
+            # For unevaluatedProperties the library matches names with an engine that backtracks.
+            if is_plain_only and not _PLAIN.fullmatch(pattern):
+                words = _(
+                    "%(pattern)s: in a schema with unevaluatedProperties, patternProperties may "
+                    "name the beginning, the end or a part of a name, such as ^x-"
+                )
+                raise InvalidInput(say(words, pattern=repr(pattern)))
+
+
+def _references(schema: Any) -> Iterator[str]:
+    for part in _parts(schema):
+        yield from (part[name] for name in _REFERENCES if isinstance(part.get(name), str))
+
+
+def _parts(part: Any) -> Iterator[Mapping[str, Any]]:
+    """Each object of the schema, itself included."""
     if isinstance(part, Mapping):
-        for name, below in part.items():
-            if name in _REFERENCES and isinstance(below, str):
-                yield below
-            yield from _references(below)
-    elif isinstance(part, list):
-        for below in part:
-            yield from _references(below)
-
-
-@lru_cache(maxsize=16)
-def _linear(known: Any) -> Any:
-    """With a `uniqueItems` whose time grows with the length of a list, not with its square."""
-    return extend(known, {"uniqueItems": _unique_items})
-
-
-def _unique_items(
-    validator: Validator, wanted: bool, items: Any, schema: Any
-) -> Iterator[ValidationError]:
-    if wanted and isinstance(items, list):
-        encoded = {msgspec.json.encode(item, order="deterministic") for item in items}
-        if len(encoded) < len(items):
-            yield ValidationError("the items of this list are not all different")
+        yield part
+    if isinstance(part, Mapping | list):
+        for below in part.values() if isinstance(part, Mapping) else part:
+            yield from _parts(below)

@@ -16,6 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify import catalogue
 from notify.models import BizMsg, EventType, Receive
+from notify.monitor import findings
 from tests.integration.platform.test_door import Both, plain
 from tests.integration.support import languages
 from tests.integration.support.api_support import problem
@@ -109,6 +110,22 @@ def test_a_payload_that_is_too_deep_for_its_schema(orders: Caller) -> None:
     assert orders.post(MESSAGES, deep).status_code in {202, 400}
 
 
+def test_a_schema_of_an_earlier_release_that_cannot_be_used(orders: Caller) -> None:
+    """Nobody knows what it would let in: its events are refused, and doctor says so."""
+    unusable = {"properties": {"n": {"pattern": "^(?=.*7)"}}}
+    EventType.objects.filter(name="order.paid").update(schema=unusable)
+    catalogue.forget()
+    said = problem(orders.post(MESSAGES, GOOD), 400, "invalid-input")
+    assert "until the JSON Schema of order.paid is corrected" in said["detail"]
+    assert "^(?=.*7)" in said["detail"]
+    (found,) = [each for each in findings.examine() if "JSON Schema" in each.what]
+    assert (found.level, "order.paid" in found.what) == ("bad", True)
+    EventType.objects.filter(name="order.paid").update(schema=SCHEMA)
+    catalogue.forget()
+    assert orders.post(MESSAGES, GOOD).status_code == 202
+    assert not [each for each in findings.examine() if "JSON Schema" in each.what]
+
+
 def test_the_door_says_what_django_says(sms_redis: Any) -> None:
     """Systems that validate are not served at the door; the others are, as before."""
     EventType.objects.create(name="order.paid", schema=SCHEMA)
@@ -153,6 +170,7 @@ def form(**changed: str) -> dict[str, str]:
         ({"schema": '{"minimum": -Infinity}'}, "schema", "a number that cannot be stored"),
         ({"schema": '{"type": "text"}'}, "schema", "not a JSON Schema"),
         ({"schema": '{"$ref": "https://example.com/"}'}, "schema", "not followed"),
+        ({"schema": '{"pattern": "(?=x)"}'}, "schema", "Look-ahead"),
         ({"schema": "[]"}, "schema", "Write an object"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -66,6 +67,14 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
         ({"$schema": 5}, "address of a draft"),
         ({"$schema": []}, "address of a draft"),
         ({"$schema": "http://["}, "address of a draft"),
+        ({"pattern": "^(?=.*x)"}, "Look-ahead"),
+        ({"properties": {"a": {"patternProperties": {r"(a)\1": {}}}}}, "back-references"),
+        ({"pattern": "("}, "missing"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "pattern": "(?<!a)b"}, "cannot be"),
+        (
+            {"unevaluatedProperties": False, "allOf": [{"patternProperties": {"^(x+)+$": {}}}]},
+            "unevaluatedProperties",
+        ),
         ({"description": "x" * json_schema.MAX_SCHEMA_BYTES}, "64 KiB"),
     ],
 )
@@ -120,3 +129,81 @@ def test_long_lists_are_compared_in_one_pass() -> None:
     items = [{"n": n} for n in range(20_000)]
     assert json_schema.first_error(schema, items) is None
     assert json_schema.first_error(schema, [*items, {"n": 7}]) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("b", "abc", True),
+        ("^b", "abc", False),
+        (r"^[\u4e00-\u9fa5]{2,4}$", "中文", True),
+        (r"^[\u4e00-\u9fa5]{2,4}$", "zhong", False),
+        (r"^\ud83d\ude00\/\Z", "😀/", True),
+        (r"^\\u0041$", r"\u0041", True),
+        (r"^\p{L}+$", "Żółć", True),
+        ("a$", "a\n", False),
+    ],
+)
+def test_patterns_as_json_schema_has_them(pattern: str, text: str, matches: bool) -> None:
+    schema = json_schema.compiled({"pattern": pattern})
+    assert (json_schema.first_error(schema, text) is None) == matches
+
+
+def references(depth: int, **each: Any) -> dict[str, Any]:
+    """Each level refers to the next one twice."""
+    levels = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2, **each} for n in range(depth)}
+    return {"$ref": "#/$defs/a0", "$defs": {**levels, f"a{depth}": {"type": "number"}}}
+
+
+DEPENDENT = {
+    f"a{n}": {"dependentSchemas": {key: {"$ref": f"#/$defs/a{n + 1}"} for key in "ab"}}
+    for n in range(25)
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (references(30), 1),
+        ({"items": {"enum": list(range(10_000))}}, list(range(9_000, 10_000))),
+        ({"anyOf": [{"type": "string"}] * 2_500}, list(range(40_000))),
+        ({"items": {"properties": {f"p{n}": {} for n in range(3_000)}}}, [{}] * 60_000),
+        ({"patternProperties": {f"^{n}[a-z]+$": {} for n in range(1_500)}},
+         {f"k{n}": 1 for n in range(20_000)}),
+        ({"unevaluatedProperties": False, "$ref": "#/$defs/a0", "$defs": {**DEPENDENT, "a25": {}}},
+         {"a": 1, "b": 2}),
+        ({"pattern": "[ab]*a[ab]{900}c"}, "abbaab" * 40_000),
+    ],
+    ids=["references", "enum", "errors", "properties", "names", "unevaluated", "instructions"],
+)  # fmt: skip
+def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any) -> None:
+    validator = json_schema.compiled(schema)
+    began = time.thread_time()
+    wrong = json_schema.first_error(validator, value)
+    assert wrong is not None
+    assert "takes too long" in wrong.reason
+    assert time.thread_time() - began < 2
+
+
+def test_a_payload_of_the_largest_size_is_validated() -> None:
+    line = {
+        "type": "object",
+        "required": ["sku", "quantity", "price"],
+        "additionalProperties": False,
+        "properties": {
+            "sku": {"type": "string", "pattern": "^[A-Z0-9-]{3,20}$"},
+            "quantity": {"type": "integer", "minimum": 1},
+            "price": {"type": "string", "pattern": r"^\d+\.\d{2}$"},
+            "currency": {"enum": ["CNY", "EUR", "USD"]},
+        },
+    }
+    any_of = {"anyOf": [{"required": ["other"]}, {"$ref": "#/$defs/line"}]}
+    schema = json_schema.compiled({"items": any_of, "$defs": {"line": line}})
+    lines = [
+        {"sku": f"ABC-{n}", "quantity": 3, "price": "12.00", "currency": "CNY"}
+        for n in range(3_900)
+    ]
+    assert json_schema.first_error(schema, lines) is None
+    assert json_schema.first_error(schema, [*lines, {}]) is not None
+    numbers = json_schema.compiled({"items": {"type": "number"}})
+    assert json_schema.first_error(numbers, [1] * 130_000) is None

@@ -1,0 +1,134 @@
+"""The keywords of JSON Schema, each in bounded time (`steps`): jsonschema's own functions, counted,
+and other ones for keywords whose time grows faster than the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+from jsonschema import TypeChecker
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+
+from msgplatform.core.json import patterns, steps
+
+_Errors = Iterator[ValidationError]
+_Keyword = Callable[[Any, Any, Any, Any], Any]
+_CONTAINERS = (list, dict)
+# Of this cheap work so much is one step: entries looked at, characters of an error, instructions
+# of a regular expression, values compared, bytes encoded.
+_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES = 8, 64, 1024, 4, 32
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+
+
+@lru_cache(maxsize=16)
+def bounded(draft: Any) -> Any:
+    """A draft's validator class with these keywords."""
+    own: dict[str, _Keyword] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+        "enum": partial(_compared, draft.VALIDATORS.get("enum")),
+        "const": partial(_compared, draft.VALIDATORS.get("const")),
+    }
+    own |= {
+        name: partial(_unevaluated, draft.VALIDATORS[name])
+        for name in _UNEVALUATED if name in draft.VALIDATORS
+    }  # fmt: skip
+    keywords = {
+        name: partial(_counted, own.get(name, keyword))
+        for name, keyword in draft.VALIDATORS.items()
+    }
+    # What jsonschema looks for itself below `unevaluated…` begins with a look for a boolean.
+    checker: TypeChecker = draft.TYPE_CHECKER.redefine("boolean", _is_boolean)
+    return extend(draft, keywords, type_checker=checker)
+
+
+def _counted(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+    steps.spend(1 + _entries(value) + _entries(instance))
+    for error in keyword(validator, value, instance, schema) or ():
+        steps.spend(len(error.message) // _CHARACTERS)  # it quotes the value
+        yield error
+
+
+def _entries(value: Any) -> int:
+    return len(value) // _ENTRIES if isinstance(value, _CONTAINERS) else 0
+
+
+def _is_boolean(_checker: TypeChecker, value: Any) -> bool:
+    steps.spend(1)
+    if isinstance(value, dict):
+        for name in ("properties", "patternProperties", "prefixItems", "items"):
+            steps.spend(_entries(value.get(name)))
+    return isinstance(value, bool)
+
+
+def _pattern(_validator: Any, pattern: str, text: Any, _schema: Any) -> _Errors:
+    if isinstance(text, str) and not _matches(pattern, text):
+        yield ValidationError(f"{text!r} does not match {pattern!r}")
+
+
+def _matches(pattern: str, text: str) -> bool:
+    steps.spend(1 + patterns.cost(pattern, text) // _INSTRUCTIONS)
+    return patterns.matches(pattern, text)
+
+
+def _pattern_properties(
+    validator: Any, subschemas: dict[str, Any], instance: Any, _schema: Any
+) -> _Errors:
+    if isinstance(instance, dict):
+        for pattern, subschema in subschemas.items():
+            for name, value in instance.items():
+                if _matches(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, subschema: Any, instance: Any, schema: dict[str, Any]
+) -> _Errors:
+    if not isinstance(instance, dict):
+        return
+    properties, by_pattern = schema.get("properties", {}), schema.get("patternProperties", {})
+    additional = [
+        name for name in instance
+        if name not in properties and not any(_matches(p, name) for p in by_pattern)
+    ]  # fmt: skip
+    if isinstance(subschema, dict):
+        for name in additional:
+            yield from validator.descend(instance[name], subschema, path=name)
+    elif additional and subschema is False:
+        names = ", ".join(repr(name) for name in sorted(additional))
+        yield ValidationError(f"Additional properties are not allowed: {names}")
+
+
+def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Errors:
+    if value and isinstance(items, list):
+        encoded = [msgspec.json.encode(item, order="deterministic") for item in items]
+        steps.spend(sum(map(len, encoded)) // _BYTES)
+        if len(set(encoded)) < len(items):
+            yield ValidationError("the items of this list are not all different")
+
+
+def _compared(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+    steps.spend(_values(value) // _VALUES)
+    yield from keyword(validator, value, instance, schema)
+
+
+def _values(value: Any) -> int:
+    """How many values there are in this one."""
+    if not isinstance(value, _CONTAINERS):
+        return 1
+    return 1 + sum(map(_values, value.values() if isinstance(value, dict) else value))
+
+
+def _unevaluated(
+    keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
+) -> _Errors:
+    # Each of the entries is looked for in a list of all that some part of the schema evaluated.
+    with steps.multiplied(1 + _entries(instance)):
+        errors = list(keyword(validator, value, instance, schema))
+    yield from errors

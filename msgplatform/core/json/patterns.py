@@ -1,0 +1,72 @@
+"""Regular expressions of JSON Schemas, matched in time that grows with the length of the text.
+
+A person writes the expression and a business system sends the text, so an engine that backtracks
+could stop a process. RE2 does not backtrack; look-ahead, look-behind and back-references are what
+it cannot do.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import re2
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.said import say
+
+_MAX_MEMORY = 1024 * 1024  # bytes, of one expression with what RE2 remembers of its texts
+_MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
+# Escapes of JSON Schema and of Python that RE2 writes in another way; any other pair stays.
+_ESCAPE = re.compile(
+    r"\\u(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u(?P<code>[0-9a-fA-F]{4})|\\(?P<end>Z)|\\.",
+    re.DOTALL,
+)
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> Any:
+    """The expression for RE2. Raises InvalidInput, saying why it cannot be used."""
+    options = re2.Options()
+    options.max_mem = _MAX_MEMORY
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        return re2.compile(_ESCAPE.sub(_escape, pattern), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        words = say(
+            _(
+                "The regular expression %(pattern)s cannot be used: %(why)s. Look-ahead, "
+                "look-behind and back-references are not supported, since they may take for ever."
+            ),
+            pattern=repr(pattern[:_MAX_EXPRESSION]),
+            why=_reason(error),
+        )
+        raise InvalidInput(words) from None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """True if the expression matches anywhere in the text, as JSON Schema has it."""
+    return compiled(pattern).search(text) is not None
+
+
+def cost(pattern: str, text: str) -> int:
+    """Steps of RE2 for this text at worst: each character may meet each instruction."""
+    return int(compiled(pattern).programsize) * len(text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    if match["code"]:
+        return rf"\x{{{match['code']}}}"
+    if match["high"]:
+        pair = chr(int(match["high"], 16)) + chr(int(match["low"], 16))
+        return rf"\x{{{ord(pair.encode('utf-16', 'surrogatepass').decode('utf-16')):x}}}"
+    return r"\z" if match["end"] else match[0]
+
+
+def _reason(error: Exception) -> str:
+    text = error.args[0]
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(error)
