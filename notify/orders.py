@@ -72,6 +72,11 @@ def queue_name(biz_id: int, receive_id: int) -> str:
     return f"notify-{biz_id}-{receive_id}"  # without ":", on which RQ splits names
 
 
+def system_of(queue: str) -> int:
+    """The business system whose subscription has this queue."""
+    return int(queue.split("-")[1])
+
+
 def body(event_type: str, timestamp: str, payload: bytes) -> str:
     """The Standard Webhooks body around the payload's exact bytes."""
     head = f'{{"type":"{event_type}","timestamp":"{timestamp}","data":'

@@ -5,6 +5,7 @@ Read once a turn: the depths of all queues, and what the senders report (`lane_s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -22,8 +23,9 @@ log = logging.get(__name__)
 # Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
 # and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
-# All orders together. A subscription's first one may go beyond it, but is small: the queues of
-# dead subscribers must neither keep a healthy one empty nor fill the memory.
+# All orders together. A subscription's first one may go beyond it, but is small, and so may a
+# system with less than an equal part of it: the queues of dead subscribers must neither keep a
+# healthy one empty nor fill the memory.
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
 # The shares of a lease in which everything that waits, and one order, are sent at the known rate.
@@ -46,6 +48,9 @@ class Capacity:
         self.live = known
         self._depths = dict(depths)
         self._total = ORDERS_IN_TOTAL - sum(depths.values())
+        self._of_systems = Counter[int]()
+        for queue, depth in self._depths.items():
+            self._of_systems[orders.system_of(queue)] += depth
         self._lease = float(settings.NOTIFY_LEASE_SECONDS)
 
     @classmethod
@@ -80,11 +85,16 @@ class Capacity:
                 return None
         if depth >= limit:
             return None
-        if self._total > 0:
+        if self._total > 0 or self._is_below_its_part(subscription.biz_id):
             return Offer(items, orders.MAX_BYTES)
         return Offer(items, BEYOND_TOTAL_BYTES) if depth == 0 else None
+
+    def _is_below_its_part(self, system: int) -> bool:
+        systems = sum(1 for depth in self._of_systems.values() if depth)
+        return self._of_systems[system] < ORDERS_IN_TOTAL // max(2, systems + 1)
 
     def take(self, subscription: Subscription, count: int = 1) -> None:
         """`count` orders will be put on its queue; a negative number takes that back."""
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
+        self._of_systems[subscription.biz_id] += count
         self._total -= count

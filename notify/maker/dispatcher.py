@@ -6,6 +6,7 @@ maker claimed and did not put is due again when its lease is over.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,11 +28,13 @@ from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import given_up
+from notify.turns import in_turns
 
 # Deliveries that are claimed and put in one go.
 STEP_DELIVERIES = 2_000
-# Deliveries queued in one turn, give or take a step: splitting must not wait for a long backlog.
+# What is queued in one turn, give or take a step: splitting must not wait for a long backlog.
 TURN_DELIVERIES = 20_000
+TURN_SECONDS = 0.25
 # Subscriptions asked for their due deliveries in one statement.
 _ASKED = 40
 # With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
@@ -69,7 +72,7 @@ class Dispatcher:
         self._sizes: dict[int, float] = {}
 
     def due(self) -> list[Backlog]:
-        """Who has due deliveries, the longest waiting first: one query."""
+        """Who has due deliveries, in turns of systems, the longest waiting first: one query."""
         known, found = self._subscriptions, []
         for subscription_id, now, *times in self._times.all():
             waiting = {s: at for s, at in zip(_WAITING, times, strict=True) if at and at <= now}
@@ -81,7 +84,8 @@ class Dispatcher:
             subscription = known.get(subscription_id)
             if subscription and subscription.sendable:
                 found.append(Backlog(subscription, min(waiting.values()), list(waiting)))
-        return sorted(found, key=lambda backlog: backlog.first)
+        found.sort(key=lambda backlog: backlog.first)
+        return in_turns(found, lambda backlog: backlog.subscription.biz_id)
 
     def queue(
         self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts
@@ -89,7 +93,8 @@ class Dispatcher:
         """Queue as much as the capacity allows: how many deliveries, and which subscriptions are
         behind, because some of their due deliveries still wait.
 
-        In rounds of one order each, so that a long backlog does not delay a short one.
+        In rounds of one order each, so that a long backlog does not delay a short one; a system
+        with many subscriptions does not delay one with few.
         """
         waiting = list(backlogs)
         expired = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
@@ -100,9 +105,12 @@ class Dispatcher:
             waiting = [Backlog(b.subscription, b.first, [pending]) for b in left]
         behind = {b.subscription.id for b in backlogs if _Status.PENDING in b.statuses}
         queued = 0
-        while waiting and queued < TURN_DELIVERIES:
+        until = time.monotonic() + TURN_SECONDS
+        while waiting and queued < TURN_DELIVERIES and time.monotonic() < until:
             again: list[Backlog] = []
             for some in chunks(waiting, _ASKED):
+                if time.monotonic() >= until:
+                    break
                 count, more = self._step(some, capacity, read, behind)
                 queued += count
                 again += more

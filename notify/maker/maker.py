@@ -7,7 +7,7 @@ lease runs out, and the next one queues them again.
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
@@ -56,7 +56,7 @@ class Maker(Worker):
     def turn(self) -> bool:
         self.subscriptions.refresh()
         if self._dedicated:
-            return self._work(0) > 0
+            return self._work({}) > 0
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of what a
             # subscriber answered and is put back; an order can be made again.
@@ -76,8 +76,9 @@ class Maker(Worker):
             self._next_settle.restart()
         return moved
 
-    def _work(self, accepted: int) -> int:
-        """Queue what is due, then split: older deliveries go first."""
+    def _work(self, accepted: Mapping[int, int]) -> int:
+        """Queue what is due, then split: older deliveries go first. `accepted`: messages that wait
+        to be split, of each system."""
         due = self.dispatcher.due()
         if not due and not accepted:
             return 0

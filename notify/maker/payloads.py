@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from django.db import connection
+from django.db.models import OuterRef, Subquery
 
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.models import Biz
 from notify import orders
 from notify.models import BizMsg
 
@@ -49,23 +51,59 @@ class Message:
     text: str | None
 
 
-def lock_accepted(limit: int, payloads: bool = True) -> list[Message]:
-    """Lock the first messages that wait to be split, by id, and pass over those that another maker
-    has locked, where the database can do that. Without `payloads` size and text are unknown."""
+def waiting_systems(limit: int) -> list[int]:
+    """Ids of systems with messages that wait to be split, the longest waiting first: an index dive
+    for each system, however many messages wait."""
+    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED, biz_id=OuterRef("pk"))
+    # The order names all columns of the index: MySQL would sort a backlog by `id` alone.
+    first = Subquery(accepted.order_by("state", "biz_id", "id").values("id")[:1])
+    firsts = Biz.objects.order_by().values_list("id", first)
+    waiting = sorted((message_id, biz_id) for biz_id, message_id in firsts if message_id)
+    return [biz_id for _first, biz_id in waiting[:limit]]
+
+
+def count_accepted(limits: Mapping[int, int]) -> dict[int, int]:
+    """How many messages of each system wait, counted up to its limit."""
+    parts = (
+        f"SELECT {int(biz_id)}, COUNT(*) FROM (SELECT 1 FROM biz_msg {_index()} "  # noqa: S608
+        f"WHERE {_accepted(biz_id)} LIMIT {int(limit)}) AS of_{int(biz_id)}"
+        for biz_id, limit in limits.items()
+    )
+    rows = select(" UNION ALL ".join(parts))
+    return {int(biz_id): int(count) for biz_id, count in rows if count}
+
+
+def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Message]:
+    """Lock the first messages of each system that wait to be split, by id, and pass over those that
+    another maker has locked, where the database can do that. `limits`: how many of each system.
+    Without `payloads` size and text are unknown."""
     if not connection.features.has_select_for_update:  # SQLite: this process is its one writer
         lock = ""
     elif connection.features.has_select_for_update_skip_locked:
         lock = " FOR UPDATE SKIP LOCKED"
     else:
         lock = " FOR UPDATE"
-    # Left to itself MariaDB may go through all messages by their ids.
-    index = "FORCE INDEX (biz_msg_to_split)" if connection.vendor == "mysql" else ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {_SIZED if payloads else _UNSIZED} FROM biz_msg {index} "  # noqa: S608
-            f"WHERE state = {int(BizMsg.State.ACCEPTED)} ORDER BY id LIMIT {int(limit)}{lock}"
-        )
-        return [_message(row) for row in cursor.fetchall()]
+    columns = _SIZED if payloads else _UNSIZED
+    parts = [
+        f"SELECT {columns} FROM biz_msg {_index()} WHERE {_accepted(biz_id)} "  # noqa: S608
+        f"ORDER BY state, biz_id, id LIMIT {int(limits[biz_id])}{lock}"
+        for biz_id in sorted(limits)  # in one order, so that two makers cannot wait for each other
+    ]
+    if connection.vendor == "sqlite":  # its UNION takes no LIMIT of a part
+        parts = [f"SELECT * FROM ({part})" for part in parts]  # noqa: S608
+    elif len(parts) > 1:
+        parts = [f"({part})" for part in parts]
+    messages = map(_message, select(" UNION ALL ".join(parts)))
+    return sorted(messages, key=lambda message: message.id)
+
+
+def _index() -> str:
+    """Left to itself MariaDB may go through all messages by their ids."""
+    return "FORCE INDEX (biz_msg_to_split_of_biz)" if connection.vendor == "mysql" else ""
+
+
+def _accepted(biz_id: int) -> str:
+    return f"state = {int(BizMsg.State.ACCEPTED)} AND biz_id = {int(biz_id)}"
 
 
 def texts(messages: Iterable[Message]) -> dict[int, str]:

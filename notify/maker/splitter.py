@@ -2,7 +2,9 @@
 
 One transaction locks the messages, reads the subscriptions, inserts the deliveries and marks the
 messages as split, so a killed process leaves nothing half done. A unique (message, subscription)
-makes it repeatable. Makers pass over each other's locked messages where the database can do that
+makes it repeatable. Systems with waiting messages share the transaction by deliveries, so that a
+system that hands over a million messages, or whose messages go to thousands of subscriptions, does
+not delay another one. Makers pass over each other's locked messages where the database can do that
 (SKIP LOCKED); where it cannot they wait for each other, and find them split.
 
 A subscription that has capacity, and no older delivery waiting, gets its deliveries queued by the
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,9 +32,10 @@ from notify.maker import enqueue, fanout, payloads
 from notify.maker.capacity import Capacity
 from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
-from notify.models import BizMsg, ReceiveMsg
+from notify.models import ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.event_types import EventTypes
+from notify.turns import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a thousand subscriptions make a million of a full batch.
@@ -41,6 +44,10 @@ MAX_DELIVERIES = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 # So many ids are always reserved: a few messages are split at once whatever the last ones took.
 _LEAST_IDS = 256
+# Systems in one transaction, the longest waiting first.
+_MAX_SYSTEMS = 200
+# What a system may take of its equal share: the others may have less than theirs.
+_SHARES = 2
 
 
 @dataclass(slots=True)
@@ -71,40 +78,58 @@ class _NotEnoughIds(Temporary):
         self.deliveries = deliveries
 
 
+@dataclass(slots=True)
+class _Mean:
+    """What a message of a system took lately."""
+
+    deliveries: float = 1.0
+    bytes: float = 1.0
+
+
 class Splitter:
-    """Remembers how many deliveries and bytes a message has lately, to lock no more messages than
-    one transaction should hold, and to reserve about as many ids as are needed: many more would run
-    ahead of the clock."""
+    """Remembers how many deliveries and bytes a message of each system has lately, to lock no more
+    messages than one transaction should hold, and to reserve about as many ids as are needed: many
+    more would run ahead of the clock."""
 
     def __init__(self, subscriptions: Subscriptions, event_types: EventTypes) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
-        self._deliveries = self._bytes = 1.0
+        self._means: dict[int, _Mean] = defaultdict(_Mean)
 
-    def waiting(self) -> int:
-        """How many messages the next split may take; an idle turn asks only this."""
-        limit = min(BATCH, MAX_DELIVERIES / self._deliveries, _BATCH_BYTES / self._bytes)
-        accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("id")
-        return accepted[: max(1, int(limit))].count()
+    def waiting(self) -> dict[int, int]:
+        """How many messages of each system the next split may take. An idle turn costs one index
+        dive a system."""
+        systems = payloads.waiting_systems(_MAX_SYSTEMS)
+        if not systems:
+            return {}
+        share = 1.0 if len(systems) == 1 else min(1.0, _SHARES / len(systems))
+        limits = {}
+        for biz_id in systems:
+            mean = self._means[biz_id]
+            limit = min(BATCH, MAX_DELIVERIES / mean.deliveries, _BATCH_BYTES / mean.bytes)
+            limits[biz_id] = max(1, int(limit * share))
+        return payloads.count_accepted(limits)
 
     def split(
         self,
-        limit: int | None = None,
+        limits: Mapping[int, int] | None = None,
         capacity: Capacity | None = None,
         behind: Collection[int] = (),
     ) -> tuple[int, int]:
-        """Split up to `limit` messages: how many they were, and how many deliveries were queued.
+        """Split up to so many messages of each system: how many they were, and how many deliveries
+        were queued.
 
         Without a `capacity` nothing is queued; nor for subscriptions that are `behind`.
         """
-        limit = self.waiting() if limit is None else limit
-        if not limit:
+        limits = self.waiting() if limits is None else limits
+        if not limits:
             return 0, 0
         self._event_types.refresh()
-        needed = max(_LEAST_IDS, math.ceil(limit * self._deliveries))
+        expected = sum(count * self._means[biz_id].deliveries for biz_id, count in limits.items())
+        needed = max(_LEAST_IDS, min(MAX_DELIVERIES, math.ceil(expected)))
         while True:
             try:
                 plan = transactions.retrying(
-                    partial(self.split_once, limit, needed, capacity, behind)
+                    partial(self.split_once, limits, needed, capacity, behind)
                 )
                 break
             except _NotEnoughIds as error:
@@ -122,7 +147,11 @@ class Splitter:
         return len(plan.messages), len(plan.rows)
 
     def split_once(
-        self, limit: int, needed: int, capacity: Capacity | None, behind: Collection[int]
+        self,
+        limits: Mapping[int, int],
+        needed: int,
+        capacity: Capacity | None,
+        behind: Collection[int],
     ) -> _Plan:
         """One transaction. Each repeat reserves new ids: when only the answer to a COMMIT was lost,
         the first ids are in the table, and the repeat takes other messages."""
@@ -131,7 +160,7 @@ class Splitter:
         plan = _Plan()
         try:
             with transaction.atomic(durable=True):
-                messages = payloads.lock_accepted(limit, payloads=capacity is not None)
+                messages = payloads.lock_accepted(limits, payloads=capacity is not None)
                 self._choose(plan, messages, block.count)
                 if capacity:
                     self._plan_orders(plan, capacity, behind)
@@ -145,21 +174,32 @@ class Splitter:
         return plan
 
     def _choose(self, plan: _Plan, messages: Sequence[Message], reserved: int) -> None:
-        """As many of the messages as there are ids for; the others stay as they are."""
+        """As many of the messages as there are ids for, in turns of their systems; the others stay
+        as they are."""
         if not messages:
             return
         most = min(reserved, MAX_DELIVERIES)
         # After the messages are locked: see `Wanted`.
         wanted = fanout.Wanted({message.biz_id for message in messages})
-        parts = fanout.slices(messages, wanted, orders.MAX_ITEMS, most)
-        self._deliveries = max(1.0, sum(part.deliveries for part in parts) / len(messages))
-        self._bytes = max(1.0, sum(message.size for message in messages) / len(messages))
-        for part in parts:
+        self._measure(messages, wanted)
+        turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(wanted.by(m)))
+        for part in fanout.slices(turns[:BATCH], wanted, orders.MAX_ITEMS, most):
             if plan.slices and plan.deliveries + part.deliveries > most:
                 break
             plan.slices.append(part)
         if plan.deliveries > reserved:  # one message for very many subscriptions
             raise _NotEnoughIds(plan.deliveries)
+
+    def _measure(self, messages: Sequence[Message], wanted: fanout.Wanted) -> None:
+        by_system: dict[int, list[Message]] = defaultdict(list)
+        for message in messages:
+            by_system[message.biz_id].append(message)
+        for biz_id, some in by_system.items():
+            deliveries = sum(len(wanted.by(message)) for message in some)
+            size = sum(message.size for message in some)
+            self._means[biz_id] = _Mean(
+                max(1.0, deliveries / len(some)), max(1.0, size / len(some))
+            )
 
     def _plan_orders(self, plan: _Plan, capacity: Capacity, behind: Collection[int]) -> None:
         """Which subscriptions get whole slices queued at once. One that was refused gets nothing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from sys import getsizeof
@@ -20,6 +20,7 @@ from notify import bells, lane_status, orders
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order
 from notify.sender.claimed_order import ClaimedOrder
+from notify.turns import in_turns
 
 log = logging.get(__name__)
 
@@ -29,6 +30,9 @@ MAX_PER_SUBSCRIPTION = 2
 # would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes first.
 MAX_BYTES = 48 * 1024 * 1024
 MAX_ITEMS = 40_000
+# The part of these that is open to each system, however much of it the system has in hand. The rest
+# is for systems with less in hand than an equal part of it.
+_OPEN_TO_ALL = 3 / 4
 # Memory that a message takes beside the text of its body.
 _ITEM_BYTES = 256
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
@@ -197,11 +201,12 @@ class OrderClaimer:
         free = max(0, self._share - len(self._held))
         if len(fresh) > free:
             owners.disown(fresh[free:], self.owner)
-        # Who has nothing comes first: a second order must not take the place of a first.
-        return self._claim_from([*fresh[:free], *mine], wanted)
+        # Who has nothing comes first: a second order must not take the place of a first, unless it
+        # is another system's.
+        return self._claim_from(in_turns([*fresh[:free], *mine], orders.system_of), wanted)
 
     def _wanted(self) -> dict[str, int]:
-        """Queues from which an order may be taken → their subscription, in turns."""
+        """Queues from which an order may be taken → their subscription, in turns of systems."""
         # Beyond this sender's share a queue is left to others: what is in hand is finished first.
         surplus = set(sorted(self._held)[self._share :])
         rows = [
@@ -213,35 +218,56 @@ class OrderClaimer:
             and len(self._held.get(s.queue, ())) < MAX_PER_SUBSCRIPTION
         ]
         self._turn = (self._turn + 1) % max(1, len(rows))
-        return dict(rows[self._turn :] + rows[: self._turn])
+        rotated = rows[self._turn :] + rows[: self._turn]
+        return dict(in_turns(rotated, lambda row: orders.system_of(row[0])))
 
     def _claim_from(self, names: Sequence[str], wanted: Mapping[str, int]) -> int:
         """Take the first order of each of these queues, as far as the memory goes."""
-        claimed = start = 0
-        while start < len(names):
-            in_hand = [order for held in self._held.values() for order in held]
-            size = sum(order.open_items * order.item_size for order in in_hand)
-            items = sum(order.open_items for order in in_hand)
-            if size >= MAX_BYTES or items >= MAX_ITEMS:
+        claimed, remaining = 0, list(names)
+        while remaining:
+            used, most_used = self._used(), _OPEN_TO_ALL
+            if sum(used.values()) >= _OPEN_TO_ALL:
+                systems = used.keys() | map(orders.system_of, remaining)
+                part, most_used = (1 - _OPEN_TO_ALL) / len(systems), 1.0
+                remaining = [
+                    name for name in remaining if used.get(orders.system_of(name), 0.0) < part
+                ]
+            room = most_used - sum(used.values())
+            if room <= 0:
                 break
             # Each may be a full one: how many messages it holds is known when it is claimed.
-            most = max(1, (MAX_ITEMS - items) // orders.MAX_ITEMS)
-            some = names[start : start + most]
+            most = max(1, int(room * MAX_ITEMS) // orders.MAX_ITEMS)
+            some = remaining[:most]
             found, asked = jobs.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
             for job in found:
-                order: Order = job.data
-                before = self._known.get(wanted[job.queue])
-                if before and before.sender == self.owner:
-                    before = None
-                # Text that is not ASCII takes two or four bytes a character.
-                bodies = sum(getsizeof(item.body) for item in order.items)
-                item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
-                held_order = ClaimedOrder(job, order, len(order.items), item_size, before=before)
-                self._held.setdefault(job.queue, []).append(held_order)
-                self._inbox.append(held_order)
+                self._take_in_hand(job, wanted[job.queue])
             claimed += len(found)
-            start += asked
+            remaining = remaining[asked:]
         return claimed
+
+    def _used(self) -> dict[int, float]:
+        """The part of the memory that the orders in hand of each system take: of its bytes or of
+        its messages, whichever is more."""
+        sizes, items = Counter[int](), Counter[int]()
+        for queue, held in self._held.items():
+            system = orders.system_of(queue)
+            sizes[system] += sum(order.open_items * order.item_size for order in held)
+            items[system] += sum(order.open_items for order in held)
+        if sum(sizes.values()) * MAX_ITEMS > sum(items.values()) * MAX_BYTES:
+            return {system: size / MAX_BYTES for system, size in sizes.items()}
+        return {system: count / MAX_ITEMS for system, count in items.items()}
+
+    def _take_in_hand(self, job: jobs.Claimed, subscription: int) -> None:
+        order: Order = job.data
+        before = self._known.get(subscription)
+        if before and before.sender == self.owner:
+            before = None
+        # Text that is not ASCII takes two or four bytes a character.
+        bodies = sum(getsizeof(item.body) for item in order.items)
+        item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
+        held_order = ClaimedOrder(job, order, len(order.items), item_size, before=before)
+        self._held.setdefault(job.queue, []).append(held_order)
+        self._inbox.append(held_order)
 
     def _serves(self, subscription: Subscription) -> bool:
         if self._only:

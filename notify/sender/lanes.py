@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 
 from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
@@ -17,12 +19,16 @@ from notify.directory import Subscription
 from notify.lane_status import Live
 from notify.orders import Item
 from notify.sender.claimed_order import ClaimedOrder
+from notify.turns import in_turns
 
 # A consumer that answers with one of these is not there at all, or not for us.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
 # A quarter of the window is kept for each lane's first request: consumers that stop answering, one
 # after another, cannot fill it.
 RESERVE = 4
+# A part of it is for lanes of systems with little in flight: the consumers of one system
+# that stop answering, however many they are, cannot fill it.
+_RESERVE_OF_SYSTEMS = 32
 # The weight of the latest measurement in the rate of answers.
 _SMOOTHING = 0.3
 
@@ -35,8 +41,10 @@ def is_alive(status: int) -> bool:
 class Lane:
     """One subscription. Times are monotonic seconds. Only the sending thread uses it."""
 
-    def __init__(self, subscription: int, policy: circuit.Policy, before: Live | None) -> None:
-        self.subscription = subscription
+    def __init__(
+        self, subscription: int, policy: circuit.Policy, before: Live | None, system: int = 0
+    ) -> None:
+        self.subscription, self.system = subscription, system
         self.waiting: deque[tuple[ClaimedOrder, Item]] = deque()
         self.in_flight = 0
         self.breaker = circuit.Breaker(policy)
@@ -146,13 +154,22 @@ class Lane:
         )
 
 
+@dataclass(slots=True)
+class Usage:
+    """What a system uses of the window: lanes that have something, and requests in flight."""
+
+    active: int = 0
+    in_flight: int = 0
+
+
 class Lanes:
-    """All lanes of one sender, the one that had a turn last at the end."""
+    """All lanes of one sender, the one that had a turn last at the end; so are their systems."""
 
     def __init__(self, window: int, policy: circuit.Policy) -> None:
         self._window = window
         self._policy = policy
         self._lanes: OrderedDict[int, Lane] = OrderedDict()
+        self._systems: OrderedDict[int, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -160,28 +177,48 @@ class Lanes:
     def __getitem__(self, subscription: int) -> Lane:
         return self._lanes[subscription]
 
-    def of(self, subscription: int, before: Live | None = None) -> Lane:
+    def of(self, subscription: int, before: Live | None = None, system: int = 0) -> Lane:
         """The subscription's lane; a new one goes on where `before`, another sender's, ended."""
         lane = self._lanes.get(subscription)
         if lane is None:
-            lane = self._lanes[subscription] = Lane(subscription, self._policy, before)
+            lane = self._lanes[subscription] = Lane(subscription, self._policy, before, system)
+            self._systems.setdefault(system)
         return lane
 
     def ready(self) -> list[Lane]:
-        """Lanes with something to send, the longest without a turn first."""
-        return [lane for lane in self if lane.waiting]
+        """Lanes with something to send, in turns of their systems; the system, and in it the lane,
+        that is longest without a turn first."""
+        by_system: dict[int, list[Lane]] = {system: [] for system in self._systems}
+        for lane in self:
+            if lane.waiting:
+                by_system[lane.system].append(lane)
+        return in_turns(chain.from_iterable(by_system.values()), lambda lane: lane.system)
 
-    def capacity(self, lane: Lane, limit: int, free: int, active: int) -> int:
-        """How many more requests the lane may have in flight, by its limit and its share of the
-        window. Of the reserve it gets no more than its first request."""
-        share = max(1, self._window // (active + 1))
+    def usage(self) -> dict[int, Usage]:
+        """Of each system that has something waiting or in flight."""
+        systems: dict[int, Usage] = defaultdict(Usage)
+        for lane in self:
+            if lane.waiting or lane.in_flight:
+                usage = systems[lane.system]
+                usage.active += 1
+                usage.in_flight += lane.in_flight
+        return systems
+
+    def capacity(self, lane: Lane, limit: int, free: int, usage: Mapping[int, Usage]) -> int:
+        """How many more requests the lane may have in flight, by its limit and its share of its
+        system's share of the window. Of the reserve it gets no more than its first request."""
+        systems, system = len(usage), usage[lane.system]
+        share = max(1, self._window // systems // (system.active + 1))
         open_to_all = free - self._window // RESERVE
         if not lane.in_flight:
-            open_to_all = max(1, open_to_all)
+            kept = self._window // _RESERVE_OF_SYSTEMS
+            is_small = system.in_flight < max(1, kept // systems)
+            open_to_all = max(open_to_all, int(free > kept or is_small))
         return min(limit - lane.in_flight, share - lane.in_flight, open_to_all)
 
     def had_turn(self, lane: Lane) -> None:
         self._lanes.move_to_end(lane.subscription)
+        self._systems.move_to_end(lane.system)
 
     def forget(self, subscriptions: Collection[int]) -> None:
         """Forget the lanes of these subscriptions, which another sender works for now, unless
@@ -194,6 +231,8 @@ class Lanes:
     def drop_idle(self, now: float) -> None:
         for key in [lane.subscription for lane in self if lane.is_over(now)]:
             del self._lanes[key]
+        for system in self._systems.keys() - {lane.system for lane in self}:
+            del self._systems[system]
 
     def next_wait(self, now: float) -> float:
         """Seconds until a lane that has something waiting may go on by itself."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings
 
@@ -22,10 +22,11 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
+from notify import orders
 from notify.directory import Subscriptions
 from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
-from notify.sender.lanes import Lane, Lanes
+from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
 from notify.sender.unserved import Unserved
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
@@ -133,30 +134,33 @@ class Sender(Worker):
     def _take_in(self) -> int:
         claimed = self.claimer.take()
         for order in claimed:
-            lane = self.lanes.of(order.order.subscription, order.before)
+            system = orders.system_of(order.claimed.queue)
+            lane = self.lanes.of(order.order.subscription, order.before, system)
             lane.waiting.extend([(order, item) for item in order.order.items])
             # So that a message's memory is free when it is done, not when its whole order is.
             order.order.items.clear()
         return len(claimed)
 
     def _fill_windows(self) -> int:
-        """Lanes in turn, each an equal part of what is free: a long queue starves no short one."""
+        """Systems in turn, then their lanes, each an equal part of what is free: a long queue
+        starves no short one, and a system with many consumers none with few."""
         ready = self.lanes.ready()
         if not ready or not self.results.has_capacity:
             return 0
-        active = sum(1 for lane in self.lanes if lane.waiting or lane.in_flight)
+        usage = self.lanes.usage()
         sent = 0
         for number, lane in enumerate(ready):
             free = self.engine.free
             if free <= 0:
                 break
             part = max(1, free // (len(ready) - number))
-            if count := self._send_from(lane, part, active):
+            if count := self._send_from(lane, part, usage):
                 sent += count
                 self.lanes.had_turn(lane)
+                usage[lane.system].in_flight += count
         return sent
 
-    def _send_from(self, lane: Lane, most: int, active: int) -> int:
+    def _send_from(self, lane: Lane, most: int, usage: Mapping[int, Usage]) -> int:
         """Send up to `most` of one lane's messages, as far as its limits go; how many went."""
         subscription = self.subscriptions.get(lane.subscription)
         if subscription is None or not subscription.sendable:
@@ -165,7 +169,7 @@ class Sender(Worker):
         now, wall = time.monotonic(), time.time()
         lane.adapt(subscription, now)
         limit, free = subscription.in_flight_limit, self.engine.free
-        capacity = self.lanes.capacity(lane, limit, free, active)
+        capacity = self.lanes.capacity(lane, limit, free, usage)
         allowed = int(min(capacity, most, lane.allowance(now)))
         # By the database's clock: a message whose lease may end during the request goes back, or
         # another sender might send it at the same time.

@@ -596,7 +596,7 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
     (message_id,) = publish(biz)
     BizMsg.objects.update(created_at="2026-11-21T10:20:30Z")
     with transaction.atomic():
-        (message,) = payloads.lock_accepted(5)
+        (message,) = payloads.lock_accepted({biz.pk: 5})
     assert message.id == message_id
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
 

@@ -43,10 +43,17 @@ def test_four_orders_for_each() -> None:
 
 def test_what_is_left_in_total_is_given_out_once() -> None:
     """One place left is one order, not four; a first order beyond it is a small one."""
-    capacity = Capacity({"others": ORDERS_IN_TOTAL - 1}, {})
+    capacity = Capacity({"notify-1-9": ORDERS_IN_TOTAL - 1}, {})
     assert offers(capacity, SUBSCRIPTION) == [FULL]
     other = replace(SUBSCRIPTION, id=2, queue="notify-1-2")
     assert offers(capacity, other) == [Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES)]
+
+
+def test_what_one_system_uses_up_is_not_missing_for_another() -> None:
+    capacity = Capacity({"notify-9-9": ORDERS_IN_TOTAL}, {})
+    assert offers(capacity, SUBSCRIPTION) == [FULL] * 4
+    nine = replace(SUBSCRIPTION, id=9, biz_id=9, queue="notify-9-8")
+    assert offers(capacity, nine) == [Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES)]
 
 
 @pytest.mark.parametrize(

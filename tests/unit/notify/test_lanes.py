@@ -13,7 +13,7 @@ from notify.lane_status import Live
 from notify.orders import Item, Order
 from notify.sender import lanes
 from notify.sender.claimed_order import ClaimedOrder
-from notify.sender.lanes import Lane, Lanes, is_alive
+from notify.sender.lanes import Lane, Lanes, Usage, is_alive
 
 POLICY = circuit.Policy(failures_in_a_row=3, first=10.0, jitter=0.0)
 
@@ -110,7 +110,8 @@ class TestBreaker:
 
 class TestCapacity:
     def capacity(self, lane: Lane, limit: int = 100, free: int = 64, active: int = 1) -> int:
-        return Lanes(64, POLICY).capacity(lane, limit, free, active)
+        usage = {lane.system: Usage(active, lane.in_flight)}
+        return Lanes(64, POLICY).capacity(lane, limit, free, usage)
 
     def test_the_subscriptions_own_limit(self) -> None:
         lane = Lane(1, POLICY, None)
@@ -129,6 +130,49 @@ class TestCapacity:
         assert self.capacity(lane, free=reserve) <= 0
         lane.in_flight = 0
         assert self.capacity(lane, free=reserve) == 1
+
+
+class TestSystems:
+    """One system has many lanes, another one has few."""
+
+    def both(self) -> Lanes:
+        some = Lanes(64, POLICY)
+        for key in range(1, 101):
+            filled(some.of(key, system=1))
+        filled(some.of(200, system=2))
+        return some
+
+    def test_take_turns_then_their_lanes(self) -> None:
+        some = self.both()
+        assert [lane.subscription for lane in some.ready()[:3]] == [1, 200, 2]
+        some.had_turn(some[1])
+        assert [lane.subscription for lane in some.ready()[:3]] == [200, 2, 3]
+        some.had_turn(some[200])
+        assert [lane.subscription for lane in some.ready()[:3]] == [2, 200, 3]
+
+    def test_share_the_window(self) -> None:
+        some = self.both()
+        usage = some.usage()
+        assert usage == {1: Usage(100, 0), 2: Usage(1, 0)}
+        assert some.capacity(some[1], 100, 64, usage) == 1
+        assert some.capacity(some[200], 100, 64, usage) == 64 // 2 // 2
+
+    def test_consumers_that_hang_leave_a_place_for_another_system(self) -> None:
+        some = self.both()
+        free = 64
+        for lane in [lane for lane in some if lane.system == 1]:
+            if some.capacity(lane, 100, free, some.usage()) > 0:
+                lane.in_flight += 1
+                free -= 1
+        assert free > 0
+        assert some.capacity(some[200], 100, free, some.usage()) == 1
+
+    def test_are_forgotten_with_their_lanes(self) -> None:
+        some = self.both()
+        some[200].waiting.clear()
+        some.drop_idle(time.monotonic())
+        assert {lane.system for lane in some.ready()} == {1}
+        assert some.of(200, system=2).system == 2
 
 
 class TestRate:

@@ -1,0 +1,15 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('notify', '0014_why_disabled'),
+    ]
+
+    operations = [
+        migrations.AddIndex(
+            model_name='bizmsg',
+            index=models.Index(fields=['state', 'biz', 'id'], name='biz_msg_to_split_of_biz'),
+        ),
+    ]
