@@ -5,7 +5,8 @@
 
 It publishes at random moments, on average `--rate` messages a second. Without a rate it measures in
 the first third of `--seconds` how many are delivered a second when 500 are always in flight, and
-then publishes at half of that rate. On SIGTERM it prints, in milliseconds, how long messages took
+then publishes at half of that rate. On SIGTERM it waits for what is on its way, and prints, in
+milliseconds, how long messages took
 from the answer to the publisher until their first byte at the subscriber. Standard library only.
 """
 
@@ -28,6 +29,7 @@ from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER, content_length
 
 _MOST_IN_FLIGHT = 500
+_LAST_SECONDS = 30.0  # for what is on its way when it is stopped
 _ORDER = re.compile(rb'"order":"([^"]+)"')
 
 
@@ -54,7 +56,7 @@ class Correspondent:
         # publisher has the answer.
         self._answered: dict[bytes, float] = {}
         self._arrived: dict[bytes, float] = {}
-        self._in_flight = self.arrived = 0
+        self._in_flight = self.arrived = self.published = 0
         self.taken: list[float] = []  # seconds
         self._poller = select.epoll()
         for fd in (self._listener.fileno(), *self._publishers):
@@ -78,10 +80,14 @@ class Correspondent:
                     self._publish()
                     due += random.expovariate(self.rate)
             self._poll(max(0.0, min(0.1, due - now)) if self.rate else 0.01)
+        deadline = time.perf_counter() + _LAST_SECONDS
+        while self._in_flight and time.perf_counter() < deadline:
+            self._poll(0.1)
 
     def _publish(self) -> None:
         self._idle.popleft().send()
         self._in_flight += 1
+        self.published += 1
 
     def _poll(self, seconds: float) -> None:
         for fd, _ in self._poller.poll(seconds):
@@ -157,7 +163,7 @@ def main() -> None:
         f"{name}_ms": round(times[min(len(times) - 1, int(len(times) * part))] * 1000, 2)
         for name, part in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
     }
-    report["rate"] = round(correspondent.rate)
+    report |= {"rate": round(correspondent.rate), "published": correspondent.published}
     json.dump(report, sys.stdout)
 
 

@@ -14,7 +14,7 @@ from tests.programs.bench.bench_command import bench
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
-    "notify-at-scale", "sgip", "sms", "sync", "feed",
+    "fairness", "notify-at-scale", "sgip", "sms", "sync", "feed",
     "feed-visible", "feed-at-scale", "feed-backlog", "pages",
 ]  # fmt: skip
 SECONDS = 1.0

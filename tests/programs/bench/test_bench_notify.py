@@ -94,6 +94,15 @@ class TestLatency:
         assert all(0 <= each["p50_ms"] <= each["p95_ms"] for each in times.values())
 
 
+class TestFairness:
+    def test_both_floods_and_the_same_without(self) -> None:
+        said = bench("fairness", "--json", "--seconds", "1", "--runs", "1")
+        assert said.returncode == 0, said.stderr
+        times = json.loads(said.stdout)["answer_ms"]
+        assert set(times) == {"ours", "fan-out", "alone"}
+        assert all(0 <= t["p50_ms"] <= t["p95_ms"] <= t["max_ms"] for t in times.values())
+
+
 class TestChecks:
     """A bench that lost something must not give a figure."""
 
