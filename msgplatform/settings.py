@@ -136,15 +136,14 @@ CACHES = {
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {
-            "SOCKET_TIMEOUT": 2,
-            "SOCKET_CONNECT_TIMEOUT": 2,
-            "IGNORE_EXCEPTIONS": True,  # a throttle that cannot count lets the request pass
+            "CONNECTION_FACTORY": "msgplatform.web.cache_connections.CacheConnections",
+            "IGNORE_EXCEPTIONS": True,
             # The default is pickle, which runs code that somebody wrote into Redis.
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
         },
     }
 }
-RQ_QUEUES = RqQueues(REDIS_URL)
+RQ_QUEUES = RqQueues()
 RQ = {"COMMIT_MODE": "auto"}
 RQ_SHOW_ADMIN_LINK = False
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 
 from django.conf import settings
-from django_redis import get_redis_connection
 
 from msgplatform.api.access import rates
 from msgplatform.api.access.throttling import network_of
 from msgplatform.core import logging
-from msgplatform.core.connections import RedisError
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota
 
 log = logging.get(__name__)
 
-_quota = Quota(lambda: get_redis_connection("default"))
+_quota = Quota(work_redis)
 
 
 def wait_of_address(address: str) -> int:

@@ -26,6 +26,7 @@ from gateway.intake.request import Request
 from gateway.intake.routing import Router
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
+from msgplatform.core.connections import patiently
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import payload_hash
@@ -69,6 +70,7 @@ class Intake:
         the same keys."""
         return self.commit(self.prepare(asked))
 
+    @patiently()
     def prepare(self, asked: Sequence[Request]) -> Prepared:
         """Check requests. Raises RedisError: then nothing was accepted."""
         self.directory.refresh()
@@ -95,6 +97,7 @@ class Intake:
         calls = zip(checked, _calls(list(checked.values())), strict=True)
         return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
 
+    @patiently()
     def commit(self, prepared: Prepared) -> list[Verdict]:
         """Store them with one script. Raises RedisError: then nothing is known."""
         verdicts, calls = list(prepared.verdicts), prepared.calls

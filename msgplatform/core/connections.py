@@ -1,19 +1,35 @@
-"""The only place that builds Redis clients."""
+"""The only place that builds Redis clients.
+
+Programs wait for a server that hangs, since they have nothing else to do. A person at a page, a
+scraper of /metrics and `doctor` do not: between `briefly()` and its end a server has 1 s to answer,
+and one that did not is asked again only after 5 s. What stores an accepted SMS is patient there,
+too: an answer that comes late is better than one that nobody waited for.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from django.conf import settings
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+T = TypeVar("T")
+
 _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
+BRIEF_SECONDS = 1.0
+# After a brief client has waited in vain, the others of the process fail at once for so long.
+AWAY_SECONDS = 5.0
+_is_brief: ContextVar[bool] = ContextVar("is_brief", default=False)
 
 RedisError = redis.exceptions.RedisError
 # An error that the server answers, for example to a command that it forbids.
@@ -42,8 +58,8 @@ class RedisRole:
         return bool(getattr(settings, self.variable.removesuffix("_URL") + "_EMBEDDED"))
 
     def client(self) -> redis.Redis:
-        """This process's client; one pool for each process and address."""
-        return _client(self.url, os.getpid())
+        """This process's client; one pool for each process, address and patience."""
+        return _client(self.url, os.getpid(), _is_brief.get())
 
 
 WORK = RedisRole("work", "REDIS_URL")
@@ -60,11 +76,39 @@ def clock(client: redis.Redis) -> float:
     return int(seconds) + int(micros) / 1e6
 
 
-@lru_cache(maxsize=8)
-def _client(url: str, _pid: int) -> redis.Redis:
+@contextmanager
+def briefly() -> Iterator[None]:
+    """Clients of this thread wait for BRIEF_SECONDS: for what a person waits for."""
+    yield from _with_patience(is_brief=True)
+
+
+@contextmanager
+def patiently() -> Iterator[None]:
+    """The opposite, within `briefly`: for a write whose answer must be known."""
+    yield from _with_patience(is_brief=False)
+
+
+def _with_patience(*, is_brief: bool) -> Iterator[None]:
+    token = _is_brief.set(is_brief)
+    try:
+        yield
+    finally:
+        _is_brief.reset(token)
+
+
+@lru_cache(maxsize=16)
+def _client(url: str, _pid: int, is_brief: bool) -> redis.Redis:
     """One pool for each process: two processes on one connection would read each other's
     answers."""
-    return build(url)
+    if not is_brief:
+        return build(url)
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=BRIEF_SECONDS,
+        socket_connect_timeout=BRIEF_SECONDS,
+        health_check_interval=30,
+        retry=_BriefRetry(url),
+    )
 
 
 def build(url: str, **options: Any) -> redis.Redis:
@@ -74,6 +118,36 @@ def build(url: str, **options: Any) -> redis.Redis:
         socket_timeout=_SOCKET_TIMEOUT,
         socket_connect_timeout=_CONNECT_TIMEOUT,
         health_check_interval=30,
-        retry=Retry(ExponentialBackoff(cap=0.1, base=0.01), 1),
+        retry=Retry(_backoff(), 1),
         **options,
     )
+
+
+def _backoff() -> ExponentialBackoff:
+    return ExponentialBackoff(cap=0.1, base=0.01)
+
+
+class _BriefRetry(Retry):
+    """One quick retry for a dropped connection, none for a server that did not answer in time.
+
+    The connections of a client go through it for everything that they do, so it is also where
+    a server that is away is refused. Connections copy it, therefore the state is the module's.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(_backoff(), 1, (redis.exceptions.ConnectionError,))
+        self._url = url
+
+    def call_with_retry(self, do: Callable[[], T], *arguments: Any, **options: Any) -> T:
+        if time.monotonic() < _away_until.get(self._url, 0.0):
+            raise redis.exceptions.TimeoutError(_SILENT)
+        try:
+            return super().call_with_retry(do, *arguments, **options)
+        except redis.exceptions.TimeoutError as error:
+            _away_until[self._url] = time.monotonic() + AWAY_SECONDS
+            raise redis.exceptions.TimeoutError(_SILENT) from error
+
+
+_SILENT = f"no answer within {BRIEF_SECONDS:g} s; asked again after {AWAY_SECONDS:g} s"
+# The address of a server → when (monotonic) brief clients ask it again.
+_away_until: dict[str, float] = {}

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.metric import Metrics, Sample
 
@@ -58,6 +58,7 @@ class Requests:
         row[bisect_left(BOUNDS, seconds)] += 1
         row[-1] += seconds
 
+    @briefly()  # /metrics waits for this lock
     def add(self) -> None:
         """Add what came since the last time to the sums of all processes. Raises RedisError."""
         with self._adding:

@@ -21,6 +21,7 @@ import structlog
 from django.utils.http import parse_header_parameters
 
 from msgplatform.core import logging
+from msgplatform.core.connections import briefly
 from msgplatform.web.answers import Answer, Headers, Send
 from msgplatform.web.bodies import LEAST_PACE, SECONDS
 
@@ -73,7 +74,7 @@ class _Call:
         self._begun, self._sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
-        with structlog.contextvars.bound_contextvars(request_id=self._request_id):
+        with structlog.contextvars.bound_contextvars(request_id=self._request_id), briefly():
             try:
                 response = application(environ, self._start_response)
                 try:

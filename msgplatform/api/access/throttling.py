@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.http import HttpRequest
-from django_redis import get_redis_connection
 from rest_framework.exceptions import Throttled
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
@@ -26,7 +25,7 @@ from rest_framework.throttling import BaseThrottle
 from msgplatform.api.access import rates
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.core import logging
-from msgplatform.core.connections import RedisError
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
@@ -57,7 +56,7 @@ _counting = threading.Lock()
 # So many times the limit of wrong keys is for a peer that reports others behind it.
 _CALLERS_OF_A_PROXY = 20
 
-_quota = Quota(lambda: get_redis_connection("default"))
+_quota = Quota(work_redis)
 
 
 def _rate(scope: str) -> rates.Rate | None:

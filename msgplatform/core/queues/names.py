@@ -35,13 +35,9 @@ def holds_only_copies(name: str) -> bool:
 class RqQueues(dict[str, Any]):
     """RQ_QUEUES: every valid name exists; iteration lists the fixed ones and those in Redis."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self.url = url
-
     def _config(self) -> dict[str, Any]:
         return {
-            "URL": self.url,
+            "USE_REDIS_CACHE": "default",  # its client is the platform's own
             "DEFAULT_TIMEOUT": 600,
             "SERIALIZER": "msgplatform.core.queues.jobs.Serializer",
         }

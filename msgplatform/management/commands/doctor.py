@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from msgplatform import doctor
+from msgplatform.core.connections import briefly
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 
@@ -15,11 +16,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         levels: Counter[str] = Counter()
-        for finding in doctor.examine():
-            levels[finding.level] += 1
-            self.stdout.write(f"{_MARKS[finding.level]}  {finding.what}")
-            if finding.repair:
-                self.stdout.write(f"      → {finding.repair}")
+        with briefly():
+            for finding in doctor.examine():
+                levels[finding.level] += 1
+                self.stdout.write(f"{_MARKS[finding.level]}  {finding.what}")
+                if finding.repair:
+                    self.stdout.write(f"      → {finding.repair}")
         if bad := levels["bad"]:
             self.stdout.write(f"\n{bad} problem{'s' if bad > 1 else ''} found.")
             sys.exit(1)

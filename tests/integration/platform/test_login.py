@@ -79,8 +79,7 @@ def test_right_passwords_are_not_counted() -> None:
 def test_without_redis_operators_get_in(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    broken = {**settings.CACHES["default"], "LOCATION": "unix:///no/such/redis.sock"}
-    settings.CACHES = {"default": broken}
+    settings.REDIS_URL = "unix:///no/such/redis.sock"
     for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS + 1):
         log_in()
     assert is_in(log_in(password=PASSWORD))

@@ -154,7 +154,7 @@ def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
 
 def test_django_rq_sees_every_queue(work_redis: redis.Redis) -> None:
     jobs.put(QUEUE, [{}], ttl=60)
-    mapping = RqQueues("redis://x")
+    mapping = RqQueues()
     assert list(mapping) == [MARKER, QUEUE]
     assert "notify-1-2" in mapping
     assert "no:such" not in mapping

@@ -1,0 +1,25 @@
+"""Django's cache, and with it django-rq's pages, through the platform's own Redis clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from redis import Redis
+
+from msgplatform.core.connections import work_redis
+
+
+class CacheConnections:
+    """What django-redis calls a connection factory: it gives the client of REDIS_URL, which waits
+    only briefly within a request."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Timeouts and pool are the platform's, not those of `options`."""
+
+    def connect(self, url: str) -> Redis:
+        """The client, whatever address CACHES names."""
+        return work_redis()
+
+    def disconnect(self, connection: Redis) -> None:
+        """Close the connections of a client."""
+        connection.connection_pool.disconnect()

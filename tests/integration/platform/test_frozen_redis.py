@@ -1,0 +1,185 @@
+"""A Redis that hangs (SIGSTOP): the console, /metrics and `doctor` answer within seconds, say which
+server is silent, and are themselves again soon after it goes on."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+from msgplatform import env
+from msgplatform.core.connections import AWAY_SECONDS
+from msgplatform.core.servers.private_server import PrivateServer
+from msgplatform.models import Biz
+from tests.integration.platform.test_api_server import Server
+from tests.integration.support.notify_rows import subscription
+from tests.servers import Servers
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+# A page has 2 s for its Redis servers; the machine of the tests is busy.
+PROMPT = 3.0
+PAGES = [
+    "/console/",
+    "/admin/notify/bizreceive/",
+    "/console/search?q=order",
+    "/console/failures",
+    "/console/statistics",
+    "/console/bulk",
+    "/admin/gateway/smsgateway/",
+    "/admin/gateway/smsaccount/",
+    "/admin/crmsync/crm/",
+    "/django-rq/",
+]
+SILENT = "no answer within 1 s"
+
+
+@contextmanager
+def frozen(server: PrivateServer) -> Iterator[None]:
+    assert server.pid
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+class Browser:
+    """Somebody at the console of a real server."""
+
+    def __init__(self, server: Server) -> None:
+        self._port, self._cookies = server.port, dict[str, str]()
+
+    def open(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str, float]:
+        """Status, page, and seconds."""
+        begun = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        connection.request("POST" if form else "GET", path, urlencode(form or {}), headers)
+        answer = connection.getresponse()
+        for name, value in answer.getheaders():
+            if name.lower() == "set-cookie":
+                cookie, _, text = value.partition(";")[0].partition("=")
+                self._cookies[cookie] = text
+        page = answer.read().decode()
+        connection.close()
+        return answer.status, page, time.monotonic() - begun
+
+    def log_in(self) -> float:
+        """Seconds of the login page and of the login."""
+        status, page, first = self.open("/admin/login/")
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert (status, bool(token)) == (200, True)
+        assert token
+        form = {"username": "ann", "password": "correct horse", "csrfmiddlewaretoken": token[1]}
+        status, _page, second = self.open("/admin/login/?next=/console/", form)
+        assert status == 302
+        return max(first, second)
+
+
+@pytest.fixture
+def server(tmp_path: Path, django_db_setup: None) -> Iterator[Server]:
+    get_user_model().objects.create(
+        username="ann", password=PBKDF2PasswordHasher().encode("correct horse", "salt"),
+        is_staff=True, is_superuser=True,
+    )  # fmt: skip
+    subscription(Biz.objects.create(name="orders"))
+    settings = {
+        "DJANGO_SETTINGS_MODULE": "msgplatform.settings", "PUBLIC_URL": "http://127.0.0.1"
+    }  # fmt: skip
+    server = Server(tmp_path / "log", environment=settings)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def browser(server: Server) -> Browser:
+    """Logged in, with every page opened once: the first time a template is compiled."""
+    browser = Browser(server)
+    browser.log_in()
+    for path in (*PAGES, "/metrics"):
+        status, page, _seconds = browser.open(path)
+        assert status == 200, path
+        assert SILENT not in page, path
+    return browser
+
+
+def times(browser: Browser) -> dict[str, float]:
+    """Page → seconds; the condition of a server is forgotten in between."""
+    taken = {}
+    for path in PAGES:
+        status, _page, taken[path] = browser.open(path)
+        assert status == 200, path
+    return taken
+
+
+def until_all_is_back(browser: Browser) -> float:
+    begun = time.monotonic()
+    while any(SILENT in browser.open(path)[1] for path in ("/console/", "/django-rq/")):
+        assert time.monotonic() < begun + 60
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
+def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
+    with frozen(servers.work):
+        stranger = Browser(server)
+        assert stranger.log_in() < PROMPT
+        slow = {path: took for path, took in times(browser).items() if took > PROMPT}
+        assert not slow
+        time.sleep(AWAY_SECONDS)
+        _status, page, seconds = browser.open("/console/")
+        assert seconds < PROMPT, "the first page that asks again"
+        assert SILENT in page
+        status, page, seconds = browser.open("/metrics")
+        assert (status, seconds < PROMPT) == (200, True)
+        assert 'msgplatform_redis_up{redis="work"} 0.0' in page
+        assert 'msgplatform_redis_up{redis="sms"} 1.0' in page
+        assert browser.open("/readyz")[0] == 503
+    assert until_all_is_back(browser) < AWAY_SECONDS + 2
+    assert browser.open("/readyz")[0] == 200
+
+
+def test_sms_redis(browser: Browser, servers: Servers) -> None:
+    with frozen(servers.sms):
+        slow = {path: took for path, took in times(browser).items() if took > PROMPT}
+        assert not slow
+        time.sleep(AWAY_SECONDS)
+        status, page, seconds = browser.open("/metrics")
+        assert (status, seconds < PROMPT) == (200, True)
+        assert 'msgplatform_redis_up{redis="sms"} 0.0' in page
+        assert SILENT in browser.open("/console/")[1]
+        assert browser.open("/readyz")[0] == 200, "SMS alone is away"
+    assert until_all_is_back(browser) < AWAY_SECONDS + 2
+
+
+@pytest.mark.parametrize("name", ["work", "sms"])
+def test_doctor(servers: Servers, name: str) -> None:
+    command = [sys.executable, "manage.py", "doctor"]
+    begun = time.monotonic()
+    subprocess.run(command, cwd=env.BASE_DIR, capture_output=True, timeout=120, check=False)
+    usual = time.monotonic() - begun
+    with frozen(getattr(servers, name)):
+        begun = time.monotonic()
+        done = subprocess.run(
+            command, cwd=env.BASE_DIR, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert time.monotonic() - begun < usual + PROMPT
+    variable = "REDIS_URL" if name == "work" else "SMS_REDIS_URL"
+    assert re.search(rf"BAD .*\b{variable}: {SILENT}", done.stdout)
