@@ -14,7 +14,6 @@ _PLATFORM = {
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
 }
-_OF_EVERY_FLOW = ("manage:jobs", "manage:statistics")
 
 
 def permissions(scope: str) -> set[str]:
@@ -22,8 +21,7 @@ def permissions(scope: str) -> set[str]:
     if scope == "manage:keys":  # it makes keys with any scope of a business system
         return {*_PLATFORM[scope], *(name for own in keys.scopes() for name in permissions(own))}
     if scope in _PLATFORM:
-        everywhere = [flow.permission for flow in flows.all()] if scope in _OF_EVERY_FLOW else []
-        return {*_PLATFORM[scope], *everywhere}
+        return {*_PLATFORM[scope], *_of_every_flow(scope)}
     return {
         name
         for flow in flows.all()
@@ -34,6 +32,13 @@ def permissions(scope: str) -> set[str]:
 
 def may_give(user: Any, scope: str) -> bool:
     return bool(user.has_perms(permissions(scope)))
+
+
+def _of_every_flow(scope: str) -> set[str]:
+    """What the keys with this scope may do in each flow."""
+    looks = {flow.permission for flow in flows.all()}
+    acts = {flow.bulk_permission or flow.again_permission for flow in flows.all()} - {""}
+    return {"manage:jobs": looks | acts, "manage:statistics": looks}.get(scope, set())
 
 
 def _of_reading(flow: flows.Flow) -> Sequence[str]:

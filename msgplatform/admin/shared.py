@@ -187,6 +187,10 @@ class BulkJobAdmin(ReadOnlyAdmin):
         return redirect("console:job", number)
 
     def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
+        """Only jobs of flows in which the person may act on many messages, as for starting one."""
+        able = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
+        if jobs.exclude(flow__in=able).exists():
+            raise PermissionDenied
         allowed = BulkJob.FROM[to]
         # Only jobs in these states: one that has ended meanwhile must not start again.
         with transaction.atomic():
@@ -202,11 +206,6 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Resume"), permissions=["operate"])
     def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        """Only jobs of flows whose messages the person may see, the same as for starting one."""
-        user: Any = request.user
-        visible = [flow.name for flow in flows.all() if user.has_perm(flow.permission)]
-        if queryset.exclude(flow__in=visible).exists():
-            raise PermissionDenied
         self._set_state(request, queryset, BulkJob.State.PENDING)
 
     @admin.action(description=_("Cancel"), permissions=["operate"])

@@ -66,7 +66,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
     able = any(user.has_perm(flow.permission) for flow in flows.all() if flow.activity)
     may_see_queues = user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
     may_start = user.has_perm("msgplatform.add_bulkjob") and any(
-        flow.bulk_actions and user.has_perm(flow.permission) for flow in flows.all()
+        flow.is_bulk_allowed(user) for flow in flows.all()
     )
     return {
         "title": _("Console"),

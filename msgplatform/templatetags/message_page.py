@@ -42,4 +42,4 @@ def readable(text: str) -> str:
 
 
 def _may(context: dict[str, Any], permission: str) -> bool:
-    return not permission or bool(context["request"].user.has_perm(permission))
+    return bool(context["request"].user.has_perms(permission.split()))

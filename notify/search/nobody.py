@@ -70,5 +70,5 @@ def _nobody(message: Any, biz: Biz | None) -> Iterator[Value]:
     yield PageLink(
         _("Make deliveries for subscriptions that were made later"),
         f"{reverse('console:bulk-flow', args=['notify'])}?{asked}",
-        "msgplatform.add_bulkjob",
+        "msgplatform.add_bulkjob notify.change_receivemsg",
     )

@@ -24,6 +24,7 @@ class LettersFlow(flows.Flow):
     daemons = (flows.Daemon("run_postman", help="delivers"),)
     urls = "tests.letters.urls"
     permission = "letters.view_letter"
+    bulk_permission = "letters.change_letter"
     scopes = {"letters:read": "read letters", "letters:write": "post letters"}
     search_fields = {"text": "A word of it"}
     bulk_actions = {"return": flows.BulkAction("Return to the sender", {"text": "A word of it"})}

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import BulkForm
 from msgplatform.console.masking import masked
-from msgplatform.console.views.page import page, require, visible
+from msgplatform.console.views.page import page, require_bulk
 from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -40,7 +40,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
 
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
-    able = [flow for flow in visible(request) if flow.bulk_actions]
+    able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
     given = request.POST if request.method == "POST" else request.GET
     flow, name = _chosen(request, able, flow_name, given.get("action"))
     form = BulkForm(flow, name, sees_personal(request), given or None)
@@ -78,13 +78,13 @@ def _chosen(
     request: HttpRequest, able: Sequence[flows.Flow], flow_name: str, action: str | None
 ) -> tuple[flows.Flow, str]:
     """The flow and the action that an address names, or the first ones."""
-    # The permission for bulk jobs alone is not enough: it needs that of the flow's messages too.
+    # The permission for bulk jobs alone is not enough: what a job does needs that of one message.
     if not able:
         raise PermissionDenied
     flow = flows.get(flow_name) if flow_name else able[0]
     if flow is None or not flow.bulk_actions:
         raise Http404(_("There is no such flow."))
-    require(request, flow)
+    require_bulk(request, flow)
     name = action or next(iter(flow.bulk_actions))
     if name not in flow.bulk_actions:
         raise Http404(_("There is no such bulk action."))

@@ -61,7 +61,7 @@ def failures(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
     able = visible(request)
     may_send, clear = user.has_perm("msgplatform.add_bulkjob"), sees_personal(request)
-    listed = [_listed(flow, may_send, clear) for flow in able]
+    listed = [_listed(flow, may_send and flow.is_bulk_allowed(user), clear) for flow in able]
     return page(
         request,
         "failures.html",

@@ -40,9 +40,10 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     require_job(request)
     if flow is not None:
         require(request, flow)
-    starts_jobs = user.has_perm("msgplatform.add_bulkjob")
+    is_allowed = flow is not None and flow.is_bulk_allowed(user)
+    starts_jobs = is_allowed and user.has_perm("msgplatform.add_bulkjob")
     mine = starts_jobs and found.created_by == user.get_username()
-    may_change = flow is not None and (mine or user.has_perm("msgplatform.change_bulkjob"))
+    may_change = mine or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
     if request.method == "POST":
         if not may_change:
             raise PermissionDenied

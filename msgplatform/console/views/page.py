@@ -28,6 +28,12 @@ def require(request: HttpRequest, flow: flows.Flow) -> None:
         raise PermissionDenied
 
 
+def require_bulk(request: HttpRequest, flow: flows.Flow) -> None:
+    """For what acts on many messages of the flow."""
+    if not flow.is_bulk_allowed(request.user):
+        raise PermissionDenied
+
+
 def require_job(request: HttpRequest) -> None:
     """For bulk jobs: whoever may see all, or start one."""
     if not any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):

@@ -62,7 +62,7 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
         form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
     elif page_name not in flow.bulk_actions:
         raise Http404(_("There is no such bulk action."))
-    elif not user.has_perm("msgplatform.add_bulkjob"):
+    elif not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
         raise PermissionDenied
     else:
         form = BulkForm(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)

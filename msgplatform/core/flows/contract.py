@@ -70,6 +70,7 @@ class Flow(ABC):
     permission: str  # the Django permission to see its messages
     operate: Sequence[str] = ()  # permissions that operators have beside looking (`roles.py`)
     again_permission: str = ""  # the one to send a message again from its page; '': nobody
+    bulk_permission: str = ""  # the one to act on many of them at once; '': `again_permission`
     scopes: Mapping[str, str] = {}  # API key scope → what it allows
     management_scopes: Mapping[str, str] = {}  # the same, of keys that manage the platform
     # Scope → permissions without which nobody gives it to a key; of a scope that is not there:
@@ -91,6 +92,12 @@ class Flow(ABC):
     given_up_alert: str = ""  # the kind that reports what was given up; '': `<name>.given_up`
     environment_prefix: str = ""  # of its variables, which the demo does not inherit
     declared_metrics: Iterable[Metric] = ()  # every metric of which `metrics()` may give samples
+
+    def is_bulk_allowed(self, user: Any) -> bool:
+        """True if this user may act on many of its messages at once; the permission for bulk jobs
+        is asked for beside it."""
+        act = self.bulk_permission or self.again_permission
+        return bool(self.bulk_actions and act and user.has_perms([self.permission, act]))
 
     @abstractmethod
     def status(self) -> Status:

@@ -42,8 +42,8 @@ Tone = Literal["good", "warn", "bad", "plain"]
 
 @dataclass(frozen=True)
 class PageLink:
-    """A text that leads to a page of the console, for whoever has the permission ('': everybody who
-    sees the text)."""
+    """A text that leads to a page of the console, for whoever has the permission, or all of
+    several between spaces ('': everybody who sees the text)."""
 
     text: str
     url: str

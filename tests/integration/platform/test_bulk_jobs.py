@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from msgplatform.admin import key_scopes
 from msgplatform.core import flows
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
@@ -165,14 +166,52 @@ def test_a_pace_that_is_none_is_refused_at_its_field(
 
 
 # -- who may start one ---------------------------------------------------------------------------
-SEES = {"notify": "view_bizmsg", "sms": "view_sgipmt"}
+MAY = {
+    "notify": ("view_bizmsg", "change_receivemsg"),
+    "sms": ("view_sgipmt", "change_sgipmt"),
+    "feed": ("view_feed", "change_eventqueue"),
+    "crmsync": ("view_lead", "change_recoveryentry"),
+}
+
+
+@pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
+def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
+    """With every permission of bulk jobs, and without that to act on a message of the flow."""
+    action = next(iter(flow.bulk_actions))
+    job = BulkJob.objects.create(flow=flow.name, action=action, filter={}, created_by="somebody")
+    user = staff("add_bulkjob", "view_bulkjob", "change_bulkjob", MAY[flow.name][0])
+    bulk, page = f"/console/bulk/{flow.name}", f"/console/bulk/jobs/{job.pk}"
+    assert user.get("/console/bulk").status_code == 403
+    for given in ({"action": action, "count": "1"}, {"action": action, "start": "1"}):
+        assert user.post(bulk, given).status_code == 403
+    assert user.post(f"/console/filters/{flow.name}/{action}", {"name": "x"}).status_code == 403
+    looked = user.get(page)
+    assert looked.status_code == 200
+    assert 'name="to"' not in looked.content.decode()
+    assert bulk not in looked.content.decode()
+    assert user.post(page, {"to": "cancelled"}).status_code == 403
+    rows = reverse("admin:msgplatform_bulkjob_changelist")
+    for change in ("pause", "resume", "cancel"):
+        assert user.post(rows, {"action": change, "_selected_action": [job.pk]}).status_code == 403
+    job.refresh_from_db()
+    assert job.state == "pending"
+    User.objects.get().user_permissions.add(Permission.objects.get(codename=MAY[flow.name][1]))
+    assert user.get(bulk).status_code == 200
+    assert user.post(page, {"to": "cancelled"}).status_code == 302
+
+
+def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
+    needed = key_scopes.permissions("manage:jobs")
+    assert {name.partition(".")[2] for name in needed} == {
+        "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("mine", "other"), [("notify", "sms"), ("sms", "notify")])
 def test_a_job_is_for_those_who_may_see_the_messages(
     row: BizReceive, shop: sms_rows.Caller, mine: str, other: str
 ) -> None:
-    client = staff("add_bulkjob", SEES[mine])
+    client = staff("add_bulkjob", *MAY[mine])
     for path in ("", "?count=1"):
         assert client.get(f"/console/bulk/{other}{path}").status_code == 403
     assert client.post(f"/console/bulk/{other}", {"since": "2026-01-01"}).status_code == 403
@@ -192,7 +231,7 @@ def test_without_any_messages_to_see_nothing_is_offered(row: BizReceive) -> None
 
 
 def test_the_one_who_may_starts_a_job(row: BizReceive) -> None:
-    client = staff("add_bulkjob", "view_bizmsg")
+    client = staff("add_bulkjob", "view_bizmsg", "change_receivemsg")
     assert reverse("console:bulk") in client.get("/console/").content.decode()
     start_bulk(client, "notify", action="requeue")
     assert BulkJob.objects.get().created_by == "somebody"
@@ -223,7 +262,7 @@ def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
     assert client.post(changelist, asked).status_code == 403
     job.refresh_from_db()
     assert job.state == "paused"
-    User.objects.get().user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+    User.objects.get().user_permissions.add(*Permission.objects.filter(codename__in=MAY["notify"]))
     assert client.post(changelist, asked).status_code == 302
     job.refresh_from_db()
     assert job.state == "pending"

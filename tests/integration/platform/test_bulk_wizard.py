@@ -311,8 +311,9 @@ def test_pause_resume_and_cancel(row: BizReceive, admin_client: Client) -> None:
         (("view_bulkjob",), 403, 403),
         (("view_bulkjob", "view_sgipmt", "change_bulkjob"), 403, 403),
         (("view_bulkjob", "view_bizmsg"), 200, 403),
-        (("add_bulkjob", "view_bizmsg"), 200, 302),
-        (("view_bulkjob", "change_bulkjob", "view_bizmsg"), 200, 302),
+        (("view_bulkjob", "change_bulkjob", "view_bizmsg"), 200, 403),
+        (("add_bulkjob", "view_bizmsg", "change_receivemsg"), 200, 302),
+        (("view_bulkjob", "change_bulkjob", "view_bizmsg", "change_receivemsg"), 200, 302),
     ],
 )
 def test_the_page_is_for_those_who_may(

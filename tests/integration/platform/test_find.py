@@ -198,7 +198,7 @@ def test_a_filter_is_saved_seen_and_deleted(row: BizReceive) -> None:
 
 
 def test_a_filter_of_a_bulk_action_keeps_its_pace(row: BizReceive) -> None:
-    client = person("ann", "view_bizmsg", "add_bulkjob")
+    client = person("ann", "view_bizmsg", "add_bulkjob", "change_receivemsg")
     answer = save(client, "lost nights", "requeue", biz="orders", rate="7")
     assert answer["Location"] == "/console/bulk/notify?action=requeue&biz=orders&rate=7"
     assert "lost nights" in client.get(answer["Location"]).content.decode()

@@ -165,7 +165,7 @@ def test_saved_filters(viewer: Client, operator: Client) -> None:
 
 
 def test_a_bulk_action() -> None:
-    clerk = person(permissions=("view_sgipmt", "add_bulkjob"))
+    clerk = person(permissions=("view_sgipmt", "change_sgipmt", "add_bulkjob"))
     given = {"action": "resend", "number": everything.NUMBER, "since": "2020-01-01", "count": "1"}
     answer = clerk.get("/console/bulk/sms", given)
     assert answer.context["counted"] is None
