@@ -98,6 +98,12 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
+        is_elsewhere = self.instance.pk and {"host", "port"}.intersection(self.changed_data)
+        is_kept = "login_password" not in self.changed_data and cleaned.get("login_password")
+        if is_elsewhere and is_kept:
+            words = gettext("The stored password was entered for %s: enter it again.")
+            address = f"{self.initial['host']}:{self.initial['port']}"
+            self.add_error("login_password", words % address)
         if "area_code" in cleaned and "corp_id" in cleaned and cleaned.get("node_id", 0) is None:
             try:
                 sgip.sp_node_id(cleaned["area_code"], cleaned["corp_id"])

@@ -66,6 +66,14 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
             field.error_messages["required"] = read(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        field = self.fields.get("headers")
+        if self.instance.pk and isinstance(field, HeadersField) and field.kept and "url" in cleaned:
+            # The instance still has the stored URL.
+            limits.stored_headers_at(cleaned["url"], self.instance.url)
+        return cleaned
+
 
 class RotationForm(forms.Form):
     hours = forms.FloatField(

@@ -23,6 +23,7 @@ class HeadersField(LinesField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.stored: Mapping[str, str] = {}
+        self.kept: list[str] = []  # names of those that the last input left masked
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -31,6 +32,7 @@ class HeadersField(LinesField):
 
     def to_python(self, value: Any) -> Any:
         taken: dict[str, str] = {}
+        self.kept = []
         old = {name.lower(): content for name, content in self.stored.items()}
 
         def read(line: str) -> None:
@@ -41,6 +43,7 @@ class HeadersField(LinesField):
                 if name.lower() not in old:
                     raise ValidationError(_("no value of %s is stored; write it out") % name)
                 content = old[name.lower()]
+                self.kept.append(name)
             if name.lower() in (known.lower() for known in taken):
                 raise ValidationError(_("%s is listed twice") % name)
             self.check_item({name: content})

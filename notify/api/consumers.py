@@ -22,6 +22,7 @@ from msgplatform.api.management.resources import (
 )
 from msgplatform.core.errors import NotNow, Undecryptable
 from notify.models import BizReceive, Receive
+from notify.subscriptions import limits
 from notify.subscriptions.shown import shown_url
 
 
@@ -33,8 +34,8 @@ class ConsumerSerializer(WholeSerializer):
         write_only=True,
         required=False,
         allow_null=True,
-        help_text="Sent with every message. Never shown again: left out, the stored ones stay; {} "
-        "takes them away",
+        help_text="Sent with every message. Never shown again: left out, the stored ones stay, "
+        "unless the URL has another scheme, host or port; {} takes them away",
     )
     header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
     networks = serializers.ListField(
@@ -93,6 +94,12 @@ class ConsumerView(ResourceView):
 
     def new(self) -> Receive:
         return Receive(name=self.kwargs["name"])
+
+    def _fill(self, row: Receive, body: Any) -> None:
+        entered_for, stored = row.url, Receive._meta.get_field("headers").value_from_object(row)
+        super()._fill(row, body)
+        if stored and "headers" not in body.validated_data:
+            limits.stored_headers_at(row.url, entered_for)
 
     def audited(self, name: str, value: Any) -> Any:
         return shown_url(value) if name == "url" else value

@@ -95,6 +95,16 @@ def headers_beside(prefix: str, value: Any) -> None:
             raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
 
 
+def stored_headers_at(new_url: str, old_url: str) -> None:
+    """Headers that are not entered again stay with scheme, host and port of their address: they
+    often hold a key, and whoever may set an address need not know it."""
+    new, old = destinations.origin(new_url), destinations.origin(old_url)
+    if new != old:
+        words = _("The stored headers were entered for %(old)s: write their values again for "
+                  "%(new)s.")  # fmt: skip
+        raise ValidationError({"headers": words % {"old": old, "new": new}})
+
+
 def networks(value: Any) -> None:
     """A list of networks in CIDR form."""
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import open_adapter, registry
+from crmsync.admin.setup import crm_addresses
 from crmsync.models import Crm
 from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
@@ -86,6 +87,8 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         ),
     )
 
+    _stored_for: frozenset[str] = frozenset()
+
     class Meta:
         model = Crm
         fields = ["name", "adapter", "enabled", "settings", "credentials", "concurrency",
@@ -101,6 +104,7 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
             stored = Crm._meta.get_field("credentials").value_from_object(self.instance)
             names = [] if isinstance(stored, Unreadable) else sorted(stored)
             credentials.keep(stored, gettext("Set: %s.") % ", ".join(names) if names else "")
+            self._stored_for = crm_addresses.of(self.instance.adapter, self.instance.settings)
         self.initial.pop("credentials", None)
 
     def clean_retry_seconds(self) -> Any:
@@ -111,6 +115,8 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         name = cleaned.get("adapter") or self.instance.adapter
+        if self.instance.pk and "settings" in cleaned and "credentials" not in self.changed_data:
+            self._keep_credentials_at_home(name, cleaned)
         if name and "settings" in cleaned and "credentials" in cleaned:
             try:
                 open_adapter(name, cleaned["settings"], cleaned["credentials"]).close()
@@ -119,6 +125,16 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
                 field = _field_of(kind, error) if kind else "adapter"
                 self.add_error(field if field in self.fields else None, ValidationError(str(error)))
         return cleaned
+
+    def _keep_credentials_at_home(self, name: str, cleaned: dict[str, Any]) -> None:
+        """Refuse to send the stored credentials to a host for which nobody entered them."""
+        others = crm_addresses.of(name, cleaned["settings"]) - self._stored_for
+        if others and cleaned.get("credentials"):
+            words = _(
+                "The stored credentials were entered for another address: enter them again for "
+                "%(addresses)s."
+            )
+            self.add_error("credentials", words % {"addresses": ", ".join(sorted(others))})
 
 
 def _field_of(kind: type[CRMAdapter], error: InvalidInput) -> str:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_health, probes, test_leads
+from crmsync.admin.setup import crm_addresses, crm_health, probes, test_leads
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.policies import mapping
@@ -109,7 +109,8 @@ class CrmAdmin(UndeletableAdmin):
         if isinstance(form, HttpResponse):
             return form
         row: Crm = form.instance
-        audit(request, "crm_tested", row.name)
+        addresses = sorted(crm_addresses.of(row.adapter, row.settings))
+        audit(request, "crm_tested", row.name, addresses=addresses)
         checked = _check(row)
         tone = "good" if checked.kind == "ok" else "bad"
         return probes.piece(request, "answer.html", tone=tone, text=checked.message)

@@ -65,6 +65,18 @@ def parse(url: str) -> Destination:
     return Destination(scheme, host, port, address, f"{scheme}://{shown}{path}")
 
 
+def origin(url: str) -> str:
+    """Scheme, host and port, as in https://crm.example:443; of a URL that cannot be read, the text
+    before its path."""
+    try:
+        where = parse(url)
+    except InvalidInput:
+        scheme, _colon, rest = url.partition("://")
+        return f"{scheme}://{re.split('[/?#]', rest)[0].rpartition('@')[2]}".lower()
+    host = f"[{where.host}]" if ":" in where.host else where.host
+    return f"{where.scheme}://{host}:{where.port}"
+
+
 def _authority(text: str, default_port: int) -> tuple[str, str, int]:
     if "@" in text:
         raise InvalidInput(say(_("The URL holds a user name or password; use a header instead.")))

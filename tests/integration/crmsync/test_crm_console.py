@@ -32,10 +32,14 @@ from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz, Preferences
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
+from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.sources import PASSWORD
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ADMIN = "/admin/crmsync/"
+
+SECRETS = {"http": ["token"], "salesforce": ["client_id", "client_secret"],
+           "tryton": ["password"], "hubspot": ["token"]}  # fmt: skip
 
 ODD = f"""
 from crmsync.adapters.base import CRMAdapter
@@ -213,6 +217,40 @@ class TestCrms:
         page = get(admin_client, f"crm/{crm.pk}/change/")
         assert f"Set: {escape(named)}." in page
         assert named not in page
+
+    @pytest.mark.parametrize(
+        ("adapter", "address", "more"),
+        [
+            ("http", "url", {"headers": {"X-Key": "{secret.token}"}}),
+            ("salesforce", "login_url", {}),
+            ("tryton", "url", {"database": "crm", "user": "sync"}),
+            ("hubspot", "base_url", {}),
+        ],
+    )
+    def test_stored_credentials_go_to_no_other_host(
+        self, admin_client: Client, settings: Any, adapter: str, address: str, more: dict[str, Any]
+    ) -> None:
+        settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+        secret = dict.fromkeys(SECRETS[adapter], SECRET)
+        with Sink(answering()) as home, Sink(answering()) as thief:
+            at = {address: home.url(""), **more}
+            crm = Crm.objects.create(name="sales", adapter=adapter, settings=at, credentials=secret)
+            elsewhere = {**at, address: thief.url("")}
+            changes = crm_changes(settings=json.dumps(elsewhere))
+            for path in ("test", "change"):
+                said = post(admin_client, f"crm/{crm.pk}/{path}/", changes)
+                assert "were entered for another address" in said
+                assert thief.url("") in said
+            crm.refresh_from_db()
+            assert crm.settings == at
+            assert not thief.requests
+            # Another path of the same host keeps them; entered again, they go anywhere.
+            near = crm_changes(settings=json.dumps({**at, address: home.url("/v2")}))
+            assert "another address" not in post(admin_client, f"crm/{crm.pk}/test/", near)
+            anew = {**changes, "credentials": json.dumps(secret)}
+            assert "another address" not in post(admin_client, f"crm/{crm.pk}/test/", anew)
+            log = AuditLog.objects.filter(action="crm_tested").order_by("-id")[0]
+            assert thief.url("") in log.detail["addresses"]
 
     def test_a_test_says_what_is_wrong(self, admin_client: Client, crm: Crm) -> None:
         def says(**changes: Any) -> str:

@@ -102,6 +102,19 @@ class TestGateways:
         assert {"login_password", "prefixes"} <= set(entry.detail["changes"])
         assert "fresh" not in str(entry.detail)
 
+    def test_the_password_goes_to_no_other_smg(self, admin_client: Client, shop: Caller) -> None:
+        row = SmsGateway.objects.get()
+        address = f"{GATEWAYS}{row.pk}/change/"
+        given = form_of(admin_client, address)
+        for elsewhere in ({"host": "203.0.113.66"}, {"port": row.port + 1}):
+            answer = admin_client.post(address, {**given, **elsewhere})
+            assert list(answer.context["adminform"].form.errors) == ["login_password"]
+            anew = {**given, **elsewhere, "login_password": "fresh"}
+            assert admin_client.post(address, anew).status_code == 302
+            row.refresh_from_db()
+            assert row.login_password == "fresh"
+            given = form_of(admin_client, address)
+
     @pytest.mark.parametrize(
         ("wrong", "field"),
         [({"login_password": ""}, "login_password"), ({"prefixes": "13x"}, "prefixes"),

@@ -58,6 +58,20 @@ def audits(action: str) -> list[dict[str, object]]:
     return list(AuditLog.objects.filter(action=action).values_list("detail", flat=True))
 
 
+def test_stored_headers_go_to_no_other_host(admin_client: Client, consumer: Receive) -> None:
+    page = change(admin_client, consumer, url="https://thief.example/hook").decode()
+    assert "entered for https://till.example.com:443" in page
+    consumer.refresh_from_db()
+    assert consumer.url.startswith("https://till.example.com/")
+    for kept in ("https://till.example.com/v2", "https://TILL.example.com:443/v3"):
+        change(admin_client, consumer, url=kept)
+        consumer.refresh_from_db()
+        assert consumer.url == kept
+    change(admin_client, consumer, url="https://new.example/", headers="X-Api-Key: fresh")
+    consumer.refresh_from_db()
+    assert (consumer.url, consumer.headers) == ("https://new.example/", {"X-Api-Key": "fresh"})
+
+
 # -- headers and lists -------------------------------------------------------------------------
 def test_stored_header_values_are_in_no_page(admin_client: Client, consumer: Receive) -> None:
     for path in (CONSUMERS, f"{CONSUMERS}{consumer.pk}/change/"):
@@ -118,10 +132,10 @@ def test_every_wrong_line_is_named(admin_client: Client, consumer: Receive) -> N
 def test_the_audit_has_both_urls_without_what_may_be_secret(
     admin_client: Client, consumer: Receive
 ) -> None:
-    change(admin_client, consumer, url="https://new.example.com/in?key=hidden", networks="")
+    change(admin_client, consumer, url="https://till.example.com/in?key=hidden", networks="")
     (detail,) = audits("consumer_changed")
     assert detail["changes"] == {
-        "url": ["https://till.example.com/hook?•••", "https://new.example.com/in?•••"],
+        "url": ["https://till.example.com/hook?•••", "https://till.example.com/in?•••"],
         "networks": [["10.0.0.0/8"], []],
     }
 

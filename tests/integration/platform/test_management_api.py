@@ -247,6 +247,27 @@ def test_secrets_are_shown_once_and_never_logged(manager: Manager) -> None:
     assert Receive.objects.get().headers == {}
 
 
+def test_stored_headers_go_to_no_other_host(manager: Manager) -> None:
+    manager.send("PUT", "consumers/warehouse", WAREHOUSE)
+    for url in (
+        "https://thief.example/",
+        "http://warehouse.example/",
+        "https://warehouse.example:8443/",
+    ):
+        answer = manager.send("PUT", "consumers/warehouse", {"url": url})
+        assert (answer.status_code, fields(answer)) == (400, ["headers"])
+        assert "https://warehouse.example:443" in answer.content.decode()
+    assert Receive.objects.get().url == WAREHOUSE["url"]
+    for body in (
+        {"url": "https://warehouse.example/v2"},
+        {"url": "https://new.example/", "headers": {"X-Api-Key": "s3cret"}},
+        {"url": "https://other.example/", "headers": {}},
+        {"url": "https://third.example/"},
+    ):
+        assert manager.send("PUT", "consumers/warehouse", body).status_code == 200
+    assert Receive.objects.get().headers == {}
+
+
 def test_the_life_of_a_key(manager: Manager) -> None:
     manager.send("PUT", "systems/orders", ORDERS)
     address = "systems/orders/keys/checkout"
