@@ -57,13 +57,17 @@ def limit_address(request: Request) -> None:
 
 
 def admit(request: Request, page: Page) -> None:
-    """Raises PermissionDenied when this page does not allow the origin, and Throttled."""
+    """Raises PermissionDenied when this page does not allow the origin."""
     origin = origin_of(request)
     if origin not in page.origins:
         raise PermissionDenied(
             f"Origin: {origin[:200]} is not among the allowed origins of this landing page."
         )
-    if wait := limits.wait_of_page(page.appkey):
+
+
+def limit_page(request: Request, page: Page) -> None:
+    """Count a lead that is about to be stored. Raises Throttled."""
+    if wait := limits.wait_of_page(page.appkey, client_address(request)):
         raise Throttled(wait)
 
 

@@ -130,7 +130,7 @@ class LeadListView(ListView):
                     "name": "王小明",
                     "phone": "13800000000",
                     "extra": {"email": "wang@example.com"},
-                    "idempotency_key": "visit-4711",
+                    "idempotency_key": "7f9d2c1e-5a0b-4c6e-9f57-2f0c8e1b6a34",
                 },
                 request_only=True,
             )
@@ -150,7 +150,10 @@ class LeadListView(ListView):
         if page is None:
             raise InvalidInput(_UNKNOWN, "appkey")
         cors.admit(request, page)
-        return answer(repeats.add(_lead(page.biz_id, page, body, is_public=True)))
+        lead = _lead(page.biz_id, page, body, is_public=True)
+        if isinstance(lead, NewLead):  # the other kind is only looked up
+            cors.limit_page(request, page)
+        return answer(repeats.add(lead))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
@@ -207,13 +210,12 @@ def _lead(
     uid = body.uid_text or ""
     if key is not None:
         idempotency.check_key(key)
-        # A visitor's key is kept apart from the keys of the business system.
-        key = intake.public_key(body.appkey, key) if is_public else key
     try:
         # The same answer for an APPKEY of another system: nobody learns that it exists.
         if page is None or page.biz_id != biz:
             raise InvalidInput(_UNKNOWN, "appkey")
-        return intake.checked(page, columns, extra, uid, key)
+        lead = intake.checked(page, columns, extra, uid, key)
+        return intake.of_public(lead, key) if is_public and key is not None else lead
     except InvalidInput as error:
         if key is None:
             raise
@@ -221,4 +223,4 @@ def _lead(
             lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
         except InvalidInput:  # no landing page takes these values: then it is no repeat
             raise error from None
-        return Refused(lead, error)
+        return Refused(intake.of_public(lead, key) if is_public else lead, error)

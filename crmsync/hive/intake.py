@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -110,12 +110,13 @@ def _of_values(
     return NewLead(biz, appkey, uid, extra=extra, key=key, **columns)
 
 
-def public_key(appkey: str, *parts: str) -> str:
-    """The idempotency key for a form or script of the public. Kept apart from the keys of the
-    business system, so that nobody can use up one of those."""
+def of_public(lead: NewLead, key: str) -> NewLead:
+    """The lead of a form or script of the public, with its idempotency key: kept apart from the
+    keys of the business system, and made of the content too, so that nobody who guesses a key can
+    use it up for another visitor."""
     # Hashed to a fixed length, since keys are stored and have a limit.
-    text = "\n".join((appkey, *parts))
-    return f"public:{hashlib.sha256(text.encode()).hexdigest()}"
+    text = "\n".join((lead.appkey, key, lead.content().decode()))
+    return replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 def add(lead: NewLead) -> Verdict:

@@ -1,4 +1,5 @@
-"""How many leads may come without an API key: from an address, and for a landing page."""
+"""How many leads may come without an API key: from an address, where every attempt counts, and for
+a landing page, where only leads count that are stored."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ def wait_of_address(address: str) -> int:
     return _wait(f"crm-leads:address:{network_of(address)}", settings.CRM_RATE_ADDRESS)
 
 
-def wait_of_page(appkey: str) -> int:
-    """The same for a landing page."""
-    return _wait(f"crm-leads:page:{appkey}", settings.CRM_RATE_APPKEY)
+def wait_of_page(appkey: str, address: str) -> int:
+    """The same for a lead that a landing page is about to store. When the page's limit is spent, an
+    address that has stored nothing within a minute may store one: a few busy addresses must not
+    close the page for everybody."""
+    is_first = _wait(f"crm-leads:first:{appkey} {network_of(address)}", "1/min") == 0
+    wait = _wait(f"crm-leads:page:{appkey}", settings.CRM_RATE_APPKEY)
+    return 0 if is_first else wait
 
 
 def _wait(key: str, limit: str) -> int:

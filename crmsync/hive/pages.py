@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -84,18 +84,9 @@ class LandingPageView(PublicPage):
     @method_decorator(csrf_protect)
     def post(self, request: HttpRequest, page: Page) -> HttpResponse:
         given = request.POST
-        wait = limits.wait_of_address(client_address(request)) or limits.wait_of_page(page.appkey)
-        if wait:
-            text = ngettext(
-                "Too many forms have been sent. Please try again in %d second.",
-                "Too many forms have been sent. Please try again in %d seconds.",
-                wait,
-            )  # fmt: skip
-            response = self._form(
-                request, page, given, {}, text % wait, HTTPStatus.TOO_MANY_REQUESTS
-            )
-            response["Retry-After"] = str(wait)
-            return response
+        address = client_address(request)
+        if wait := limits.wait_of_address(address):
+            return self._too_many(request, page, wait)
         if given.get(HONEYPOT):
             # Not dropped in silence: a browser may have filled it in for a person.
             log.info("landing_page_honeypot", appkey=page.appkey)
@@ -103,16 +94,27 @@ class LandingPageView(PublicPage):
         values, errors = lead_fields.clean_all(page.fields, given)
         if errors:
             return self._form(request, page, given, errors, _("Please look at the marked fields."))
+        if wait := limits.wait_of_page(page.appkey, address):
+            return self._too_many(request, page, wait)
         lead = intake.new_lead(page, values, "", None)
         return self._store(request, page, lead)
+
+    def _too_many(self, request: HttpRequest, page: Page, wait: int) -> HttpResponse:
+        text = ngettext(
+            "Too many forms have been sent. Please try again in %d second.",
+            "Too many forms have been sent. Please try again in %d seconds.",
+            wait,
+        )  # fmt: skip
+        status = HTTPStatus.TOO_MANY_REQUESTS
+        response = self._form(request, page, request.POST, {}, text % wait, status)
+        response["Retry-After"] = str(wait)
+        return response
 
     def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
         """Store the lead, and show the thanks. Its key is made of the form's key and the content:
         pressing twice stores one lead, and going back to correct the name is no conflict."""
-        content = lead.content().decode()
-        key = intake.public_key(page.appkey, _form_key(request.POST), content)
         try:
-            intake.add(replace(lead, key=key)).raise_rejected()
+            intake.add(intake.of_public(lead, _form_key(request.POST))).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:
             # What was typed must not be lost: the same form comes back.
             log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])

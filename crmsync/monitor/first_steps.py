@@ -11,7 +11,11 @@ from msgplatform.core.flows import FirstCall, FirstStep
 def call() -> FirstCall:
     """For the oldest landing page, if there is one."""
     appkey = LandingPage.objects.order_by("id").values_list("appkey", flat=True).first()
-    lead = {"name": "张三", "phone": "13800000000", "idempotency_key": "visitor-7"}
+    lead = {
+        "name": "张三",
+        "phone": "13800000000",
+        "idempotency_key": "7f9d2c1e-5a0b-4c6e-9f57-2f0c8e1b6a34",
+    }
     return FirstCall("/api/v1/leads", {"appkey": appkey or "…", **lead}, "leads:write")
 
 

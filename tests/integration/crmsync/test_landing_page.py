@@ -282,6 +282,25 @@ def test_limits(page: LandingPage, settings: Any, limit: str) -> None:
     assert len(stored()) == 2
 
 
+def test_a_few_addresses_close_the_page_for_nobody(page: LandingPage, settings: Any) -> None:
+    settings.CRM_RATE_APPKEY, settings.CRM_RATE_ADDRESS = "3/hour", "5/hour"
+    crowd = Visitor()
+    crowd.open()
+
+    def send(address: str, **changes: str) -> int:
+        crowd.client.defaults["REMOTE_ADDR"] = address
+        return crowd.send(**{**GOOD, **changes}).status_code
+
+    # Wrong forms count for their addresses alone.
+    wrong = [send(f"192.0.2.{n}", phone="x") for n in range(4) for _ in range(6)]
+    assert wrong == [200, 200, 200, 200, 200, 429] * 4
+    # Right ones use the page's limit up; who has stored nothing lately may still store one.
+    busy = [send("198.51.100.1", name=f"n{n}") for n in range(5)]
+    assert busy == [303, 303, 303, 429, 429]
+    assert [send("203.0.113.9", name=f"v{n}") for n in range(2)] == [303, 429]
+    assert len(stored()) == 4
+
+
 def test_an_ipv6_visitor_is_its_network(page: LandingPage, settings: Any) -> None:
     settings.CRM_RATE_ADDRESS = "2/hour"
     visitor = Visitor()

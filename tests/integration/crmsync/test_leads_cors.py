@@ -136,8 +136,30 @@ def test_a_repeat_and_a_key_of_the_system(visitor: Caller, api: Api, page: Landi
     assert first.json()["outcome"] == "created"
     assert first.json()["id"] != ours["id"]
     assert second.json() == {"outcome": "duplicate", "id": first.json()["id"]}
-    problem(visitor.post({**BODY, "name": "B"}, HTTP_IDEMPOTENCY_KEY="k"), 409, "conflict")
     assert len(stored()) == 2
+
+
+def test_whoever_guesses_a_key_keeps_no_lead_out(visitor: Caller, page: LandingPage) -> None:
+    guessed = visitor.post({**BODY, "name": "Nobody"}, HTTP_IDEMPOTENCY_KEY="visit-4711")
+    real = visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="visit-4711")
+    assert (guessed.status_code, real.status_code) == (202, 202)
+    again = visitor.post(BODY, HTTP_IDEMPOTENCY_KEY="visit-4711")
+    assert again.json() == {"outcome": "duplicate", "id": real.json()["id"]}
+    assert len(stored()) == 2
+
+
+def test_wrong_leads_count_for_their_address_alone(
+    visitor: Caller, page: LandingPage, settings: Any
+) -> None:
+    settings.CRM_RATE_APPKEY, settings.CRM_RATE_ADDRESS = "3/hour", "5/hour"
+
+    def post(address: str, **changes: str) -> int:
+        return visitor.post({**BODY, **changes}, REMOTE_ADDR=address).status_code
+
+    wrong = [post(f"192.0.2.{n}", phone="x") for n in range(4) for _ in range(6)]
+    assert wrong == [400, 400, 400, 400, 400, 429] * 4
+    assert [post("198.51.100.1") for _ in range(5)] == [202, 202, 202, 429, 429]
+    assert [post("203.0.113.9") for _ in range(2)] == [202, 429]
 
 
 @pytest.mark.parametrize("limit", ["CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"])
@@ -154,7 +176,8 @@ def test_limits(visitor: Caller, api: Api, page: LandingPage, settings: Any, lim
     elsewhere = visitor.post(BODY, REMOTE_ADDR="192.0.2.7")
     other_page = visitor.post({**BODY, "appkey": "ad-2"})
     by_address = limit == "CRM_RATE_ADDRESS"
-    expected = (202, 429) if by_address else (429, 202)
+    # Above the page's limit an address that has stored nothing lately may store one.
+    expected = (202, 429) if by_address else (202, 202)
     assert (elsewhere.status_code, other_page.status_code) == expected
     key = api.key("leads:write", biz=page.biz)[1]
     assert Caller(api, key).post(BODY).status_code == 202
