@@ -7,7 +7,8 @@ from msgplatform import env
 # Leads without an API key that one address may send; many people share that of a mobile network.
 # `off`: any.
 CRM_RATE_ADDRESS = env.text("CRM_RATE_ADDRESS", "60/min")
-# Leads without an API key that one landing page takes.
+# Leads without an API key that one landing page stores; above that an address that has stored none
+# within a minute may still store one.
 CRM_RATE_APPKEY = env.text("CRM_RATE_APPKEY", "1200/min")
 # How long records stay with a handler before they are queued again; a call's deadline is shorter.
 CRM_LEASE_SECONDS = env.integer("CRM_LEASE_SECONDS", 120, 5, 3600)

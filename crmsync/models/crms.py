@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import EncryptedJSONField, ExactCharField
-from msgplatform.core.names import refuse_digits
+from msgplatform.core.names import refuse_digits, refuse_other_spelling
 
 MAX_REMOTE_ID = 191
 # A record is given up after ten tries at most; a wait is a day at most.
@@ -82,3 +82,4 @@ class Crm(models.Model):
 
     def clean(self) -> None:
         refuse_digits(self, self.name)
+        refuse_other_spelling(self, self.name)

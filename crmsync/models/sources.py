@@ -10,7 +10,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models.crms import Crm
-from msgplatform.core.fields import EncryptedTextField
+from msgplatform.core.fields import EncryptedTextField, ExactCharField
+from msgplatform.core.names import refuse_other_spelling
 from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that is there from the beginning: the table `lead`
@@ -26,7 +27,7 @@ MOST_UNREAD = 1_000_000  # rows that are counted for the time that is left
 class Source(models.Model):
     """A table whose changes are read: the hive, or somebody else's."""
 
-    name = models.CharField(_("name"), max_length=100, unique=True)
+    name = ExactCharField(_("name"), max_length=100, unique=True)
     database = EncryptedTextField(_("database"), blank=True, default="")
     table = models.CharField(_("table"), max_length=64)
     key_column = models.CharField(_("key column"), max_length=64, default="id")
@@ -61,6 +62,9 @@ class Source(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        refuse_other_spelling(self, self.name)
 
     @property
     def is_hive(self) -> bool:

@@ -11,7 +11,8 @@ from django.core.validators import (
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedTextField
+from msgplatform.core.fields import EncryptedTextField, ExactSlugField
+from msgplatform.core.names import refuse_other_spelling
 from msgplatform.models import Biz
 
 _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
@@ -20,7 +21,7 @@ _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
 class SmsGateway(models.Model):
     """One SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
-    name = models.SlugField(_("name"), max_length=64, unique=True)
+    name = ExactSlugField(_("name"), max_length=64, unique=True)
     enabled = models.BooleanField(_("enabled"), default=True)
     host = models.CharField(_("host"), max_length=200, help_text=_("Name or address of the SMG"))
     port = models.PositiveIntegerField(
@@ -133,12 +134,15 @@ class SmsGateway(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        refuse_other_spelling(self, self.name)
+
 
 class SmsAccount(models.Model):
     """How a business system sends: its number, its fees, its limits."""
 
     biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
-    name = models.SlugField(_("name"), max_length=64, unique=True)
+    name = ExactSlugField(_("name"), max_length=64, unique=True)
     enabled = models.BooleanField(_("enabled"), default=True)
     is_default = models.BooleanField(
         _("default"), default=False, help_text=_("Used when a call names no account")
@@ -198,3 +202,6 @@ class SmsAccount(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        refuse_other_spelling(self, self.name)

@@ -17,18 +17,26 @@ from msgplatform.core.said import say
 from msgplatform.core.secrets import encryption
 
 
-class ExactCharField(models.CharField):  # type: ignore[type-arg]  # none at run time
-    """Text compared byte by byte.
+class _Exact:
+    """A column compared byte by byte.
 
     In MySQL's default collations `a` equals `A`, so that two idempotency keys could collide; SQLite
     compares exactly by itself.
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        parameters: Any = super().db_parameters(connection)
+        parameters: Any = super().db_parameters(connection)  # type: ignore[misc]  # a field's
         if connection.vendor == "mysql":
             parameters["collation"] = "utf8mb4_bin"
         return parameters
+
+
+class ExactCharField(_Exact, models.CharField):  # type: ignore[type-arg]  # none at run time
+    """Text compared byte by byte."""
+
+
+class ExactSlugField(_Exact, models.SlugField):  # type: ignore[type-arg]  # none at run time
+    """A name in addresses, compared byte by byte."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

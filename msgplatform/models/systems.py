@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import ExactCharField
-from msgplatform.core.names import refuse_digits
+from msgplatform.core.fields import ExactCharField, ExactSlugField
+from msgplatform.core.names import refuse_digits, refuse_other_spelling
 
 
 class Biz(models.Model):
     """A business system: it owns API keys, publishes events, sends SMS, posts, submits leads."""
 
-    name = models.SlugField(
+    name = ExactSlugField(
         _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: orders")
     )
     title = models.CharField(_("title"), max_length=200, blank=True, default="")
@@ -46,6 +46,7 @@ class Biz(models.Model):
 
     def clean(self) -> None:
         refuse_digits(self, self.name)
+        refuse_other_spelling(self, self.name)
 
 
 class ApiKey(models.Model):

@@ -11,7 +11,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField
+from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField, ExactSlugField
+from msgplatform.core.names import refuse_other_spelling
 from msgplatform.core.said import shown
 from msgplatform.models import Biz
 from notify.subscriptions import limits, signing
@@ -28,7 +29,7 @@ def default_schedule() -> list[int]:
 class Receive(models.Model):
     """A consumer: where messages go and how they are signed."""
 
-    name = models.SlugField(_("name"), max_length=64, unique=True)
+    name = ExactSlugField(_("name"), max_length=64, unique=True)
     title = models.CharField(_("title"), max_length=200, blank=True, default="")
     url = models.CharField(
         "URL",
@@ -84,6 +85,7 @@ class Receive(models.Model):
         return self.title or self.name
 
     def clean(self) -> None:
+        refuse_other_spelling(self, self.name)
         with suppress(Undecryptable):  # then they must be written again
             limits.headers_beside(self.header_prefix, self.headers)
 

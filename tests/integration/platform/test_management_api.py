@@ -8,11 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from crmsync.models import Crm, Source
+from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.data import sql
@@ -245,6 +248,45 @@ def test_secrets_are_shown_once_and_never_logged(manager: Manager) -> None:
     assert Receive.objects.get().headers == {"X-Api-Key": "0ther"}
     manager.send("PUT", "consumers/warehouse", {"url": WAREHOUSE["url"], "headers": {}})
     assert Receive.objects.get().headers == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "body"),
+    [
+        ("systems/orders", "systems/ORDERS", ORDERS),
+        ("consumers/warehouse", "consumers/Warehouse", WAREHOUSE),
+        ("subscriptions/orders/warehouse", "subscriptions/Orders/WAREHOUSE", {}),
+        ("event-types/order.paid", "event-types/Order.Paid", None),
+        ("systems/orders/keys/checkout", "systems/ORDERS/keys/checkout", None),
+    ],
+)
+def test_a_name_in_another_case_is_another_name(
+    manager: Manager, path: str, other: str, body: dict[str, Any] | None
+) -> None:
+    """The same on every database: what a PUT would make beside it is refused."""
+    made(manager)
+    manager.send("PUT", "event-types/order.paid", PAID)
+    manager.send("PUT", "systems/orders/keys/checkout", {"scopes": ["events:write"]})
+    before = manager.send("GET", path).json()
+    for method in ("GET", "DELETE"):
+        assert manager.send(method, other).status_code == 404
+    if body is not None:
+        answer = manager.send("PUT", other, body)
+        assert answer.status_code in (400, 404)
+        if answer.status_code == 400:
+            assert f"There is {before['name']} already" in answer.content.decode()
+    assert manager.send("GET", path).json() == before
+    assert Biz.objects.count() == 1
+    assert Receive.objects.count() == 1
+
+
+@pytest.mark.parametrize("model", [Biz, Receive, SmsGateway, SmsAccount, Crm, Source])
+def test_no_two_names_differ_only_in_case(model: Any) -> None:
+    needed = {"biz": Biz.objects.create(name="x")} if model is SmsAccount else {}
+    model.objects.create(name="orders", **needed)
+    assert not model.objects.filter(name="ORDERS").exists()
+    with pytest.raises(ValidationError, match="There is orders already"):
+        model(name="ORDERS").clean()
 
 
 def test_stored_headers_go_to_no_other_host(manager: Manager) -> None:
