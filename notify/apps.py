@@ -11,9 +11,10 @@ class NotifyConfig(AppConfig):
     verbose_name = _("Notify")
 
     def ready(self) -> None:
-        from notify import checks  # noqa: F401
+        from notify import checks, directory  # noqa: F401
         from notify.flow import NotifyFlow
         from notify.monitor import alert_events
 
         flows.register(NotifyFlow())
         alert_events.register()
+        directory.ring_when_saved()

@@ -12,6 +12,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
+from django.db.models.signals import post_save
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
@@ -20,8 +22,8 @@ from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.said import say
-from notify import orders
-from notify.models import DEFAULT_SCHEDULE, BizReceive
+from notify import bells, orders
+from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 from notify.subscriptions import limits, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
@@ -108,6 +110,16 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
                 ),
                 key=key,
             )
+
+
+def ring_when_saved() -> None:
+    """Wake the senders when somebody saves a consumer or a subscription. Once for each process."""
+    for model in (Receive, BizReceive):
+        post_save.connect(_ring, sender=model, dispatch_uid=f"{model.__name__} saved")
+
+
+def _ring(using: str, **_: Any) -> None:
+    transaction.on_commit(bells.SUBSCRIPTIONS.ring, using=using)
 
 
 def from_row(row: BizReceive) -> Subscription:

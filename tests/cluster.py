@@ -225,6 +225,14 @@ class Cluster:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
+    def put(self, path: str, body: Any, token: str) -> Any:
+        request = urllib.request.Request(
+            self.base_url + path, json.dumps(body).encode(), method="PUT",
+            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
     def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 180) -> None:
         """Poll a condition of the outside world; fail with the logs' tails."""
         deadline = time.monotonic() + seconds

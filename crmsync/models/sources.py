@@ -61,14 +61,14 @@ class Source(models.Model):
         ordering = ["name"]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
 
     @property
     def is_hive(self) -> bool:
-        return self.name == HIVE
+        return bool(self.name == HIVE)
 
     @classmethod
     def hive(cls) -> Source:

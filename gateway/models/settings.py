@@ -132,7 +132,7 @@ class SmsGateway(models.Model):
         ordering = ["name"]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
@@ -201,7 +201,7 @@ class SmsAccount(models.Model):
         ordering = ["name"]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)

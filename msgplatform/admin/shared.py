@@ -51,7 +51,7 @@ class BizAdmin(UndeletableAdmin):
         return super().audit_action(form, change)
 
     def audit_target(self, obj: Biz) -> str:
-        return obj.name
+        return str(obj.name)
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time

@@ -150,7 +150,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         ]
 
     def audit_target(self, obj: Receive) -> str:
-        return obj.name
+        return str(obj.name)
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The URL without its possible secrets, headers by their names only."""

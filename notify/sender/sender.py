@@ -10,6 +10,7 @@ Three threads, joined by bounded buffers, so that the one that drives libcurl do
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -17,12 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from django.conf import settings
 
 from msgplatform.core import logging
+from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
-from notify import orders
+from notify import bells, orders
 from notify.directory import Subscriptions
 from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
@@ -57,6 +59,8 @@ class Sender(Worker):
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
         self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
+        self._changed = threading.Event()  # somebody has changed a subscription or a consumer
+        self._listener = Listener(bells.SUBSCRIPTIONS, self._read_anew)
         self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.results = ResultWriter()
@@ -74,11 +78,18 @@ class Sender(Worker):
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self.refresher.start()
+        self._listener.start()
         self.results.start()
         self.claimer.start()
 
+    def _read_anew(self) -> None:
+        self._changed.set()
+        self.refresher.wake()
+
     def _refresh(self) -> None:
-        self.subscriptions.refresh()
+        is_changed = self._changed.is_set()
+        self._changed.clear()  # before the load: a change that comes during it is read again
+        self.subscriptions.refresh(at_once=is_changed)
         if self._unserved:
             self._unserved.look()
 
@@ -123,6 +134,7 @@ class Sender(Worker):
         self._give_back_unstarted()
 
     def stop(self) -> None:
+        self._listener.stop()
         self.refresher.stop()
         self.claimer.stop()
         self.results.stop()

@@ -42,6 +42,28 @@ def test_one_message_goes_the_whole_way(shared_cluster: Cluster) -> None:
         assert duplicates(sinks) == 0
 
 
+def test_a_new_address_holds_within_a_second(shared_cluster: Cluster) -> None:
+    """Of a consumer that the management API changes, again and again."""
+    cluster = shared_cluster
+    with cast(cluster, {"old": [], "new": []}, {"movers": ["old"]}) as (tokens, sinks):
+        code = "import json; from msgplatform.api.access import keys"
+        make = "keys.create(None, 'mover', ['manage:consumers'])[1]"
+        manager = cluster.script(f"{code}; print(json.dumps({make}))")
+        for turn in range(6):
+            name = ("new", "old")[turn % 2]
+            cluster.put("/api/v1/consumers/old", {"url": sinks[name].url}, manager)
+            time.sleep(1.0)
+            (accepted,) = publish_all(cluster.base_url, tokens, 1, connections=1)
+            everywhere = [sinks["old"], sinks["new"]]
+            cluster.wait_until(
+                lambda everywhere=everywhere, id=accepted.id: any(
+                    id in sink.ids() for sink in everywhere
+                ),
+                "the delivery",
+            )
+            assert accepted.id in sinks[name].ids(), f"turn {turn}: it went to the old address"
+
+
 @pytest.fixture(scope="module")
 def crashing(
     shared_cluster: Cluster,
