@@ -12,6 +12,9 @@ NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
 NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
 # The longest pause between two probes of a consumer that keeps failing.
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
+# Behind an open breaker a delivery waits for at least so long before it is given up, however short
+# its subscription's schedule is.
+NOTIFY_BREAKER_KEEP_HOURS = env.number("NOTIFY_BREAKER_KEEP_HOURS", 1, 0, 168)
 # A subscription whose every attempt failed for this long makes an alert; 0: never.
 NOTIFY_FAILING_MINUTES = env.number("NOTIFY_FAILING_MINUTES", 15, 0, 10_080)
 # A subscription whose every attempt failed for this long is disabled; 0: never.

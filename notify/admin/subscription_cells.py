@@ -10,7 +10,9 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin.cells import NOTHING, mark, moment, nothing, percent
 from msgplatform.core.ages import age
 from notify.admin.health import COUNTED, Health
+from notify.directory import waits
 from notify.models import BizReceive
+from notify.subscriptions import limits
 
 _Status = BizReceive.Status
 # Tone and short name; the long name is the cell's tooltip.
@@ -68,6 +70,26 @@ def waiting(health: Health) -> str:
 
 def due(health: Health) -> str:
     return NOTHING if health.due_seconds is None else age(health.due_seconds)
+
+
+def patience(row: BizReceive) -> str:
+    """When a delivery is given up, by the schedule as it is stored."""
+    schedule = waits(row.schedule, row.attempts_limit)
+    numbers = {
+        "attempts": len(schedule) + 1,
+        "span": age(sum(schedule)),
+        "keep": age(limits.breaker_keep(schedule)),
+    }
+    if not schedule:
+        ends = gettext("A delivery is given up after one attempt.")
+    else:
+        ends = gettext(
+            "A delivery is given up after %(attempts)d attempts, about %(span)s after the first."
+        )
+    behind = gettext(
+        "While the breaker is open, deliveries wait for at least %(keep)s, though nothing is tried."
+    )
+    return f"{ends} {behind}" % numbers
 
 
 def in_flight(row: BizReceive, health: Health) -> str:

@@ -23,7 +23,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.said import say
 from notify import due, orders
 from notify.directory import Subscription, Subscriptions
-from notify.maker import enqueue
+from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg
@@ -198,25 +198,22 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
 
 def _poison(subscription: Subscription, delivery_ids: Sequence[int]) -> None:
     """Their message is gone: nothing can be sent, and nobody must wait for it."""
-    rows = ReceiveMsg.objects.filter(id__in=delivery_ids, status__in=_WAITING, next_at__lte=Now())
     error, now = "message is gone", sql.now()
-    values = {"status": _Status.POISON, "error": error, "claimed_by": "", "updated_at": Now()}
 
-    def once() -> int:
+    def once() -> list[int]:
         with transaction.atomic():
-            changed = claims.update_by_key(rows, values)
-            lost = delivery_ids[:changed]
+            lost = ending.end(delivery_ids, _WAITING, now, _Status.POISON, error)
             given_up.ended(_Status.POISON, subscription.id, lost, error, now)
-        return changed
+        return lost
 
-    if changed := transactions.retrying(once):
+    if lost := transactions.retrying(once):
         alerts.raise_alert(
             "notify.poison",
-            say(_("The message of delivery %(id)s is gone"), id=str(delivery_ids[0])),
+            say(_("The message of delivery %(id)s is gone"), id=str(lost[0])),
             say(
                 _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
                 id=subscription.id,
-                count=changed,
+                count=len(lost),
             ),
             key=f"notify.gone:{subscription.id}",
         )

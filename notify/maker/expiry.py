@@ -3,6 +3,8 @@
 Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
 breaker lets only a probe through from time to time. So a delivery that had waited for as long as
 the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
+A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
+a backlog that nobody tried.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
-from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.directory import Subscription
+from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, given_up
 from notify.monitor.event_types import EventTypes
+from notify.subscriptions import limits
 
 PAGE = 500
 ERROR = "not tried, breaker open"
@@ -46,7 +49,7 @@ def expire(behind_breaker: Iterable[tuple[Subscription, float]], event_types: Ev
 
 def _expire_one(subscription: Subscription, open_for: float, event_types: EventTypes) -> int:
     # A moment, not a distance from the present: this process may be frozen after each line.
-    before = sql.now() - timedelta(seconds=open_for + sum(subscription.schedule))
+    before = sql.now() - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
     if not failing.exists():  # a look locks nothing
         return 0
@@ -58,11 +61,7 @@ def _expire_one(subscription: Subscription, open_for: float, event_types: EventT
                 status=status, biz_receive_id=subscription.id, next_at__lte=before
             )
             page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
-            values = {"status": _Status.EXHAUSTED, "error": ERROR, "claimed_by": ""}
-            if page:
-                rows = waiting.filter(id__in=page)
-                changed = claims.update_by_key(rows, {**values, "updated_at": Now()})
-                ended += page[:changed]
+            ended += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
         if not ended:
             return 0
         # Asked again under its lock: what was known may be from before its latest success. The

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -150,6 +151,12 @@ def failing_alert_after() -> timedelta | None:
     """How long a subscription fails until an alert reports it; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None
+
+
+def breaker_keep(schedule: Sequence[float]) -> float:
+    """Seconds that a delivery waits behind an open breaker until it is given up."""
+    hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
+    return max(sum(schedule), hours * 3600)
 
 
 def longest_timeout() -> float:

@@ -23,8 +23,9 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import due, intake, lane_status, orders
+from notify.bulk import send_again
 from notify.lane_status import Live
-from notify.maker import dispatcher, expiry, payloads
+from notify.maker import dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
@@ -294,6 +295,62 @@ def dead(row: BizReceive, since: timedelta, open_for: float = 0.0) -> None:
     say(row, breaker=State.OPEN, retry_in=60, open_for=open_for)
 
 
+@pytest.fixture
+def by_schedule_alone(settings: Settings) -> None:
+    """A short schedule ends what it would end without the hour that everything waits."""
+    settings.NOTIFY_BREAKER_KEEP_HOURS = 0
+
+
+@pytest.mark.parametrize("options", [{"schedule": [5, 10]}, {"attempts_limit": 1}])
+def test_an_outage_of_seconds_ends_nothing_that_nobody_tried(
+    biz: Biz, options: dict[str, Any]
+) -> None:
+    row = subscription(biz, rate_limit=5.0, **options)
+    say(row, breaker=State.OPEN, retry_in=60)
+    publish(biz, 1000)
+    run(Maker())
+    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=60))
+    dead(row, timedelta(seconds=20), open_for=1)
+    run(Maker())
+    dead(row, timedelta(seconds=59), open_for=1)
+    run(Maker())
+    assert deliveries(row, Status.EXHAUSTED) == 0
+    ReceiveMsg.objects.update(next_at=Now() - HOUR - timedelta(seconds=60))
+    dead(row, 2 * HOUR, open_for=1)
+    run(Maker())
+    assert deliveries(row, Status.EXHAUSTED) == 1000
+
+
+def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
+    row = subscription(biz, schedule=[1])
+    publish(biz, 3)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - 2 * HOUR)
+    dead(row, 3 * HOUR)
+    run(Maker())
+    ended = list(ReceiveMsg.objects.filter(status=Status.EXHAUSTED).values_list("id", flat=True))
+    assert len(ended) == 3
+    assert send_again.selection(ended) == 3
+    ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=30))
+    run(Maker())
+    assert deliveries(row, Status.PENDING) == 3
+
+
+def test_expiry_counts_the_deliveries_that_it_ends(biz: Biz) -> None:
+    """Another program takes one of the page between the look and the change."""
+    row = subscription(biz, schedule=[1])
+    publish(biz, 3)
+    Maker().splitter.split()
+    first, second, third = ReceiveMsg.objects.order_by("id").values_list("id", flat=True)
+    ReceiveMsg.objects.filter(id=first).update(status=Status.DELIVERED)
+    now = sql.now()
+    with transaction.atomic():
+        ended = ending.end([first, second, third], {Status.PENDING}, now, Status.EXHAUSTED, "x")
+    assert ended == [second, third]
+    assert deliveries(row, Status.EXHAUSTED) == 2
+
+
+@pytest.mark.usefixtures("by_schedule_alone")
 def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
     """One attempt is allowed: a short outage must not end what came after the failed try."""
     row = subscription(biz, schedule=[])
@@ -308,6 +365,7 @@ def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
     assert deliveries(row, Status.EXHAUSTED) == 3
 
 
+@pytest.mark.usefixtures("by_schedule_alone")
 def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz) -> None:
     row = subscription(biz, schedule=[60, 60])
     publish(biz, expiry.PAGE + 20)
@@ -330,6 +388,7 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
 
 
+@pytest.mark.usefixtures("by_schedule_alone")
 def test_a_probe_that_failed_ends_when_it_has_waited_as_long_again(biz: Biz) -> None:
     row = subscription(biz, schedule=[60, 60])
     publish(biz, 1)
