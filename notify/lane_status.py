@@ -55,6 +55,9 @@ _lanes = Presence(
 )
 _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
 _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
+# A probe that a person asked for waits this long: while another probe is in flight, it must end.
+_PROBE_SECONDS = 300.0
+_probes = Presence(work_redis, "notify:probe", bool, _PROBE_SECONDS)
 
 
 def left(state: Live) -> Live:
@@ -80,6 +83,22 @@ def read() -> dict[int, Live]:
             state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
         found[int(key)] = state
     return found
+
+
+# -- probes that people ask for ------------------------------------------------------------------
+def request_probe(subscription: int) -> None:
+    """The next probe of this subscription is due at once, whatever its breaker says."""
+    _probes.report({str(subscription): True})
+
+
+def requested_probes() -> frozenset[int]:
+    """The subscriptions whose next probe somebody asked for."""
+    return frozenset(map(int, _probes.read()))
+
+
+def withdraw_probes(subscriptions: Iterable[int]) -> None:
+    """Their probes are on their queues."""
+    _probes.withdraw(*map(str, subscriptions))
 
 
 # -- senders -------------------------------------------------------------------------------------

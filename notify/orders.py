@@ -39,6 +39,7 @@ class Order(msgspec.Struct, frozen=True):
     claim: str
     lease_until: float  # unix seconds
     items: list[Item]
+    is_probe: bool = False  # a person asked for it: the breaker lets it through before its time
 
 
 # What is kept of an answer, in bytes. It travels through Redis and stays in the attempts' log.

@@ -13,6 +13,11 @@ urlpatterns = [
         subscriptions.SubscriptionView.as_view(),
         name="subscription",
     ),
+    path(
+        "subscriptions/<slug:system>/<slug:consumer>/deliver",
+        subscriptions.DeliverNowView.as_view(),
+        name="subscription-deliver",
+    ),
     path("event-types", event_types.EventTypeListView.as_view(), name="event-types"),
     path("event-types/<str:name>", event_types.SharedTypeView.as_view(), name="event-type"),
     path(

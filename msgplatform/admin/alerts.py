@@ -20,6 +20,7 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
+from msgplatform.core.flows import Button
 from msgplatform.jobs import runbooks
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
@@ -109,6 +110,7 @@ class AlertAdmin(RowsAdmin):
             "paragraph_language": runbooks.page()[1],
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
+            "button": _button(request, row),
             "is_open": row.open_key is not None,
             "opened": same.order_by()[:_COUNTED].count(),
             "earlier": earlier,
@@ -177,6 +179,12 @@ class AlertAdmin(RowsAdmin):
     def act(self, row: Alert) -> str:
         url = runbooks.link(row)
         return cells.link(url, gettext("Act")) if url else cells.NOTHING
+
+
+def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
+    """The button of an open alert, with its address, for people who may use it."""
+    found = runbooks.button(row) if row.open_key is not None else None
+    return found if found and request.user.has_perm(found[0].permission) else None
 
 
 def _seen(row: Alert) -> str:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows import Button, Runbook
 from msgplatform.models import Alert
 
 _DOCS = settings.BASE_DIR / "docs"
@@ -59,6 +59,18 @@ def link(alert: Alert) -> str:
         return reverse(book.view, args=arguments)
     except NoReverseMatch:
         return ""
+
+
+def button(alert: Alert) -> tuple[Button, str] | None:
+    """The button that acts on the alert's subject at once, and its address; None without one."""
+    book = of(alert.kind)
+    if book is None or book.button is None:
+        return None
+    try:
+        address = reverse(book.button.view, args=[alert.key.removeprefix(f"{alert.kind}:")])
+    except NoReverseMatch:
+        return None
+    return book.button, address
 
 
 def page() -> tuple[str, str]:

@@ -21,7 +21,7 @@ from msgplatform.admin import (
     sees_personal,
 )
 from msgplatform.admin.fields import LinesField, WaitsField, each
-from notify.admin import dashboard, health, subscription_cells, test_sends
+from notify.admin import dashboard, deliver_now, health, subscription_cells, test_sends
 from notify.admin.states import StateActions
 from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
@@ -129,6 +129,9 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/test/", wrap(test_sends.page(self)), name="notify_bizreceive_test"),
+            path(
+                "<int:pk>/deliver/", wrap(deliver_now.page(self)), name="notify_bizreceive_deliver"
+            ),
             *super().get_urls(),
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,9 +17,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, Select, Textarea, audit
+from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.json import schema as json_schema
-from notify import directory
+from notify import deliver_now, directory
 from notify.models import BizReceive, EventType
 from notify.sender import test_send
 from notify.subscriptions import limits
@@ -111,7 +113,12 @@ def _send(
     except directory.UNUSABLE as error:
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
+    is_probing = False
+    if outcome.delivered:  # what waits behind the breaker need not wait for its probe
+        with suppress(RedisError):
+            is_probing = deliver_now.probe(row)
     return {
+        "is_probing": is_probing,
         "outcome": outcome,
         "url": outcome.url if may_see else shown_url(outcome.url),
         "mismatch": _mismatch(types.get(event_type), payload),

@@ -10,9 +10,11 @@ from typing import Any
 
 from django.db.models import Model, QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from msgplatform.api.filters import business_system
 from msgplatform.api.management.fields import NumberField, TextField
@@ -26,6 +28,7 @@ from msgplatform.api.management.resources import (
     listed,
 )
 from msgplatform.models import Biz
+from notify import deliver_now
 from notify.models import BizReceive, Receive
 
 _Status = BizReceive.Status
@@ -149,6 +152,51 @@ class SubscriptionView(ResourceView):
             row.status = _Status.DISCARDED
             row.save(update_fields=["status"])
             audit(request, "subscription_discarded", self.title(row), before=before)
+
+
+class StartedSerializer(serializers.Serializer[deliver_now.Started]):
+    """What waits for the consumer and is tried at once."""
+
+    probe = serializers.BooleanField(
+        source="is_probe",
+        help_text="true: the circuit breaker is open. One delivery is tried now, and all others "
+        "follow at once if it succeeds",
+    )
+    made_due = serializers.IntegerField(
+        help_text="Deliveries that were waiting for the time of their next attempt, and are due now"
+    )
+    more = serializers.BooleanField(
+        source="has_more",
+        help_text=f"true: more than {deliver_now.MAX_MADE_DUE} of them wait; repeat the request",
+    )
+
+
+@extend_schema(tags=["subscriptions"])
+class DeliverNowView(APIView):
+    """POST without a body."""
+
+    required_scope = "manage:subscriptions"
+    answers_not_now = True
+
+    @extend_schema(
+        summary="Deliver now",
+        description="For when a consumer works again: its deliveries wait neither for the next "
+        "probe of the circuit breaker nor for the times of their next attempts. 409 for a "
+        "subscription that is paused, disabled or discarded: resume it instead.",
+        request=None,
+        responses=StartedSerializer,
+    )
+    def post(self, request: Request, system: str, consumer: str) -> Response:
+        rows = BizReceive.objects.select_related("biz", "receive")
+        row = rows.filter(biz__name=system, receive__name=consumer).first()
+        if row is None:
+            raise Http404("There is no such subscription.")
+        started = deliver_now.start(row)
+        audit(
+            request, "subscription_deliver_now", f"{row} #{row.pk}",
+            probe=started.is_probe, made_due=started.made_due,
+        )  # fmt: skip
+        return Response(StartedSerializer(started).data)
 
 
 @listed(

@@ -6,7 +6,7 @@ Read once a turn: the depths of all queues, and what the senders report (`lane_s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -42,10 +42,17 @@ class Offer:
 
 
 class Capacity:
-    """Counts down what may be queued in this turn. `live` is what senders report."""
+    """Counts down what may be queued in this turn. `live` is what senders report, `probes` are the
+    subscriptions whose next probe somebody asked for."""
 
-    def __init__(self, depths: Mapping[str, int], known: Mapping[int, Live]) -> None:
+    def __init__(
+        self,
+        depths: Mapping[str, int],
+        known: Mapping[int, Live],
+        probes: Collection[int] = frozenset(),
+    ) -> None:
         self.live = known
+        self._probes = probes
         self._depths = dict(depths)
         self._total = ORDERS_IN_TOTAL - sum(depths.values())
         self._of_systems = Counter[int]()
@@ -57,21 +64,24 @@ class Capacity:
     def read(cls, subscriptions: Iterable[Subscription]) -> Capacity:
         """As it is now. Raises RedisError when the depths cannot be read."""
         depths = jobs.depths([subscription.queue for subscription in subscriptions])
+        probes: Collection[int] = frozenset()
         try:
             known = lane_status.read()
+            if any(state.is_open for state in known.values()):
+                probes = lane_status.requested_probes()
         except RedisError as error:
             # Neither the measured rates nor the breakers are known then: an order is as long as the
             # other limits allow. Its lease still protects it.
             log.warning("senders_not_known", why=str(error)[:200])
             known = {}
-        return cls(depths, known)
+        return cls(depths, known, probes)
 
     def offer(self, subscription: Subscription) -> Offer | None:
         """What the next order of this subscription may hold; None when it gets none now."""
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
         if state and state.is_open:  # one probe, and nothing behind it
-            due = depth == 0 and state.retry_in <= 0
+            due = depth == 0 and (state.retry_in <= 0 or self.is_probe_requested(subscription))
             return Offer(1, BEYOND_TOTAL_BYTES) if due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
         # Messages a second that the consumer takes: its limit, or less if less was measured.
@@ -92,6 +102,10 @@ class Capacity:
     def _is_below_its_part(self, system: int) -> bool:
         systems = sum(1 for depth in self._of_systems.values() if depth)
         return self._of_systems[system] < ORDERS_IN_TOTAL // max(2, systems + 1)
+
+    def is_probe_requested(self, subscription: Subscription) -> bool:
+        """True if its next order is a probe that somebody asked for."""
+        return subscription.id in self._probes
 
     def take(self, subscription: Subscription, count: int = 1) -> None:
         """`count` orders will be put on its queue; a negative number takes that back."""

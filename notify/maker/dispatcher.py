@@ -143,9 +143,9 @@ class Dispatcher:
                 chosen.append((subscription, fitting))
             items = [message.size for _, items in chosen for _, message in items]
             if len(items) >= STEP_DELIVERIES or sum(items) >= enqueue.STEP_BYTES:
-                queued += _claim_and_put(chosen)
+                queued += _claim_and_put(chosen, capacity)
                 chosen = []
-        return queued + _claim_and_put(chosen), again
+        return queued + _claim_and_put(chosen, capacity), again
 
     def _fit(
         self, subscription: Subscription, due: Sequence[_Due], capacity: Capacity, read: Texts
@@ -219,7 +219,7 @@ def _poison(subscription: Subscription, delivery_ids: Sequence[int]) -> None:
         )
 
 
-def _claim_and_put(chosen: _Chosen) -> int:
+def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:
     """Claim the deliveries and put an order for each subscription; how many deliveries."""
     ids = [delivery_id for _, items in chosen for delivery_id, _ in items]
     if not ids:
@@ -235,6 +235,7 @@ def _claim_and_put(chosen: _Chosen) -> int:
         enqueue.Claimed(
             subscription, claim.token, lease_until,
             [(pk, won[pk][0] + 1, message) for pk, message in items if pk in won],
+            capacity.is_probe_requested(subscription),
         )
         for subscription, items in chosen
     ]  # fmt: skip

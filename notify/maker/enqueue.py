@@ -9,7 +9,7 @@ from django.conf import settings
 
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
-from notify import bells, orders
+from notify import bells, lane_status, orders
 from notify.directory import Subscription
 from notify.maker import payloads
 from notify.maker.payloads import Message
@@ -26,6 +26,7 @@ class Claimed:
     claim: str
     lease_until: float
     items: list[tuple[int, int, Message]]
+    is_probe: bool = False  # see Order.is_probe
 
 
 def put(claimed: Iterable[Claimed]) -> None:
@@ -53,9 +54,12 @@ def put(claimed: Iterable[Claimed]) -> None:
                 for delivery_id, attempt, message in planned.items
                 if message.id in text  # else it was deleted just now: due again after the lease
             ]
-            order = orders.Order(planned.subscription.id, planned.claim, planned.lease_until, items)
+            order = orders.Order(
+                planned.subscription.id, planned.claim, planned.lease_until, items, planned.is_probe
+            )
             if items:
                 made.append((planned.subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
         jobs.put_all(made, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
         bells.SENDER.ring()
+        lane_status.withdraw_probes(p.subscription.id for p in group if p.is_probe)

@@ -142,7 +142,10 @@ class Splitter:
         for subscription, messages in plan.orders:
             made = inserted[subscription.id]  # less than planned, when a delivery was there before
             items = [(made[m.id], 1, m) for m in messages if m.id in made]
-            claimed.append(enqueue.Claimed(subscription, plan.token, plan.lease_until, items))
+            is_probe = capacity is not None and capacity.is_probe_requested(subscription)
+            claimed.append(
+                enqueue.Claimed(subscription, plan.token, plan.lease_until, items, is_probe)
+            )
         enqueue.put(claimed)
         return len(plan.messages), len(plan.rows)
 

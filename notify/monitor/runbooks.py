@@ -6,14 +6,17 @@ from collections.abc import Mapping
 
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows import Button, Runbook
 
 _SUBSCRIPTION = "admin:notify_bizreceive_change"
 
+DELIVER_NOW = Button(
+    _("Deliver now"), "admin:notify_bizreceive_deliver", "notify.operate_bizreceive"
+)
 RUNBOOKS: Mapping[str, Runbook] = {
     "notify.failing": Runbook(
         _("Look at the subscription's last answers: is the consumer down, or does it refuse?"),
-        _SUBSCRIPTION, takes_subject=True,
+        _SUBSCRIPTION, takes_subject=True, button=DELIVER_NOW,
     ),
     "notify.given_up": Runbook(
         _("See whether the consumer works again; if so, send its deliveries again from Failures."),

@@ -71,6 +71,7 @@ class OrderClaimer:
         self._only = frozenset(only)
         self._wake = wake
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
+        self._has_moved = False  # a breaker has, since the last report
         self._claims = True  # until `stop_claiming`
         # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
@@ -98,6 +99,7 @@ class OrderClaimer:
         """What the lanes are doing; `at_once` for a change that the maker should know now."""
         self.states = states
         if at_once:
+            self._has_moved = True
             self._next_report.at_once()
             self._loop.wake()
 
@@ -145,7 +147,10 @@ class OrderClaimer:
         # A lane that has ended is reported once more, as closed: its last report would stay.
         ended = self._reported - states.keys() - self.lost
         closed = lane_status.Live(sender=self.owner)
+        has_moved, self._has_moved = self._has_moved, False
         lane_status.report({**said, **dict.fromkeys(ended, closed)})
+        if has_moved:  # what waited behind a breaker is queued at once
+            bells.MAKER.ring()
         self._reported = frozenset(said)
         self._known = {**known, **said}
         if self._only:

@@ -77,6 +77,10 @@ class Lane:
         probe = self.breaker.wait(now) == 0.0 and self.rate_limit.allowance(now) >= 1
         return 1 if probe else 0
 
+    def probe_now(self, now: float) -> None:
+        """A person asked for a probe: an open breaker lets one message through."""
+        self.breaker.probe_now(now)
+
     def sent(self, now: float, count: int) -> None:
         """Count what was just sent. While the breaker is not closed, it is the probe."""
         self.in_flight += count

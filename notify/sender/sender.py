@@ -148,6 +148,8 @@ class Sender(Worker):
         for order in claimed:
             system = orders.system_of(order.claimed.queue)
             lane = self.lanes.of(order.order.subscription, order.before, system)
+            if order.order.is_probe:
+                lane.probe_now(time.monotonic())
             lane.waiting.extend([(order, item) for item in order.order.items])
             # So that a message's memory is free when it is done, not when its whole order is.
             order.order.items.clear()

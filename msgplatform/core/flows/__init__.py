@@ -32,7 +32,7 @@ from msgplatform.core.flows.bulk import (
 )
 from msgplatform.core.flows.condition import Finding, Status, Wait
 from msgplatform.core.flows.contract import DemoRun, Flow, Link
-from msgplatform.core.flows.failures import MOST_FAILURES, Failure, Runbook
+from msgplatform.core.flows.failures import MOST_FAILURES, Button, Failure, Runbook
 from msgplatform.core.flows.filters import MOST_OPTIONS, FilterField, Option, personal_names
 from msgplatform.core.flows.finding import (
     Attempt,
@@ -64,6 +64,7 @@ __all__ = [
     "Activity",
     "Attempt",
     "BulkAction",
+    "Button",
     "Call",
     "Counted",
     "Daemon",

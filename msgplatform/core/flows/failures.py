@@ -13,6 +13,16 @@ MOST_FAILURES = 200  # that one flow lists: those with the most messages
 
 
 @dataclass(frozen=True)
+class Button:
+    """A button that acts at once: a POST to the console's page named `view` with the subject as its
+    argument, which goes back to the page in the field `next`. For people with `permission`."""
+
+    title: Text
+    view: str
+    permission: str
+
+
+@dataclass(frozen=True)
 class Failure:
     """What was given up at one place with one answer, and was neither sent again nor acknowledged.
 
@@ -48,3 +58,4 @@ class Runbook:
     first: Text
     view: str
     takes_subject: bool = False
+    button: Button | None = None

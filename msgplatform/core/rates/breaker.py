@@ -85,6 +85,11 @@ class Breaker:
         self._retry_at = now + self.policy.probe_timeout
         return True
 
+    def probe_now(self, now: float) -> None:
+        """The next call may be the probe; nothing changes unless the breaker is open."""
+        if self.state is State.OPEN:
+            self._retry_at = min(self._retry_at, now)
+
     def wait(self, now: float) -> float:
         """Seconds until `allow` can say yes; 0 when it would now."""
         return 0.0 if self.state is State.CLOSED else max(0.0, self._retry_at - now)

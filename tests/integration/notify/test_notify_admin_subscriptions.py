@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import AuditLog, Biz, MinuteCounter
+from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify import lane_status
 from notify.admin import health, states
 from notify.maker.maker import Maker
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 SUBSCRIPTIONS = "/admin/notify/bizreceive/"
 Status = BizReceive.Status
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -311,3 +312,68 @@ def test_who_may_only_look_changes_nothing(biz: Biz) -> None:
     # Lists as the form writes them.
     assert "order.*<br>&lt;i&gt;" in text
     assert "30 s<br>90 min" in text
+
+
+# -- deliver now ---------------------------------------------------------------------------------
+def behind_a_breaker(biz: Biz) -> BizReceive:
+    row = subscription(biz)
+    lane_status.report({row.pk: lane_status.Live("s", breaker=State.OPEN, retry_in=200)})
+    publish(biz, 3)
+    Maker().splitter.split()
+    later = ReceiveMsg.objects.order_by("id").values_list("id", flat=True)[:2]
+    ReceiveMsg.objects.filter(id__in=list(later)).update(next_at=timezone.now() + HOUR)
+    return row
+
+
+def test_deliver_now_probes_and_waits_for_no_time(biz: Biz, admin_client: Client) -> None:
+    row = behind_a_breaker(biz)
+    assert "Deliver now" in page(admin_client, row)
+    answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True)
+    text = answer.content.decode()
+    assert "One delivery is tried now" in text
+    assert "2 deliveries no longer wait" in text
+    assert not ReceiveMsg.objects.filter(next_at__gt=timezone.now()).exists()
+    assert lane_status.requested_probes() == {row.pk}
+    (entry,) = AuditLog.objects.filter(action="subscription_deliver_now")
+    assert entry.detail == {"probe": True, "made_due": 2}
+    Maker().turn()
+    assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count() == 1, "the probe"
+    assert lane_status.requested_probes() == frozenset()
+
+
+def test_deliver_now_stands_on_the_alert_of_a_failing_subscription(
+    biz: Biz, admin_client: Client
+) -> None:
+    row = behind_a_breaker(biz)
+    now = timezone.now()
+    alert = Alert.objects.create(
+        key=f"notify.failing:{row.pk}", open_key=f"notify.failing:{row.pk}", kind="notify.failing",
+        subject="x", text="y", first_at=now, last_at=now,
+    )  # fmt: skip
+    at = f"/admin/msgplatform/alert/{alert.pk}/change/"
+    text = admin_client.get(at).content.decode()
+    action = f"{SUBSCRIPTIONS}{row.pk}/deliver/"
+    assert f'action="{action}"' in text
+    assert admin_client.post(action, {"next": at})["Location"] == at
+    assert admin_client.post(action, {"next": "//evil.example/"})["Location"] != "//evil.example/"
+    Alert.objects.update(open_key=None)
+    assert action not in admin_client.get(at).content.decode()
+
+
+def test_who_only_looks_cannot_deliver_now(biz: Biz, client: Client) -> None:
+    row = behind_a_breaker(biz)
+    user = User.objects.create_user("viewer", password="x", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_bizreceive"))
+    client.force_login(user)
+    assert "Deliver now" not in page(client, row)
+    assert client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/").status_code == 403
+    assert lane_status.requested_probes() == frozenset()
+
+
+def test_a_paused_subscription_is_not_delivered_now(biz: Biz, admin_client: Client) -> None:
+    row = behind_a_breaker(biz)
+    BizReceive.objects.update(status=Status.PAUSED)
+    assert "Deliver now" not in page(admin_client, row)
+    answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True)
+    assert "Resume it" in answer.content.decode()
+    assert lane_status.requested_probes() == frozenset()

@@ -110,6 +110,8 @@ def test_each_operation_once(manager: Manager) -> None:
         # What is shown can be sent back, and changes nothing.
         assert manager.send("PUT", path, shown).status_code == 200, path
         assert manager.send("GET", path).json() == shown
+    delivered = manager.send("POST", "subscriptions/orders/warehouse/deliver").json()
+    assert delivered == {"probe": False, "made_due": 0, "more": False}
     asked = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
     job = manager.send("POST", "jobs", asked).json()["id"]
     assert manager.send("GET", "jobs").json()["results"][0]["id"] == job
@@ -533,3 +535,15 @@ def test_a_job_says_that_its_count_was_cut(
     job = manager.send("POST", "jobs", asked).json()
     assert (job["total"], job["more"]) == (100_000, True)
     assert BulkJob.objects.get().more
+
+
+def test_deliver_now_is_audited_and_refused_for_what_is_paused(manager: Manager) -> None:
+    made(manager)
+    address = "subscriptions/orders/warehouse/deliver"
+    answer = manager.send("POST", address)
+    assert answer.json() == {"probe": False, "made_due": 0, "more": False}
+    (entry,) = AuditLog.objects.filter(action="subscription_deliver_now")
+    assert "(API key)" in entry.actor
+    manager.send("PUT", "subscriptions/orders/warehouse", {"status": "paused"})
+    problem(manager.send("POST", address), 409, "not-now")
+    problem(manager.send("POST", "subscriptions/orders/none/deliver"), 404, "not-found")

@@ -62,6 +62,9 @@ class Things:
             "subscriptions/{system}/{consumer}": {
                 "system": "orders", "consumer": "spare" if spare else "warehouse",
             },
+            "subscriptions/{system}/{consumer}/deliver": {
+                "system": "orders", "consumer": "warehouse",
+            },
             "sync/policies/{id}/runs": {"id": ids["policy"]},
             "sync/runs/{id}": {"id": ids["run"]},
             "systems/{name}": {"name": name},

@@ -1,0 +1,71 @@
+"""The button *Deliver now*: on a subscription's page, on its alert, and on Failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, ngettext
+
+from msgplatform.admin import ModelAdmin, audit
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import NotNow
+from msgplatform.core.said import read
+from notify import deliver_now
+from notify.models import BizReceive
+
+
+def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """POST starts it, says what happens, and goes back to the page `next`."""
+
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = model_admin.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such subscription."))
+        if not model_admin.has_operate_permission(request, row):
+            raise PermissionDenied
+        _start(request, row)
+        following = request.POST.get("next", "")
+        if url_has_allowed_host_and_scheme(following, None):
+            return redirect(following)
+        return redirect("admin:notify_bizreceive_change", pk)
+
+    return view
+
+
+def _start(request: HttpRequest, row: BizReceive) -> None:
+    try:
+        started = deliver_now.start(row)
+    except NotNow as error:
+        messages.error(request, read(error.args[0]))
+        return
+    except RedisError:
+        messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
+        return
+    detail = {"probe": started.is_probe, "made_due": started.made_due}
+    audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
+    messages.success(request, _sentence(started))
+
+
+def _sentence(started: deliver_now.Started) -> str:
+    parts = []
+    if started.is_probe:
+        parts.append(
+            gettext("One delivery is tried now; if it succeeds, all that wait follow at once.")
+        )
+    if started.made_due:
+        text = ngettext(
+            "%d delivery no longer waits for its time.",
+            "%d deliveries no longer wait for their time.",
+            started.made_due,
+        )
+        parts.append(text % started.made_due)
+    if started.has_more:
+        parts.append(gettext("More are waiting: deliver now once more when these are done."))
+    return " ".join(parts) or gettext("Nothing waits for a later time.")
