@@ -45,12 +45,12 @@ class Entry(msgspec.Struct, array_like=True):
     attempt: int = 0
     check: bool = False
 
-    def to_send(self, remote_id: str = "") -> Record:
+    def to_send(self, is_adopted: bool = False, should_fill_empty: bool = False) -> Record:
         """The record as an adapter takes it."""
         request = self.request
         return Record(
-            request.key, request.version, request.fields, request.deleted,
-            remote_id or self.remote_id,
+            request.key, request.version, request.fields, request.deleted, self.remote_id,
+            is_adopted, should_fill_empty,
         )  # fmt: skip
 
 

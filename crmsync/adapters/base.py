@@ -29,7 +29,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.records import Field, Record, Stored, compared
+from crmsync.adapters.records import Field, Record, Stored, compared, only_empty
 from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
@@ -125,6 +125,24 @@ class CRMAdapter(ABC):
         """The records with these keys as the CRM holds them; keys that it does not hold are left
         out. Raises as `fields` does."""
 
+    def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
+        """As `read`, but by the CRM's own ids, and with the fields of these names.
+
+        Only a conflict leads here, so an adapter without Conflict does without. Raises as `fields`
+        does.
+        """
+        raise InvalidInput(
+            _("%s cannot be asked which fields of a record that people made are empty.")
+            % self.title
+        )
+
+    def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        """Take the keys of deleted records off the CRM's records, which people made and keep.
+
+        Returns an outcome for each, by key. Without such a call nothing is changed.
+        """
+        return {record.key: Ok(record.remote_id, created=False) for record in records}
+
     def calls(self, count: int) -> int:
         """How many calls it takes to send so many records; what the rate limits count."""
         return -(-count // self.batch_size)
@@ -153,7 +171,7 @@ class CRMAdapter(ABC):
         outcomes: dict[str, Outcome] = {}
         stopped: Outcome | None = None
         for batch in chunks(list(newest.values()), self.batch_size):
-            given = [stopped] * len(batch) if stopped else self._deliver(batch)
+            given = [stopped] * len(batch) if stopped else self._carry(batch)
             outcomes.update(zip((record.key for record in batch), given, strict=True))
             # No further call can succeed: the CRM refuses all, or wants none.
             stopped = next((o for o in given if isinstance(o, Auth | Throttled)), None)
@@ -219,6 +237,44 @@ class CRMAdapter(ABC):
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
             text = text.replace(secret, "•••")
         return text
+
+    def _carry(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        """Deliver a batch; records that people made are only filled in, or released."""
+        released = [each for each in batch if each.deleted and each.is_adopted]
+        filled = [each for each in batch if each.should_fill_empty and not each.deleted]
+        if not released and not filled:
+            return self._deliver(batch)
+        outcomes: dict[str, Outcome] = {}
+        if released:
+            outcomes = {k: self._cleaned(o) for k, o in self.release(released).items()}
+        to_fill = self._with_empty_fields(filled, outcomes)
+        rest = [to_fill.get(each.key, each) for each in batch if each.key not in outcomes]
+        if rest:
+            outcomes.update(zip((r.key for r in rest), self._deliver(rest), strict=True))
+        return [outcomes[each.key] for each in batch]
+
+    def _with_empty_fields(
+        self, records: Sequence[Record], outcomes: dict[str, Outcome]
+    ) -> dict[str, Record]:
+        """The records with the fields that are empty in the CRM. When that cannot be found out,
+        nothing was sent, and all of them get an outcome."""
+        if not records:
+            return {}
+        names = {name for record in records for name in record.fields}
+        failed: Outcome
+        try:
+            stored = self.read_ids({record.remote_id for record in records}, names)
+            return {r.key: only_empty(r, stored.get(r.remote_id)) for r in records}
+        except CredentialsRefused as error:
+            failed = Auth(str(error))
+        except TooManyCalls as error:
+            failed = Throttled(error.after)
+        except Unavailable as error:
+            failed = Retry(0.0, str(error))
+        except InvalidInput as error:
+            failed = Invalid("", str(error))
+        outcomes.update((record.key, self._cleaned(failed)) for record in records)
+        return {}
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         given = self.deliver(batch)

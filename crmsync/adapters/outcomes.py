@@ -51,9 +51,13 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """`existing_id` is the remote id of the other record, '' when the CRM does not name it."""
+    """`existing_id` is the remote id of the other record, '' when the CRM does not name it.
+
+    `has_key`: that record has the key of this one, so that it is the same one under a new id.
+    """
 
     existing_id: str
+    has_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

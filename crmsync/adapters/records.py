@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ class Record:
     field that is not in it is left as it is, None clears it. With `remote_id` that record of the
     CRM is changed, whatever key it has; without it, or when there is no such record any more, the
     record is found by `key`, or created.
+
+    `is_adopted`: people made the CRM's record, and `deleted` only takes the key off it.
+    `should_fill_empty`: only fields that are empty in the CRM get a value.
     """
 
     key: str
@@ -26,6 +30,8 @@ class Record:
     fields: Mapping[str, Any]
     deleted: bool = False
     remote_id: str = ""
+    is_adopted: bool = False
+    should_fill_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,18 @@ class Field:
     required: bool = False
     writable: bool = True
     max_length: int = 0
+
+
+def only_empty(record: Record, stored: Stored | None) -> Record:
+    """The record without the fields that have a value in the CRM."""
+    if stored is None or stored.deleted:
+        return record
+    empty = {name: value for name, value in record.fields.items() if not _has_value(stored, name)}
+    return dataclasses.replace(record, fields=empty)
+
+
+def _has_value(stored: Stored, name: str) -> bool:
+    return stored.fields.get(name) not in (None, "", [])
 
 
 def compared(record: Record, stored: Stored | None) -> Outcome:

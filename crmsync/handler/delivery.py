@@ -30,12 +30,14 @@ from crmsync.monitor.counters import CALL_MS, CALLS
 from crmsync.orders import Entry
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
 # For a longer wait (seconds) the records are released: the lane must not be kept for a limit.
 _LONGEST_WAIT = 20.0
 _NO_REDIS = 1.0  # due again after so many seconds, while Redis cannot say whether a call may go
+_NO_DATABASE = 5.0  # due again after so many seconds, while an adoption cannot be stored
 _FRAMES = 5  # of an adapter's error, in the log
 _LOOK_SECONDS = 0.05  # how often a lane looks whether another lane's probe is over
 
@@ -143,7 +145,8 @@ class Delivery:
         outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
         if outcomes is None:
             return []
-        again, refused = [], []
+        conflicts: list[tuple[Entry, Conflict]] = []
+        refused = []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
                 case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
@@ -152,15 +155,37 @@ class Delivery:
                     self._suspects.append((entry, outcome))
                 case Refused(message=text):
                     self._answer(entry, Invalid("", text))
-                case Conflict(existing_id=remote_id) if (
-                    remote_id and entry.record not in self._in_conflict
-                ):
-                    self._in_conflict.add(entry.record)
-                    entry.remote_id = remote_id
-                    again.append(entry)
+                case Conflict() if outcome.existing_id and entry.record not in self._in_conflict:
+                    conflicts.append((entry, outcome))
                 case _:
                     self._answer(entry, outcome)
+        again = self._adopted(conflicts)
         self._halves(refused)
+        return again
+
+    def _adopted(self, conflicts: Sequence[tuple[Entry, Conflict]]) -> list[Entry]:
+        """Take the ids under which the CRM holds these records. Returns those that are sent once
+        more; the others are answered."""
+        adoption = self._hand.adoption
+        made_ids = {
+            answer.outcome.remote_id
+            for answer in self._made.answers
+            if isinstance(answer.outcome, Ok) and not adoption.is_adopted(answer.entry)
+        }
+        others = [(entry, each.existing_id) for entry, each in conflicts if not each.has_key]
+        try:
+            undecided = adoption.adopt(others, made_ids) if others else set()
+        except UNAVAILABLE:
+            self._unsent([entry for entry, _ in conflicts], _NO_DATABASE)
+            return []
+        again = []
+        for entry, conflict in conflicts:
+            if entry.record in undecided:
+                self._answer(entry, conflict)
+                continue
+            self._in_conflict.add(entry.record)
+            entry.remote_id = conflict.existing_id
+            again.append(entry)
         return again
 
     def _halves(self, entries: Sequence[Entry]) -> None:
@@ -186,7 +211,7 @@ class Delivery:
         fault: Exception | None = None
         try:
             with only_while(lambda: not self._hand.is_lost):
-                outcomes = list(work([entry.to_send() for entry in batch]))
+                outcomes = list(work([self._hand.adoption.to_send(entry) for entry in batch]))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from crmsync.adapters.client import CALL_SECONDS
+from crmsync.handler.adoption import Adoption
 from crmsync.models import Policy, Record
 from crmsync.orders import Entry, Order
 from msgplatform.core import logging
@@ -36,6 +37,7 @@ class Hand:
         self._began = time.monotonic()
         self._ends = 0.0  # of the lease, monotonic
         self._ids: Sequence[int] = ()
+        self.adoption = Adoption(self.order)
 
     def check(self) -> tuple[list[Entry], list[Entry], list[Entry]]:
         """Read the records, and drop those that no longer carry the order's claim. Returns entries
@@ -47,7 +49,7 @@ class Hand:
         wanted = {entry.record: entry for entry in self.order.entries}
         rows, now = self._read(list(wanted))
         # An order may have waited in the queue until little of its lease is left.
-        if rows and min(until for *_, until in rows) < now + _spare():
+        if rows and min(row[2] for row in rows) < now + _spare():
             claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
             rows, now = self._read(claim.ids)
@@ -60,7 +62,8 @@ class Hand:
         replaced: list[Entry] = []
         kept: list[Entry] = []
         used = self._used()
-        for row_id, operation, _ in rows:
+        self.adoption.read({row[0] for row in rows if row[3]})
+        for row_id, operation, *_ in rows:
             entry = wanted[row_id]
             if operation != entry.operation:
                 replaced.append(entry)
@@ -82,12 +85,15 @@ class Hand:
             used.update(rows.order_by().values_list("remote_id", flat=True))
         return used
 
-    def _read(self, row_ids: Sequence[int]) -> tuple[list[tuple[int, int, datetime]], datetime]:
+    def _read(
+        self, row_ids: Sequence[int]
+    ) -> tuple[list[tuple[int, int, datetime, bool]], datetime]:
         rows = Record.objects.filter(
             pk__in=row_ids, claimed_by=self.order.claim, state=Record.State.QUEUED
         )
-        found = list(rows.order_by("id").values_list("id", "operation_id", "next_at"))
-        return [(a, b, until) for a, b, until in found if until], sql.now()
+        columns = ("id", "operation_id", "next_at", "is_adopted")
+        found = list(rows.order_by("id").values_list(*columns))
+        return [(a, b, until, c) for a, b, until, c in found if until], sql.now()
 
     @property
     def is_lost(self) -> bool:

@@ -87,6 +87,8 @@ def _apply(
 
 def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
     _confirm(verdicts.confirmed, now)
+    if verdicts.own:
+        claims.update_by_key(Record.objects.filter(pk__in=verdicts.own), {"is_adopted": False})
     table = Record._meta.db_table
     due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
     sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)

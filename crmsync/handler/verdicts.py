@@ -54,6 +54,7 @@ class Row:
     sent_version: int
     sent_digest: str
     remote_id: str
+    is_adopted: bool
     error_class: str
 
 
@@ -66,7 +67,8 @@ class Verdicts:
     """For one order, at `now` by the database's clock.
 
     Rows are `confirmed` (the CRM holds the newest version), `changed` (with when they are due), or
-    `late`: they are somebody else's, and only what was sent is noted. `ended` says how records of
+    `late`: they are somebody else's, and only what was sent is noted. `own` are ids of those that
+    the CRM has made anew, after people had deleted theirs. `ended` says how records of
     operations ended, and `reopened` which of them end anew; `dead` which answers were the last try,
     `counted` which outcomes applied.
     """
@@ -76,6 +78,7 @@ class Verdicts:
         self.confirmed: list[tuple[Row, str]] = []  # with the remote id
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
+        self.own: list[int] = []
         self.ended: Counter[tuple[int, str]] = Counter()
         self.reopened: Counter[tuple[int, str]] = Counter()
         self.dead: list[tuple[Row, Answer, str]] = []
@@ -99,6 +102,9 @@ class Verdicts:
         if carries or (is_newest and row.state in Record.OPEN):
             self.ended[entry.operation, "confirmed"] += 1
         self.counted[row.policy_id, "ok"] += 1
+        if row.is_adopted and outcome.created:
+            row.is_adopted = False
+            self.own.append(row.id)
         if is_newest:
             self.confirmed.append((row, remote_id))
             return

@@ -36,9 +36,10 @@ class Record(models.Model):
 
     `version`, `deleted` and `digest` (of the request) are those of the newest version that was
     read; its request is in the operation `operation_id`. `sent_version` and `sent_digest` are
-    those that the CRM has confirmed. `next_at` is when the record is due while it waits, and the
-    end of the lease while it is queued. `sending_operation` is the one in flight (0: none); it is
-    another than `operation_id` when a newer version was read meanwhile.
+    those that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is when
+    the record is due while it waits, and the end of the lease while it is queued.
+    `sending_operation` is the one in flight (0: none); it is another than `operation_id` when a
+    newer version was read meanwhile.
     """
 
     class State(models.IntegerChoices):
@@ -67,6 +68,7 @@ class Record(models.Model):
     sent_version = models.BigIntegerField(_("confirmed version"), default=0)
     sent_digest = models.CharField(max_length=32, blank=True, default="")
     remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
+    is_adopted = models.BooleanField(_("made by people"), default=False, db_default=False)
     error_class = models.CharField(_("error class"), max_length=16, blank=True, default="")
     updated_at = models.DateTimeField(_("changed"))
 

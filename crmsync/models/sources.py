@@ -97,6 +97,13 @@ class Policy(models.Model):
         FULL = "full", _("everything from the beginning")
         SWEEP = "sweep", _("comparison of versions")
 
+    class OnConflict(models.TextChoices):
+        """What is done with a record that people made in the CRM."""
+
+        FILL_EMPTY = "fill_empty", _("fill in its empty fields")
+        UPDATE = "update", _("overwrite its fields")
+        DEAD = "dead", _("change nothing: dead, for a person to decide")
+
     source = models.ForeignKey(Source, models.PROTECT, verbose_name=_("source"))
     crm = models.ForeignKey(Crm, models.PROTECT, verbose_name=_("CRM"))
     biz = models.ForeignKey(
@@ -132,6 +139,21 @@ class Policy(models.Model):
     sweep_cron = models.CharField(
         _("comparison of versions"), max_length=100, blank=True, default="30 3 * * *",
         help_text=_("When every row's version is compared with what was sent; empty: never."),
+    )  # fmt: skip
+    on_conflict = models.CharField(
+        _("on a conflict"), max_length=10, choices=OnConflict, default=OnConflict.FILL_EMPTY,
+        db_default=OnConflict.FILL_EMPTY,
+        help_text=_(
+            "When people made a record of this person in the CRM. Anybody can fill in a public "
+            "form with a customer's address."
+        ),
+    )  # fmt: skip
+    delete_adopted = models.BooleanField(
+        _("delete such records"), default=False, db_default=False,
+        help_text=_(
+            "Off: when the lead is deleted, a record that people made stays in the CRM, without "
+            "the lead's key."
+        ),
     )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
     # A kind of run, until the poller begins it; empty: nobody asked.

@@ -23,7 +23,13 @@ from crmsync.adapters.client import HttpClient, decoded, described, raise_for
 from crmsync.adapters.http import reading
 from crmsync.adapters.http.answer import understand, without_id
 from crmsync.adapters.http.requests import Requests
-from crmsync.adapters.http.settings import Call, HttpCredentials, HttpSettings, check_templates
+from crmsync.adapters.http.settings import (
+    Call,
+    HttpCredentials,
+    HttpSettings,
+    ReadCall,
+    check_templates,
+)
 from crmsync.adapters.http.template import places
 from crmsync.adapters.outcomes import (
     Auth,
@@ -128,7 +134,7 @@ class HttpAdapter(CRMAdapter):
             if key in doubted and failed:
                 outcomes[key] = failed
             elif stored and not stored.deleted and stored.remote_id not in ("", record.remote_id):
-                outcomes[key] = Conflict(stored.remote_id)  # held under another id by now
+                outcomes[key] = Conflict(stored.remote_id, has_key=True)  # under another id by now
             elif stored and not stored.deleted:
                 outcomes[key] = Auth(_("%s: is this the right address?") % text)
             elif key in deletions:
@@ -238,11 +244,26 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.read
         if call is None:
             raise InvalidInput(_("No call is set that reads a record."), "read")
-        requests = [self._requests.about(Record(key, 0, {}), call) for key in keys]
+        return self._each(call, {key: Record(key, 0, {}) for key in keys})
+
+    def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
+        call = self.settings.read_by_id
+        if call is None:
+            raise InvalidInput(
+                _(
+                    "The CRM holds this person as another record, and which of its fields are "
+                    "empty is not known: set `read_by_id`, or what the policy does on a conflict."
+                ),
+                "read_by_id",
+            )
+        return self._each(call, {each: Record("", 0, {}, remote_id=each) for each in remote_ids})
+
+    def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
+        requests = [self._requests.about(record, call) for record in records.values()]
         found: dict[str, Stored] = {}
-        for key, response in zip(keys, self._client.exchange(requests), strict=True):
+        for name, response in zip(records, self._client.exchange(requests), strict=True):
             if held := reading.stored(call, self.settings.answer, response):
-                found[key] = held
+                found[name] = held
         return found
 
 

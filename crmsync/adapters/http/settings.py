@@ -48,7 +48,8 @@ class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     `update` is the call for a record whose remote id is known, and `delete` that for a deleted
     one; without them `url` is called. A 404 of either means that the CRM does not hold the record;
     where `read` is set, only if that call does not find it either. `read` fetches a record, also
-    to find the remote id that `delete` names; `test` is for the test button.
+    to find the remote id that `delete` names; `read_by_id` fetches the one with {remote_id}, to
+    find out which fields of a record that people made are empty; `test` is for the test button.
     `fields` lists the fields that the CRM has; empty when any may be sent.
     """
 
@@ -65,6 +66,7 @@ class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     update: Call | None = None
     delete: Call | None = None
     read: ReadCall | None = None
+    read_by_id: ReadCall | None = None
     test: Call | None = None
     fields: Sequence[str] = ()
     answer: AnswerRules = AnswerRules()
@@ -88,7 +90,7 @@ def check_templates(given: HttpSettings, secrets: Mapping[str, str]) -> None:
         for place in places(given.url):
             if not place.startswith("secret."):
                 raise InvalidInput(_("url is the same for all records of a call."), "url")
-    for name in ("url", "update", "delete", "read", "test"):
+    for name in ("url", "update", "delete", "read", "read_by_id", "test"):
         call = getattr(given, name)
         template.check(call.url if isinstance(call, Call) else call, name, secrets)
         if isinstance(call, Call):

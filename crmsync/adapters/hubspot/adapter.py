@@ -103,9 +103,17 @@ class HubSpotAdapter(RestAdapter):
             del settled[record.key]
         return settled, gone
 
+    def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        # A batch that names an id twice is refused: two leads may be one person.
+        by_id = {record.remote_id: record for record in records}
+        outcomes, gone = self._updated(list(by_id.values()))
+        outcomes.update((record.key, Ok(record.remote_id, created=False)) for record in gone)
+        return {r.key: outcomes[by_id[r.remote_id].key] for r in records}
+
     def _given(self, record: Record) -> dict[str, Any]:
         made = {name: _text(value) for name, value in record.fields.items()}
-        properties = {**made, self.settings.id_property: record.key}
+        # A deleted record of people is kept, and no longer found by our key.
+        properties = {**made, self.settings.id_property: "" if record.deleted else record.key}
         # HubSpot repeats the trace id in the results and errors of a batch.
         return {"properties": properties, "objectWriteTraceId": record.key}
 
@@ -205,6 +213,23 @@ class HubSpotAdapter(RestAdapter):
         found: dict[str, Stored] = {}
         for some in chunks(sorted(keys), _LARGEST_BATCH):
             found.update(self._stored(self._read_batch(some, names)))
+        return found
+
+    def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
+        found: dict[str, Stored] = {}
+        for some in chunks(sorted(remote_ids), _LARGEST_BATCH):
+            inputs = [{"id": each} for each in some]
+            response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
+            if len(some) == 1 and errors.is_not_found(response):
+                continue
+            missing = errors.not_found(response)
+            for result in json_object(response).get("results") or ():
+                is_archived = bool(result.get("archived"))
+                remote_id = str(result.get("id", ""))
+                found[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)
+            # A merged contact has another id in the answer: its fields are not empty for that.
+            if not set(some) <= found.keys() | missing:
+                raise Unavailable(_("HubSpot did not say what it holds of each record."))
         return found
 
     def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:

@@ -108,11 +108,22 @@ class SalesforceAdapter(RestAdapter):
 
     def _updated_alone(self, record: Record) -> tuple[dict[str, Outcome], list[Record]]:
         path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
-        fields = {**record.fields, self.settings.external_id: record.key}
+        fields = {**record.fields, self.settings.external_id: _key(record)}
         response = self._session.ask("PATCH", path, fields)
         if response.status == 404 and not response.error:
             return {}, [record]
         return {record.key: self._one(record, response)}, []
+
+    def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        try:
+            outcomes, gone = self._updated(records)
+        except CredentialsRefused as error:
+            return {record.key: Auth(str(error)) for record in records}
+        except TooManyCalls as error:
+            return {record.key: Throttled(error.after) for record in records}
+        except (Unavailable, InvalidInput) as error:  # there was no token
+            return {record.key: Retry(0.0, str(error)) for record in records}
+        return outcomes | {record.key: Ok(record.remote_id, created=False) for record in gone}
 
     def _together(
         self, path: str, named: Sequence[tuple[Record, Mapping[str, str]]]
@@ -124,7 +135,7 @@ class SalesforceAdapter(RestAdapter):
             {
                 "attributes": {"type": given.object},
                 **record.fields,
-                given.external_id: record.key,
+                given.external_id: _key(record),
                 **by_id,
             }
             for record, by_id in named
@@ -216,23 +227,42 @@ class SalesforceAdapter(RestAdapter):
         names = [name for name, field in self.fields().items() if field.writable]
         return self._query(sorted(keys), names)
 
+    def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
+        usable = [name for name in sorted(names) if name.isidentifier()]
+        rows = self._rows("Id", sorted(remote_ids), ["Id", *usable])
+        found = {_same(str(row["Id"])): row for row in rows}
+        return {
+            each: Stored(each, {name: found[_same(each)].get(name) for name in usable})
+            for each in remote_ids
+            if _same(each) in found
+        }
+
     def _query(self, keys: Sequence[str], names: Sequence[str]) -> dict[str, Stored]:
-        given = self.settings
-        found: dict[str, Stored] = {}
-        columns = ", ".join(["Id", given.external_id, *names])
-        for some in chunks(keys, _KEYS_IN_QUERY):
-            escaped = [key.replace("\\", "\\\\").replace("'", "\\'") for key in some]
-            listed = ", ".join(f"'{key}'" for key in escaped)
+        own = self.settings.external_id
+        return {
+            str(row[own]): Stored(str(row["Id"]), {name: row.get(name) for name in names})
+            for row in self._rows(own, keys, ["Id", own, *names])
+        }
+
+    def _rows(
+        self, field: str, values: Sequence[str], columns: Sequence[str]
+    ) -> Iterable[Mapping[str, Any]]:
+        """The columns of the records in which the field has one of these values."""
+        for some in chunks(values, _KEYS_IN_QUERY):
+            escaped = [each.replace("\\", "\\\\").replace("'", "\\'") for each in some]
+            listed = ", ".join(f"'{each}'" for each in escaped)
             query = (
-                f"SELECT {columns} FROM {given.object} "  # noqa: S608
-                f"WHERE {given.external_id} IN ({listed})"
+                f"SELECT {', '.join(columns)} FROM {self.settings.object} "  # noqa: S608
+                f"WHERE {field} IN ({listed})"
             )
             response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
             errors.raise_for(response)
-            for row in json_object(response).get("records", ()):
-                key = str(row[given.external_id])
-                found[key] = Stored(str(row["Id"]), {name: row.get(name) for name in names})
-        return found
+            yield from json_object(response).get("records", ())
+
+
+def _key(record: Record) -> str | None:
+    """A deleted record of people is kept, and no longer found by our key."""
+    return None if record.deleted else record.key
 
 
 def _same(remote_id: str) -> str:

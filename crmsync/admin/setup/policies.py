@@ -51,6 +51,7 @@ class PolicyAdmin(UndeletableAdmin):
         (None, {"fields": ["source", "crm", "enabled"]}),
         (_("When"), {"fields": ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"]}),
         (_("What is sent"), {"fields": ["biz", "appkeys", "key_prefix", "mapping"]}),
+        (_("Records that people made in the CRM"), {"fields": ["on_conflict", "delete_adopted"]}),
     ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:

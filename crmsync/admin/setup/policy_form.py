@@ -40,6 +40,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     class Meta:
         model = Policy
         fields = ["source", "crm", "enabled", "biz", "appkeys", "mapping", "key_prefix",
+                  "on_conflict", "delete_adopted",
                   "interval_seconds", "cron", "hours", "batch_size", "sweep_cron"]  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

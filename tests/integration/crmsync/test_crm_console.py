@@ -79,7 +79,8 @@ def policy_form(source: Source, crm: Crm, **changes: Any) -> dict[str, Any]:
     return {
         "source": source.pk, "crm": crm.pk, "enabled": "on", "biz": "", "appkeys": "",
         "mapping": MAPPING, "key_prefix": "", "interval_seconds": 10, "cron": "", "hours": "",
-        "batch_size": 500, "sweep_cron": "30 3 * * *", **changes,
+        "batch_size": 500, "sweep_cron": "30 3 * * *",
+        "on_conflict": "fill_empty", **changes,
     }  # fmt: skip
 
 

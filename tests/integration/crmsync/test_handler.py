@@ -279,7 +279,7 @@ class TestUnknown:
 
 class TestConflict:
     def test_the_other_record_is_changed(self, creating_server: Sink, creating: Store) -> None:
-        policy = sync.policy(sync.http_crm(creating_server, creating))
+        policy = sync.policy(sync.http_crm(creating_server, creating), on_conflict="update")
         creating.says["a"] = [Answer({"rid": "r-9"}, 409)]
         queued = sync.queued(policy, sync.requests("ab"))
         sync.handled(queued)
@@ -291,7 +291,7 @@ class TestConflict:
     def test_dead_when_that_is_no_way(
         self, creating_server: Sink, creating: Store, answers: list[Any]
     ) -> None:
-        policy = sync.policy(sync.http_crm(creating_server, creating))
+        policy = sync.policy(sync.http_crm(creating_server, creating), on_conflict="update")
         creating.says["a"] = [Answer(body, 409) for body in answers]
         queued = sync.queued(policy, sync.requests("a"))
         sync.handled(queued)

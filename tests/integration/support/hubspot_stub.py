@@ -54,10 +54,16 @@ class HubSpotStub:
     def _find(self, name: str, value: str) -> str:
         return next((i for i, c in self.contacts.items() if value and c.get(name) == value), "")
 
+    def _held(self, id_property: str, value: str) -> str:
+        """By HubSpot's own id unless a property is named."""
+        if id_property:
+            return self._find(id_property, value)
+        return value if value in self.contacts else ""
+
     def _read(self, body: Any) -> Answer:
         results, errors = [], []
         for each in body["inputs"]:
-            if found := self._find(body["idProperty"], each["id"]):
+            if found := self._held(body.get("idProperty", ""), each["id"]):
                 held = self.contacts[found]
                 shown = {name: held.get(name) for name in body["properties"]}
                 results.append(

@@ -80,6 +80,10 @@ class SalesforceStub:
     def _find(self, key: str) -> list[str]:
         return [i for i, lead in self.leads.items() if lead.get("Hive_Id__c") == key]
 
+    def _by_id(self, name: str) -> str:
+        """The whole id of one with 15 or 18 characters."""
+        return next((i for i in self.leads if name in (i, i[:15])), "")
+
     def _collection(self, records: list[Any]) -> Answer:
         if len(records) > 200:
             return _error(400, "TOO_MANY_RECORDS", "The limit is 200 records")
@@ -101,9 +105,10 @@ class SalesforceStub:
 
     def _update(self, record: Any, twice: set[str]) -> Any:
         assert record.pop("attributes") == {"type": "Lead"}
-        made = record.pop("id")
-        if made in twice:
-            return _refused(made)
+        sent = record.pop("id")
+        if sent in twice:
+            return _refused(sent)
+        made = self._by_id(sent)
         if made not in self.leads:
             return _failed("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
         if problem := self._problem({"LastName": "-", **record}, made):
@@ -131,7 +136,7 @@ class SalesforceStub:
     def _single(self, path: str, request: Asked) -> Answer:
         name, _, key = path.partition("/")
         if not key:
-            held = next((i for i in self.leads if name in (i, i[:15])), "")
+            held = self._by_id(name)
             if not held:
                 return _error(404, "NOT_FOUND", "The requested resource does not exist")
             self.leads[held].update(request.body)
@@ -153,13 +158,13 @@ class SalesforceStub:
         return {"id": lead, "success": True, "errors": []}
 
     def _query(self, query: str) -> Answer:
-        match = re.fullmatch(r"SELECT (.+) FROM Lead WHERE Hive_Id__c IN \((.*)\)", query)
+        match = re.fullmatch(r"SELECT (.+) FROM Lead WHERE (Hive_Id__c|Id) IN \((.*)\)", query)
         assert match
-        keys = [key.replace("\\'", "'") for key in re.findall(r"'((?:[^'\\]|\\.)*)'", match[2])]
+        keys = [key.replace("\\'", "'") for key in re.findall(r"'((?:[^'\\]|\\.)*)'", match[3])]
         rows = [
             {name: {**lead, "Id": i}.get(name) for name in match[1].split(", ")}
             for i, lead in self.leads.items()
-            if lead.get("Hive_Id__c") in keys
+            if lead.get("Hive_Id__c") in keys or (match[2] == "Id" and {i, i[:15]} & {*keys})
         ]
         return Answer({"totalSize": len(rows), "done": True, "records": rows})
 

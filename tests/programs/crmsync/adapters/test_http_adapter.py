@@ -600,3 +600,24 @@ def test_secrets_are_shown_nowhere(open_adapter: Open) -> None:
         shown = repr([adapter, adapter.send([lead("a")]), adapter.check(), adapter.credentials])
         assert "hush" not in shown
         assert "Bearer •••" in shown
+
+
+def test_what_people_made_is_filled_in_by_its_id_and_not_deleted(open_adapter: Open) -> None:
+    held = {"name": "boss", "phone": ""}
+    record = Record("a", 1, {"name": "spam", "phone": "138"}, False, "7", should_fill_empty=True)
+    with serving(lambda request: Answer(held if request.method == "GET" else {})) as server:
+        by_id = server.url("/leads/{remote_id}")
+        calls = {
+            "update": {"method": "PATCH", "url": by_id, "body": "{fields}"},
+            "delete": {"method": "DELETE", "url": by_id},
+        }
+        adapter = open_adapter(server.url("/leads"), **calls)
+        (outcome,) = adapter.send([record])
+        assert isinstance(outcome, Invalid)
+        assert "read_by_id" in outcome.message
+        adapter = open_adapter(server.url("/leads"), **calls, read_by_id={"url": by_id})
+        assert adapter.send([record]) == [Ok("7")]
+        assert adapter.send([Record("a", 2, {}, True, "7", is_adopted=True)]) == [Ok("7", False)]
+        assert [(each.method, each.path, each.body) for each in asked(server)] == [
+            ("GET", "/leads/7", None), ("PATCH", "/leads/7", {"phone": "138"}),
+        ]  # fmt: skip

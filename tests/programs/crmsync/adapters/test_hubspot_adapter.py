@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -313,3 +314,25 @@ def test_the_api_version_of_a_date_is_a_setting(open_adapter: Open, hubspot: Hub
         assert adapter.check().kind == "ok"
     with pytest.raises(InvalidInput, match="no time zone"):
         open_adapter("http://x", time_zone="Nowhere/City")
+
+
+def test_fills_in_what_is_empty_and_takes_its_key_off_what_people_made(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {"77": {"firstname": "boss", "phone": ""}, "78": {"firstname": "aide"}}
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        filled = [
+            replace(lead(key, phone="138"), remote_id=remote_id, should_fill_empty=True)
+            for key, remote_id in (("a", "77"), ("b", "404"))
+        ]
+        assert adapter.send([*filled, lead("c")]) == [Ok("77"), Ok("502", True), Ok("501", True)]
+        assert hubspot.contacts["77"] == {"firstname": "boss", "phone": "138", "hive_id": "a"}
+        gone = [
+            Record(key, 2, {}, True, remote_id, is_adopted=True)
+            for key, remote_id in (("a", "77"), ("z", "77"), ("b", "404"))
+        ]
+        own = Record("c", 2, {}, True, "501")
+        assert all(isinstance(outcome, Ok) for outcome in adapter.send([*gone, own]))
+    assert hubspot.contacts["77"] == {"firstname": "boss", "phone": "138", "hive_id": ""}
+    assert set(hubspot.contacts) == {"77", "78", "502"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -328,3 +329,25 @@ def test_duplicates_can_be_allowed(open_adapter: Open, server: Sink) -> None:
 def test_names_that_could_be_something_else_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no name of Salesforce"):
         SalesforceAdapter({"object": "Lead/x"}, {"client_id": "a", "client_secret": "b"})
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_fills_in_what_is_empty_and_takes_its_key_off_what_people_made(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink, others: int
+) -> None:
+    """Alone, and together with other records of people."""
+    boss = salesforce.add(LastName="boss", Company="Corp", Phone=None)
+    ids = [boss[:15], *(salesforce.add(LastName="x", Company="Y") for _ in range(others))]
+    adapter = open_adapter(server.url(""))
+    filled = [
+        replace(lead(f"k{n}", Phone="138"), remote_id=each, should_fill_empty=True)
+        for n, each in enumerate(ids)
+    ]
+    assert all(isinstance(outcome, Ok) for outcome in adapter.send(filled))
+    mended = {"LastName": "boss", "Company": "Corp", "Phone": "138"}
+    assert salesforce.leads[boss] == {**mended, "Hive_Id__c": "k0"}
+    gone = [Record(f"k{n}", 2, {}, True, each, is_adopted=True) for n, each in enumerate(ids)]
+    gone.append(Record("z", 2, {}, True, "00Q999999999999AAA", is_adopted=True))
+    assert all(isinstance(outcome, Ok) for outcome in adapter.send(gone))
+    assert salesforce.leads[boss] == {**mended, "Hive_Id__c": None}
+    assert len(salesforce.leads) == 1 + others
