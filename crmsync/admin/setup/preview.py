@@ -15,6 +15,7 @@ from crmsync.adapters.records import same
 from crmsync.directory import Policy
 from crmsync.poller.policy_poll import described
 from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment, Row
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import inspect
@@ -57,9 +58,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the test of a source found. `exact`: reading misses nothing that is committed late."""
+    """What the test of a source found. `bounded_by`: why reading misses what is committed late, ''
+    where it misses nothing."""
 
-    exact: bool
+    bounded_by: Bound
     behind: timedelta
     is_indexed: bool
     is_empty: bool
@@ -71,7 +73,9 @@ def examine(source: Source) -> Facts:
     increment = Increment(source)
     page = increment.read(None, 1)
     facts = page.facts
-    return Facts(facts.exact, facts.age, increment.is_indexed, not (page.rows or facts.waiting))
+    return Facts(
+        facts.bounded_by, facts.age, increment.is_indexed, not (page.rows or facts.waiting)
+    )
 
 
 def sample(policy: Policy) -> list[Mapped]:

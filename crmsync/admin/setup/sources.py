@@ -208,13 +208,26 @@ class SourceAdmin(ModelAdmin):
         return format_html('<a href="{}?source__id__exact={}">{}</a>', url, row.pk, row.policies)
 
 
+_BOUNDS = {
+    "privilege": _(
+        "The database does not show its open transactions: the user needs the privilege PROCESS."
+    ),
+    "replica": _(
+        "This is a replica, or a server that is read only: transactions are open on the server "
+        "that is written to. Name that one, if it can be read."
+    ),
+    "cluster": _("This is a server of a cluster: others are written to as well."),
+    "file": _("The file cannot be written, so that its writers cannot be seen."),
+}
+
+
 def _found(facts: preview.Facts) -> str:
     read = (
         gettext("The table can be read; it is empty.")
         if facts.is_empty
         else gettext("The table can be read.")
     )
-    if not facts.exact:
+    if facts.bounded_by:
         return read
     late = gettext("No change is missed: the horizon is exact, %s behind.")
     return f"{read} {late % age(facts.behind.total_seconds())}"
@@ -222,13 +235,12 @@ def _found(facts: preview.Facts) -> str:
 
 def _reservations(facts: preview.Facts, row: Source) -> Any:
     """What somebody has to know before using the source."""
-    if not facts.exact:
-        yield gettext(
-            "The database does not show its open transactions (the user needs the privilege "
-            "PROCESS on the server that is written to): reading misses a change that is committed "
-            "more than %(seconds)d s after it was written, and only the comparison of versions "
-            "finds it."
+    if facts.bounded_by:
+        late = gettext(
+            "Reading misses a change that is committed more than %(seconds)d s after it was "
+            "written, and only the comparison of versions finds it."
         ) % {"seconds": row.lag_seconds}
+        yield f"{_BOUNDS[facts.bounded_by]} {late}"
     if not facts.is_indexed:
         yield gettext(
             "There is no index by %(time)s and %(key)s: every look reads the whole table."

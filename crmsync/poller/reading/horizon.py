@@ -18,7 +18,10 @@ transaction that has written. They are asked for in this order, before the rows 
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
 PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
-the source's owner and no proof.
+the source's owner and no proof. So it is on a replica and in a cluster: a transaction is open on
+another server, and its rows come here later. A replica shows by its threads, whatever `read_only`
+says, and is taken for one until the program looks at the table anew: its threads may be stopped
+for a while.
 
 **SQLite** has one writer at a time. While we hold the write lock nobody writes, and the present
 time is the horizon. While somebody else holds it, its rows are not older than the newest row that
@@ -31,7 +34,7 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Protocol
+from typing import Literal, Protocol
 
 from django.db import OperationalError
 
@@ -57,11 +60,21 @@ _TICK = timedelta(milliseconds=100)
 _READERS = (
     "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
 )
+# Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
+_NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
+# The time of a replication thread is how far it lags. Whoever logs in has no statement yet.
+_NO_WRITERS = "'system user', 'unauthenticated user'"
 _STATEMENTS = f"""
-SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), MAX(GREATEST(TIME, 0))
+SELECT
+    CAST(UTC_TIMESTAMP(6) AS CHAR),
+    MAX(IF(
+        USER NOT IN ({_NO_WRITERS}) AND COALESCE(INFO, '') NOT REGEXP '{_READERS}',
+        GREATEST(TIME, 0), NULL
+    )),
+    COALESCE(MAX(USER = 'system user'), 0),
+    CAST(@@GLOBAL.read_only AS CHAR)
 FROM information_schema.PROCESSLIST
-WHERE ID <> CONNECTION_ID() AND COMMAND IN ('Query', 'Execute')
-AND COALESCE(INFO, '') NOT REGEXP '{_READERS}'
+WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
 """  # noqa: S608 - constants
 # In the hour that a wall clock shows twice, the earlier moment is taken.
 _TRANSACTIONS = """
@@ -82,20 +95,28 @@ FROM (
 """  # MySQL numbers its readers from 2^48 on
 
 
+Bound = Literal["", "privilege", "replica", "cluster", "file"]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The horizon as it was at one moment; times with zone are in UTC.
 
     `settled` is the horizon and `until` the end of what is read, both as the column would have
     them. They differ where the horizon is only assumed: then rows between them are read early.
-    `exact`: nothing can appear below the horizon; else it is bounded by the source's `lag`.
+    `bounded_by`: '' where nothing can appear below the horizon; else why it is only bounded by the
+    source's `lag`.
     """
 
     now: datetime
     horizon: datetime
     settled: str
     until: str
-    exact: bool
+    bounded_by: Bound = ""
+
+    @property
+    def exact(self) -> bool:
+        return not self.bounded_by
 
 
 class Horizon(Protocol):
@@ -120,24 +141,28 @@ class MysqlHorizon:
         self._lag = source.lag
         self._database = database
         self._zone = zone
-        self._exact = self._is_written_here()
+        self._bounded_by: Bound = ""
+        if self._is_in_cluster():
+            self._bound("cluster")
 
     def read(self) -> Reading:
-        ((text, running),) = self._database.rows(_STATEMENTS)
+        ((text, running, is_replicating, read_only),) = self._database.rows(_STATEMENTS)
         now = _utc(text)
         begun = (now - _TICK).replace(microsecond=0)
-        if self._exact:
+        # Later servers have more values than ON.
+        if not self._bounded_by and (is_replicating or read_only not in ("0", "OFF")):
+            self._bound("replica")
+        if not self._bounded_by:
             try:
                 oldest = self._oldest_transaction(begun)
             except SourceRefused as refused:
                 if refused.code != NEEDS_PROCESS:
                     raise
-                log.warning("source_horizon_is_bounded", reason="no PROCESS privilege")
-                self._exact = False
-        if not self._exact:
+                self._bound("privilege")
+        if self._bounded_by:
             assumed = now - self._lag
             early = self.spelled(now - min(MARGIN, self._lag))
-            return Reading(now, assumed, self.spelled(assumed), early, False)
+            return Reading(now, assumed, self.spelled(assumed), early, self._bounded_by)
         bounds = [begun]  # the oldest copy of INNODB_TRX that is accepted is as old
         if running is not None:
             bounds.append(now - timedelta(seconds=int(running)) - _SECOND)
@@ -145,7 +170,11 @@ class MysqlHorizon:
             bounds.append(oldest)
         horizon = min(bounds) - MARGIN
         until = self.spelled(horizon)
-        return Reading(now, horizon, until, until, True)
+        return Reading(now, horizon, until, until)
+
+    def _bound(self, reason: Bound) -> None:
+        log.warning("source_horizon_is_bounded", reason=reason)
+        self._bounded_by = reason
 
     def _oldest_transaction(self, since: datetime) -> datetime | None:
         """When the oldest open transaction began that has written; None when there is none. By a
@@ -170,16 +199,13 @@ class MysqlHorizon:
     def spelled(self, moment: datetime) -> str:
         return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
 
-    def _is_written_here(self) -> bool:
-        """Whether all writers are on this server, so that it knows their transactions: not so on a
-        replica, or in a cluster."""
+    def _is_in_cluster(self) -> bool:
+        """True if other servers take writes too: Galera, or group replication of MySQL."""
         rows = self._database.rows(
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'wsrep_on')"
+            "SHOW GLOBAL VARIABLES "
+            "WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name')"
         )
-        elsewhere = [name for name, value in rows if value == "ON"]
-        if elsewhere:
-            log.warning("source_horizon_is_bounded", reason=f"{elsewhere[0]} is ON")
-        return not elsewhere
+        return any(value not in ("OFF", "") for _name, value in rows)
 
 
 class SqliteHorizon:
@@ -197,7 +223,7 @@ class SqliteHorizon:
         now = self._now_under_lock() if self._can_lock else None
         if now is not None:
             until = self.spelled(now)
-            return Reading(now, now, until, until, True)
+            return Reading(now, now, until, until)
         now = self._now()
         newest = self._database.rows(
             f"SELECT {self._time} || '' FROM {self._table} WHERE {self._time} <= %s "  # noqa: S608
@@ -208,7 +234,7 @@ class SqliteHorizon:
         if not self._can_lock:  # the newest row is not below itself: it would never be read
             until = max(until, self.spelled(now - self._lag))
         horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
-        return Reading(now, horizon, until, until, self._can_lock)
+        return Reading(now, horizon, until, until, "" if self._can_lock else "file")
 
     def _now_under_lock(self) -> datetime | None:
         """The present time while nobody writes, or None when somebody does."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from crmsync.poller.reading.database import Database
-from crmsync.poller.reading.horizon import Reading, horizon_of
+from crmsync.poller.reading.horizon import Bound, Reading, horizon_of
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import FIRST_TIME, inspect
 from msgplatform.core import logging
@@ -61,16 +61,21 @@ class Facts:
     """What the console shows of a source, and what alerts go by; times are in UTC.
 
     `horizon`: nothing can appear before it. Its `age` grows while a transaction is left open.
-    `waiting` rows lie beyond it, counted up to WAITING_CAP. `exact` is False where the horizon is
-    only assumed, by the source's `lag`. `clock_back` is by how much the server's clock went back,
-    0 when it did not: rows that were written since may lie behind the watermark (see `before`).
+    `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` says why the horizon is
+    only assumed, by the source's `lag`; '' where it is exact. `clock_back` is by how much the
+    server's clock went back, 0 when it did not: rows that were written since may lie behind the
+    watermark (see `before`).
     """
 
     horizon: datetime
     age: timedelta
     waiting: int
-    exact: bool
+    bounded_by: Bound
     clock_back: timedelta
+
+    @property
+    def exact(self) -> bool:
+        return not self.bounded_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class Increment:
             back = max(back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
-        return Facts(reading.horizon, age, waiting, reading.exact, back)
+        return Facts(reading.horizon, age, waiting, reading.bounded_by, back)
 
 
 class _Select:

@@ -140,6 +140,33 @@ def test_a_statement_that_takes_long_before_it_writes(
     assert sorted(found) == ["quick", "slow"]
 
 
+def test_what_a_stored_event_writes(foreign: MakeSource, mariadb: MariaDb) -> None:
+    """A nightly import that sorts first: its statement has its time, and has written nothing."""
+    follower = Follower(foreign())
+    mariadb.execute("SET GLOBAL event_scheduler = ON")
+    try:
+        run_as_owner(
+            mariadb,
+            "CREATE EVENT import ON SCHEDULE AT CURRENT_TIMESTAMP DO "
+            "INSERT INTO lead (appkey, uid, name, phone, extra) "
+            "SELECT 'demo', 'import', 'n', '13', x.s FROM (SELECT SLEEP(6) AS s) AS x",
+        )
+        until(
+            lambda: bool(
+                mariadb.execute(
+                    "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'"
+                )
+            )
+        )
+        time.sleep(1)
+        run_as_owner(mariadb, insert("quick"))
+        assert follower.until("quick", "import") == ["import", "quick"]
+        assert follower.page
+        assert follower.page.facts.exact
+    finally:
+        mariadb.execute("SET GLOBAL event_scheduler = OFF")
+
+
 # Renewed only when nobody has asked for a tenth of a second; several ask, in the server itself, so
 # that a busy machine does not make them late.
 ASKERS = 3
