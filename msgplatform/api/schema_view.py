@@ -12,11 +12,16 @@ from rest_framework.request import Request
 
 _making = threading.Lock()
 _documents: dict[str, str | bytes] = {}  # by media type
+_FORMATS = frozenset({"json", "yaml"})
 
 
 class SchemaView(SpectacularAPIView):
-    """In the platform's language. Query parameters are ignored: every language that somebody made
-    up would stay in memory."""
+    """In the platform's language; as YAML, or as JSON with `?format=json`. Other query parameters
+    are ignored: every language that somebody made up would stay in memory."""
+
+    def get_format_suffix(self, **_named: Any) -> str | None:
+        name: str = self.request.query_params.get("format", "")
+        return name if name in _FORMATS else None
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:

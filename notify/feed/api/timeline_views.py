@@ -117,6 +117,7 @@ class ReadView(APIView):
 
     required_scope = "feed:write"
     max_body_bytes = _BODY_BYTES
+    bodiless_methods = ("POST",)
 
     @extend_schema(
         summary="Note what was read",

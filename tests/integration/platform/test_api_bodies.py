@@ -167,7 +167,11 @@ class TestEcho:
         problem(api.post(ECHO, b'{"a": 1e999}', api.key()[1]), 400, "malformed-body")
 
     @pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/plain",
-                                        "text/html, application/xhtml+xml, */*;q=0.8"])  # fmt: skip
+                                        "text/html, application/xhtml+xml, */*;q=0.8",
+                                        # What openapi-generator's clients send.
+                                        "application/problem+json",
+                                        "application/problem+json; charset=utf-8, text/html",
+                                        ])  # fmt: skip
     def test_json_is_what_is_served(self, api: Api, accept: str) -> None:
         response = api.get(ECHO, api.key()[1], HTTP_ACCEPT=accept)
         assert (response.status_code, response["Content-Type"].split(";")[0]) == (
@@ -178,6 +182,11 @@ class TestEcho:
     def test_something_else_is_not_served(self, api: Api) -> None:
         response = api.get(ECHO, api.key()[1], HTTP_ACCEPT="application/xml")
         problem(response, 406, "not-acceptable")
+
+    @pytest.mark.parametrize("accept", ["application/problem+json", "text/html"])
+    def test_a_deletion_has_no_answer_that_could_be_refused(self, api: Api, accept: str) -> None:
+        answer = api.client.delete("/api/v1/systems/nothing", HTTP_ACCEPT=accept)
+        problem(answer, 401, "unauthenticated")
 
 
 @pytest.mark.django_db

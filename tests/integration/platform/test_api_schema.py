@@ -132,6 +132,17 @@ class TestPlatform:
             (items,) = body["properties"].values()
             assert (items["minItems"], items["maxItems"]) == (1, 1000), name
 
+    def test_any_accept_header_suits_an_operation_without_an_answer(self) -> None:
+        views = dict(api_views(get_resolver("msgplatform.urls")))
+        checked = set()
+        for name, operation in operations():
+            method, path = name.split(" ")
+            if {"200", "201", "202"}.isdisjoint(operation["responses"]):
+                bodiless = getattr(views[path], "bodiless_methods", ())
+                assert method == "delete" or method.upper() in bodiless, name
+                checked.add(name)
+        assert len(checked) == 9
+
     def test_our_own_notes_are_not_in_it(self) -> None:
         text = str(document())
         assert not any(word in text for word in ("msgspec", "serializer", "the view"))
@@ -180,6 +191,11 @@ class TestPages:
         assert b"openapi: 3.1" in response.content
         response = api.get("/api/schema/", HTTP_ACCEPT="application/vnd.oai.openapi+json")
         assert response.json()["info"]["title"] == "msgplatform"
+
+    def test_the_schema_in_a_format(self, api: Api) -> None:
+        assert api.get("/api/schema/?format=json").json()["info"]["title"] == "msgplatform"
+        for query in ("?format=yaml", "?format=xml", "?format="):
+            assert b"openapi: 3.1" in api.get(f"/api/schema/{query}").content, query
 
     @pytest.mark.parametrize("query", ["?version=%0A", "?lang=zh-hans@1", "?lang=no/such"])
     def test_the_schema_is_the_same_whatever_is_asked_of_it(self, api: Api, query: str) -> None:
