@@ -261,6 +261,13 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Publish events, send messages, follow what became of them.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
+    # A request need not name what only the platform writes.
+    "COMPONENT_SPLIT_REQUEST": True,
+    "COMPONENT_SPLIT_PATCH": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "msgplatform.api.schema_bodies.close_bodies",
+    ],
     "GET_MOCK_REQUEST": "msgplatform.api.schema.mock_request",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -35,7 +35,7 @@ from crmsync.search import crm_states, policies
 from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.json import decode
-from msgplatform.api.query import ListView
+from msgplatform.api.query import ID, ListView
 from msgplatform.core.data import sql
 
 # The body names a kind of run and nothing else.
@@ -125,7 +125,7 @@ class RunListView(ListView):
 
     required_scope = "sync:run"
     serializer_class = RunSerializer
-    query = [OpenApiParameter("policy", str, description="Only runs of the policy with this id")]
+    query = [OpenApiParameter("policy", ID, description="Only runs of the policy with this id")]
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:

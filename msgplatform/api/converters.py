@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import register_converter
 
 _MAX_ID = 2**63 - 1
+ID_PATTERN = "^[0-9]{1,19}$"  # for the schema
 
 
 class IdConverter:

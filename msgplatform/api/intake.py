@@ -122,7 +122,6 @@ def _body(items_name: str) -> type[msgspec.Struct]:
 
 # -- schema --------------------------------------------------------------------------------------
 KEY_PATTERN = "^[!-~]+$"  # as `idempotency.check_key` has it
-ID_PATTERN = "^[0-9]{1,19}$"
 
 
 class ItemsField(serializers.ListField):

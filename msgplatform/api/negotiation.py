@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework.exceptions import NotAcceptable
@@ -25,9 +25,9 @@ class JsonFirst(DefaultContentNegotiation):
     """
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
-        first = renderers[0]
+        first = next(iter(renderers))
         if first.media_type != JSON:
             return super().select_renderer(request, renderers, format_suffix)
         meta = request.META

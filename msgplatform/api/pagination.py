@@ -22,6 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
+from msgplatform.api.converters import ID_PATTERN
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 
@@ -44,6 +45,7 @@ class KeysetPagination(BasePagination):
     max_limit = 200
     cursor_param = "cursor"
     cursor_help = "From `next` or `previous` of another page"
+    cursor_schema: Mapping[str, Any] = {"type": "string"}
     limit_param = "limit"
 
     def paginate_queryset(
@@ -128,7 +130,7 @@ class KeysetPagination(BasePagination):
                 "in": "query",
                 "required": False,
                 "description": self.cursor_help,
-                "schema": {"type": "string"},
+                "schema": dict(self.cursor_schema),
             },
             {
                 "name": self.limit_param,
@@ -159,6 +161,7 @@ class SincePagination(KeysetPagination):
 
     cursor_param = "since_id"
     cursor_help = "Only results after the one with this id"
+    cursor_schema = {"type": "string", "pattern": ID_PATTERN}
 
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None

@@ -23,6 +23,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from msgplatform.api.converters import ID_PATTERN
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 
@@ -65,6 +66,9 @@ class ListView(QueryView, ListAPIView[Any]):
         return [*super().known, *(parameter["name"] for parameter in parameters)]
 
 
+# Schemas of parameters: the id of a row, and the name of a system or a consumer.
+ID = {"type": "string", "pattern": ID_PATTERN}
+NAME = {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$", "maxLength": 64}
 SINCE = OpenApiParameter(
     "since",
     OpenApiTypes.DATETIME,

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,6 +27,13 @@ from notify.subscriptions import limits
 from notify.subscriptions.shown import shown_url
 
 
+@extend_schema_field(
+    {"type": "array", "items": {"type": "string"}, "maxItems": limits.MAX_PATTERNS}
+)
+class NetworksField(serializers.ListField):
+    """Networks as CIDR writes them; `limits` checks them."""
+
+
 class ConsumerSerializer(WholeSerializer):
     """Where messages go, and with which headers."""
 
@@ -38,7 +46,7 @@ class ConsumerSerializer(WholeSerializer):
         "unless the URL has another scheme, host or port; {} takes them away",
     )
     header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
-    networks = serializers.ListField(
+    networks = NetworksField(
         child=TextField(),
         required=False,
         allow_null=True,

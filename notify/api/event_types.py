@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -24,6 +24,7 @@ from msgplatform.api.management.resources import (
 )
 from msgplatform.models import Biz
 from notify import catalogue
+from notify.api.serializers import EVENT_TYPE
 from notify.models import EventType
 
 _EXAMPLE = {
@@ -35,18 +36,27 @@ _EXAMPLE = {
         "properties": {"order": {"type": "string"}, "amount": {"type": "string"}},
     },
 }
+_ADDRESS = [
+    OpenApiParameter(
+        "name",
+        {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
+        OpenApiParameter.PATH,
+        description="The event type: order.paid",
+    )
+]
 _NOTES = (
     "The example must match the schema. Payloads of business systems that validate their events "
     "must match it from then on; other processes notice the change within seconds."
 )
 
 
-@extend_schema_field({"type": ["object", "array", "string", "number", "boolean"]})
+# No type: generators of clients know no list of them.
+@extend_schema_field({})
 class PayloadField(serializers.JSONField):
     """Any JSON value."""
 
 
-@extend_schema_field({"type": "object"})
+@extend_schema_field({"type": "object", "additionalProperties": {}})
 class SchemaField(serializers.JSONField):
     """A JSON Schema."""
 
@@ -54,9 +64,8 @@ class SchemaField(serializers.JSONField):
 class EventTypeSerializer(WholeSerializer):
     """An entry of the catalogue."""
 
-    example = PayloadField(
-        required=False, allow_null=True, help_text="A payload; test sends begin with it"
-    )
+    # `allow_null` would give it a type; a null of the body never comes here.
+    example = PayloadField(required=False, help_text="A payload; test sends begin with it")
     schema = SchemaField(
         required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
     )
@@ -114,6 +123,7 @@ class _TypeView(ResourceView):
     _EXAMPLE,
     deleted="Takes it out of the catalogue. Events of this type are accepted as before.",
     notes=_NOTES,
+    address=_ADDRESS,
 )
 class SharedTypeView(_TypeView):
     pass
@@ -126,6 +136,7 @@ class SharedTypeView(_TypeView):
     _EXAMPLE,
     deleted="Takes it out of the catalogue; a shared entry of the same name holds again.",
     notes=f"It goes before a shared entry of the same name. {_NOTES}",
+    address=_ADDRESS,
 )
 class OwnTypeView(_TypeView):
     pass

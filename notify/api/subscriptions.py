@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Model, QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -30,6 +30,7 @@ from msgplatform.api.management.resources import (
 from msgplatform.models import Biz
 from notify import deliver_now
 from notify.models import BizReceive, Receive
+from notify.subscriptions import limits, matching
 
 _Status = BizReceive.Status
 _SETTABLE = (_Status.NORMAL, _Status.PAUSED, _Status.DISCARDED)
@@ -57,10 +58,43 @@ class StatusField(serializers.ChoiceField):
         return _Status(value).name.lower()
 
 
-def _texts(help_text: str) -> serializers.ListField:
-    return serializers.ListField(
-        child=TextField(), required=False, allow_null=True, help_text=help_text
-    )
+# The bounds of `limits`, which alone checks them.
+def _text_list(pattern: str) -> Any:
+    texts = {"type": "string", "pattern": pattern}
+    return extend_schema_field({"type": "array", "items": texts, "maxItems": limits.MAX_PATTERNS})
+
+
+@_text_list(f"^{matching.PATTERN.pattern}$")
+class EventTypesField(serializers.ListField):
+    child = TextField()
+
+
+@_text_list(f"^{limits.CHANNEL.pattern}$")
+class ChannelsField(serializers.ListField):
+    child = TextField()
+
+
+@extend_schema_field(
+    {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
+)
+class TimeoutField(NumberField):
+    """Seconds for one request."""
+
+
+@extend_schema_field(
+    {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0, "maximum": limits.MAX_DELAY_SECONDS},
+        "maxItems": limits.MAX_ATTEMPTS,
+    }
+)
+class ScheduleField(serializers.ListField):
+    child = NumberField()
+
+
+@extend_schema_field({"type": "number", "minimum": 0.01, "maximum": 100_000})
+class RateField(NumberField):
+    """Requests a second."""
 
 
 class SubscriptionSerializer(WholeSerializer):
@@ -75,18 +109,21 @@ class SubscriptionSerializer(WholeSerializer):
         allow_null=True,
         help_text="normal, paused or discarded; left out, it stays as it is",
     )
-    event_types = _texts("Patterns: order.*; empty: every event type")
-    channels = _texts("Exact names; empty: every channel")
-    timeout = NumberField(
+    event_types = EventTypesField(
+        required=False, allow_null=True, help_text="Patterns: order.*; empty: every event type"
+    )
+    channels = ChannelsField(
+        required=False, allow_null=True, help_text="Exact names; empty: every channel"
+    )
+    timeout = TimeoutField(
         required=False, allow_null=True, help_text="Seconds; left out: the platform's default"
     )
-    schedule = serializers.ListField(
-        child=NumberField(),
+    schedule = ScheduleField(
         required=False,
         allow_null=True,
         help_text="Seconds to wait after each failed attempt: [5, 300, 1800]",
     )
-    rate_limit = NumberField(
+    rate_limit = RateField(
         required=False, allow_null=True, help_text="Requests a second; left out: no limit"
     )
 

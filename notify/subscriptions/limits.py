@@ -31,8 +31,9 @@ _OWN_HEADERS = frozenset({
     "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
     "trailer", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding",
 })  # fmt: skip
-_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
+MIN_TIMEOUT = 0.5  # seconds
 # Between the end of a request and the end of its lease: by so much the clocks of database and
 # sender may differ without a message being sent twice.
 LEASE_MARGIN_SECONDS = 2.0
@@ -134,7 +135,7 @@ def event_types(value: Any) -> None:
 
 def channels(value: Any) -> None:
     """A list of channel names."""
-    _list_of(value, _CHANNEL, _('Write a list of channel names such as ["eu"].'))
+    _list_of(value, CHANNEL, _('Write a list of channel names such as ["eu"].'))
 
 
 def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
@@ -168,7 +169,7 @@ def longest_timeout() -> float:
 def timeout(value: float) -> None:
     """Short enough that a request ends before its lease does; otherwise it would be sent twice."""
     most = longest_timeout()
-    if not 0.5 <= value <= most:
+    if not MIN_TIMEOUT <= value <= most:
         raise ValidationError(
             _("Use 0.5 to %(most)g seconds (a request must end before its lease).") % {"most": most}
         )

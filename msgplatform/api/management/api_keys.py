@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -32,10 +33,15 @@ def _of_name(name: str) -> dict[str, str]:
     return {"name": name, "name__contains": name}
 
 
+@extend_schema_field({"type": "array", "items": {"type": "string", "maxLength": 64}, "minItems": 1})
+class ScopesField(serializers.ListField):
+    """Names of scopes; `keys.check_scopes` knows which there are."""
+
+
 class KeySerializer(WholeSerializer):
     """A key of a business system, without the key itself."""
 
-    scopes = serializers.ListField(
+    scopes = ScopesField(
         child=TextField(max_length=64), help_text="What the key may do: events:write"
     )
 
@@ -65,6 +71,13 @@ class NewKeySerializer(KeySerializer):
     "name then makes a new key.",
     notes="Only the answer that creates it (201) has the key itself. 409 when several keys of the "
     "system that are not revoked have this name.",
+    address=[
+        OpenApiParameter(
+            "name",
+            {"type": "string", "pattern": r"^[^/\s]([^/]*[^/\s])?$", "maxLength": 100},
+            OpenApiParameter.PATH,
+        )
+    ],
 )
 class KeyView(ResourceView):
     required_scope = "manage:keys"

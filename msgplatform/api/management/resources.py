@@ -29,13 +29,13 @@ from rest_framework.response import Response
 
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
-from msgplatform.api.query import ListView, QueryView
+from msgplatform.api.query import NAME, ListView, QueryView
 from msgplatform.core.json.same import same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])
 
-OF_SYSTEM = OpenApiParameter("system", str, description="Only those of this business system")
+OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
 
 
 class WholeSerializer(serializers.ModelSerializer[Any]):
@@ -235,9 +235,11 @@ def documented(
     deleted: str,
     created: type[serializers.BaseSerializer[Any]] | None = None,
     notes: str = "",
+    address: Sequence[OpenApiParameter] = (),
 ) -> Callable[[V], V]:
     """Describes the operations of a ResourceView. `deleted` says what DELETE does, `created` is the
-    answer to the PUT that creates it, if that shows more."""
+    answer to the PUT that creates it, if that shows more; `address` has the parts of its address
+    that need a description."""
     one = f"{'an' if what[0] in 'AEIOUaeiou' else 'a'} {what}"
     examples = [OpenApiExample(f"a whole {what}", dict(example), request_only=True)]
     answers: dict[int, Any] = {
@@ -246,19 +248,27 @@ def documented(
     }
     wrap = extend_schema_view(
         get=extend_schema(
-            tags=[tag], summary=f"Show {one}", description=f"The {what} of this name."
+            tags=[tag],
+            summary=f"Show {one}",
+            description=f"The {what} of this name.",
+            parameters=address,
         ),
         put=extend_schema(
             tags=[tag],
             summary=f"Create or replace {one}",
             description=f"Afterwards the {what} is as the body says: a field that is left out, or "
             f"null, has its default. The same request again changes nothing. {notes}".strip(),
+            parameters=address,
             request=serializer,
             responses=answers,
             examples=examples,
         ),
         delete=extend_schema(
-            tags=[tag], summary=f"Delete {one}", description=deleted, responses={204: None}
+            tags=[tag],
+            summary=f"Delete {one}",
+            description=deleted,
+            parameters=address,
+            responses={204: None},
         ),
     )
     return cast(Callable[[V], V], wrap)

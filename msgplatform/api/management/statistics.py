@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgplatform.api.filters import business_system
-from msgplatform.api.query import QueryView, moment
+from msgplatform.api.query import NAME, QueryView, moment
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
@@ -43,6 +43,11 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
     points = PointSerializer(many=True, help_text="Steps in which something was counted")
 
 
+def _counting() -> list[str]:
+    """Names of the flows that count."""
+    return [flow.name for flow in flows.all() if flow.activity]
+
+
 def _groups() -> list[OpenApiParameter]:
     """A parameter for each further dimension of a flow, such as subscription."""
     having: dict[str, list[str]] = defaultdict(list)
@@ -63,11 +68,13 @@ def _groups() -> list[OpenApiParameter]:
 class StatisticsView(QueryView):
     required_scope = "manage:statistics"
     query = [
-        OpenApiParameter("flow", str, required=True, description="Such as notify or sms"),
+        OpenApiParameter(
+            "flow", str, required=True, enum=_counting(), description="Such as notify or sms"
+        ),
         OpenApiParameter("step", str, enum=_STEPS, description="hour when left out"),
         OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day ago when left out"),
         OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now when left out"),
-        OpenApiParameter("system", str, description="Only of this business system, by its name"),
+        OpenApiParameter("system", NAME, description="Only of this business system, by its name"),
         *_groups(),
     ]
 
@@ -95,8 +102,7 @@ class StatisticsView(QueryView):
     def _activity(self) -> Activity:
         flow = flows.get(self.asked.get("flow", ""))
         if flow is None or flow.activity is None:
-            known = ", ".join(flow.name for flow in flows.all() if flow.activity)
-            raise InvalidInput(f"Name one of these flows: {known}.", "flow")
+            raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
         return flow.activity
 
     def _step(self) -> Step:

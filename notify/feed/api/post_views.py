@@ -33,6 +33,7 @@ from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
 from notify.feed.api.requests import EditBody, PostBody
 from notify.feed.api.serializers import (
+    KIND_PATTERN,
     UID_PATTERN,
     EditSerializer,
     NewPostSerializer,
@@ -42,14 +43,15 @@ from notify.feed.api.serializers import (
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.models import Feed
-from notify.feed.models.posts import MAX_DATA, Topic
+from notify.feed.models.posts import MAX_DATA, MAX_KIND, Topic
 
 # Every character may be written as two \uXXXX; the rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
 UID = {"type": "string", "pattern": UID_PATTERN}
-APP_ID = OpenApiParameter("app_id", str, description="Only posts of this application")
-SRC_TYPE = OpenApiParameter("src_type", str, description="Only posts of this kind")
+KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
+APP_ID = OpenApiParameter("app_id", KIND, description="Only posts of this application")
+SRC_TYPE = OpenApiParameter("src_type", KIND, description="Only posts of this kind")
 
 
 @extend_schema(tags=["feed"])

@@ -6,14 +6,15 @@ from typing import Any
 
 from rest_framework import serializers
 
-from msgplatform.api.intake import ID_PATTERN, IdempotencyKeyField, ItemsField
+from msgplatform.api.converters import ID_PATTERN
+from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.feed.intake.posts import UID
 from notify.feed.intake.relations import Action
 from notify.feed.models import Friend
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
 UID_PATTERN = f"^{UID}$"
-_KIND_PATTERN = "^[A-Za-z0-9_.:-]*$"
+KIND_PATTERN = "^[A-Za-z0-9_.:-]*$"
 
 
 class UidField(serializers.RegexField):
@@ -41,14 +42,14 @@ class NewPostSerializer(serializers.Serializer[dict[str, Any]]):
         help_text="friend (the default): friends get it; vip: friends and followers",
     )
     app_id = serializers.RegexField(
-        _KIND_PATTERN,
+        KIND_PATTERN,
         max_length=MAX_KIND,
         required=False,
         allow_null=True,
         help_text="The application it comes from",
     )
     src_type = serializers.RegexField(
-        _KIND_PATTERN,
+        KIND_PATTERN,
         max_length=MAX_KIND,
         required=False,
         allow_null=True,

@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.json import decode
-from msgplatform.api.query import QueryView
+from msgplatform.api.query import ID, QueryView
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from notify.feed import timeline
@@ -57,7 +57,7 @@ class TimelineView(QueryView):
     query = [
         OpenApiParameter(
             "cursor",
-            str,
+            ID,
             description="From `next` of the page before, or a post's id: the page has older posts",
         ),
         OpenApiParameter(

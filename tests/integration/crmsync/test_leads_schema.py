@@ -56,14 +56,14 @@ def test_operations(schema: dict[str, Any]) -> None:
 def test_what_a_lead_consists_of(schema: dict[str, Any]) -> None:
     """As the code reads it: further fields are scalars, and a change may name the APPKEY."""
     parts = schema["components"]["schemas"]
-    for name in ("NewLead", "LeadChange", "PatchedLeadChange"):
+    for name in ("NewLeadRequest", "LeadChangeRequest"):
         extra = parts[name]["properties"]["extra"]
         assert set(extra["type"]) == {"object", "null"}, name
         values = extra["additionalProperties"]
         assert set(values["type"]) == {"string", "number", "boolean", "null"}, name
         assert values.keys() == {"type"}, name
         assert "appkey" in parts[name]["properties"], name
-    assert "appkey" in parts["NewLead"]["required"]
-    assert "appkey" not in parts["LeadChange"].get("required", [])
+    assert "appkey" in parts["NewLeadRequest"]["required"]
+    assert "appkey" not in parts["LeadChangeRequest"].get("required", [])
     extra = parts["Lead"]["properties"]["extra"]
     assert set(extra["additionalProperties"]["type"]) == {"string", "number", "boolean"}

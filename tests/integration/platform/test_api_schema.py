@@ -82,9 +82,9 @@ class TestOperations:
 
     def test_structs(self, schema: dict[str, Any]) -> None:
         body = schema["paths"][BATCH]["post"]["requestBody"]["content"]["application/json"]
-        assert body["schema"] == {"$ref": "#/components/schemas/Batch"}
+        assert body["schema"] == {"$ref": "#/components/schemas/BatchRequest"}
         schemas = schema["components"]["schemas"]
-        items = schemas["Batch"]["properties"]["items"]["items"]
+        items = schemas["BatchRequest"]["properties"]["items"]["items"]
         assert items == {"$ref": "#/components/schemas/Item"}
         assert schemas["Item"]["additionalProperties"] is False
         assert schemas["Item"]["required"] == ["name", "payload"]
@@ -122,8 +122,48 @@ class TestPlatform:
         for name, body in bodies():
             for field, schema in body["properties"].items():
                 assert "default" not in schema, (name, field)
-                if field not in body.get("required", ()):
+                is_any_value = not schema.keys() - {"description"}
+                if field not in body.get("required", ()) and not is_any_value:
                     assert "null" in str(schema).lower(), (name, field)
+
+    def test_bodies_are_as_strict_as_the_platform(self) -> None:
+        schemas = document()["components"]["schemas"]
+        for name, operation in operations():
+            if body := operation.get("requestBody"):
+                assert body["required"], name
+        for name, body in bodies():
+            assert body["additionalProperties"] is False, name
+            assert not any(field.get("readOnly") for field in body["properties"].values()), name
+            for field in body["properties"].values():
+                reference = field.get("items", {}).get("$ref", "").rpartition("/")[2]
+                assert not reference or schemas[reference]["additionalProperties"] is False, name
+
+    def test_parameters_are_as_strict_as_the_platform(self) -> None:
+        def parameter(path: str, name: str) -> dict[str, Any]:
+            of_path = document()["paths"][f"/api/v1/{path}"]["get"]["parameters"]
+            (schema,) = [each["schema"] for each in of_path if each["name"] == name]
+            return dict(schema)
+
+        for path in ("feed/posts", "feed/timelines/{uid}"):
+            for name in ("app_id", "src_type"):
+                assert parameter(path, name)["maxLength"] == 32
+                assert parameter(path, name)["pattern"] == "^[A-Za-z0-9_.:-]*$"
+        for path, name in (
+            ("feed/timelines/{uid}", "cursor"),
+            ("sms/incoming", "since_id"),
+            ("sync/runs", "policy"),
+        ):
+            assert parameter(path, name)["pattern"] == "^[0-9]{1,19}$"
+        assert set(parameter("statistics", "flow")["enum"]) == {"crmsync", "feed", "notify", "sms"}
+        for path in ("event-types/{name}", "systems/{system}/event-types/{name}"):
+            assert re.fullmatch(parameter(path, "name")["pattern"], "order.paid")
+            assert not re.fullmatch(parameter(path, "name")["pattern"], "order paid")
+        schemas = document()["components"]["schemas"]
+        subscription = schemas["SubscriptionRequest"]["properties"]
+        assert (subscription["timeout"]["minimum"], subscription["timeout"]["maximum"]) == (0.5, 59)
+        assert schemas["KeyRequest"]["properties"]["scopes"]["minItems"] == 1
+        assert "type" not in schemas["EventTypeRequest"]["properties"]["example"]
+        assert schemas["EditRequest"]["required"] == ["data"]
 
     def test_batches_have_bounds(self) -> None:
         batches = [(name, body) for name, body in bodies() if "/batch" in name]
