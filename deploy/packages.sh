@@ -14,6 +14,7 @@ have mariadbd || need mariadb-server
 have redis-server || need redis-server
 have node || need nodejs
 have npm || need npm
+have java || need default-jre-headless
 have chromium || have chromium-browser || need chromium
 have msgfmt || need gettext
 have nginx || need nginx-light
