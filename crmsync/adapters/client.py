@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from crmsync.adapters.base import CredentialsRefused, TooManyCalls
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
+from msgplatform.core.http.response_body import readable
 from msgplatform.core.http.response_headers import retry_after
 
 TIMEOUT_SECONDS = 30.0
@@ -135,8 +136,9 @@ def _nothing(request: Request, error: str, detail: str) -> Response:
 
 def decoded(response: Response) -> Any:
     """The answer's JSON, or None when it is none."""
+    body = readable(response, _ANSWER_CAP)
     try:
-        return msgspec.json.decode(response.body)
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

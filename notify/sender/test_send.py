@@ -77,6 +77,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
     request.timeout = min(request.timeout, LONGEST_SECONDS)
     response = _exchange(request)
+    body = webhook.body_text(response, BODY_SHOWN)
     return Outcome(
         message_id=str(item.msg_id),
         url=subscription.url,
@@ -86,8 +87,8 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
         seconds=response.seconds,
         address=response.address,
         headers=webhook.text(response.headers, HEADERS_SHOWN).strip(),
-        body=webhook.text(response.body, BODY_SHOWN).strip(),
-        body_cut=len(response.body) >= BODY_SHOWN or response.error == "too_large",
+        body=body.strip(),
+        body_cut=len(body) >= BODY_SHOWN or response.error == "too_large",
         error=response.error,
         detail=response.detail,
     )

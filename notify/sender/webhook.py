@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgplatform.core.http import engine as http
+from msgplatform.core.http.response_body import readable
 from msgplatform.core.http.response_headers import kept_headers, retry_after
 from notify.directory import Subscription
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
@@ -84,9 +85,14 @@ def answer(
         int((now - seconds) * 1e3 + 0.5) / 1e3,
         response.detail,
         kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
-        text(response.body, RESPONSE_BODY_KEPT) if response.body else "",
+        body_text(response, RESPONSE_BODY_KEPT) if response.body else "",
         item.event_type,
     )
+
+
+def body_text(response: http.Response, kept: int) -> str:
+    """The first `kept` bytes of the body as text, readable even if it came compressed."""
+    return text(readable(response, kept), kept)
 
 
 def text(raw: bytes, kept: int) -> str:

@@ -25,8 +25,17 @@ _LARGE_BODY = 65536  # bytes of a body that an idle handle may still hold
 
 _NO_ANSWER = "The server gave no final answer."
 
+_CLIENT_CERTIFICATE = (
+    "The server asks for a client certificate, which the platform does not have: let it accept "
+    "requests without one, and check their signatures instead."
+)
+_HANDSHAKE_REFUSED = (
+    "The server refused the TLS handshake: there is no common version or cipher, or it asks for a "
+    "client certificate, which the platform does not have."
+)
+
 # libcurl's result codes (curl/curl.h; part of its ABI) by our classes; the rest is `other`.
-_CONNECT_FAILED, _TIMED_OUT = 7, 28
+_CONNECT_FAILED, _TIMED_OUT, _HEADERS_TOO_LONG = 7, 28, 100
 _ERRORS = {
     5: "dns",  # the proxy's name
     6: "dns",
@@ -37,8 +46,17 @@ _ERRORS = {
     52: "reset",  # nothing at all
     55: "reset",  # sending
     56: "reset",  # receiving
-    100: "too_large",  # headers
+    _HEADERS_TOO_LONG: "too_large",
     **dict.fromkeys((35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98), "tls"),
+}
+
+# Where libcurl itself has no sentence.
+_SENTENCES = {
+    8: "The server's answer is not HTTP.",
+    16: "The server's HTTP/2 cannot be understood.",
+    27: "This machine had no memory for the exchange.",
+    61: "The answer's Transfer-Encoding is not known.",
+    _HEADERS_TOO_LONG: "The answer's headers are too long: 300 KiB in 5,000 lines are read.",
 }
 
 
@@ -168,10 +186,15 @@ class Transfer:
         if not code:
             return "", ""
         if sum(map(len, self._headers)) > _HEADER_FLOOD:
-            return "too_large", message
+            return "too_large", message or _SENTENCES[_HEADERS_TOO_LONG]
+        if "alert certificate required" in message:  # of TLS 1.3, after the handshake
+            return "tls", _CLIENT_CERTIFICATE
+        if "alert handshake failure" in message:  # of TLS 1.2, which does not say why
+            return "tls", _HANDSHAKE_REFUSED
         if self.curl.getinfo(pycurl.HTTP_CONNECTCODE) >= 300:
             return "connect", message  # the proxy answered, the target did not
-        return _ERRORS.get(code, "other"), message or f"libcurl gave up with code {code}."
+        sentence = _SENTENCES.get(code, f"The exchange failed (error {code} of libcurl).")
+        return _ERRORS.get(code, "other"), message or sentence
 
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+
 import pytest
 from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
@@ -108,6 +111,46 @@ def test_a_long_answer_is_cut(admin_client: Client, row: BizReceive) -> None:
         text = try_it(admin_client, row)
     assert "only the beginning is shown" in text
     assert text.count("x" * 4096) == 1
+    assert "x" * 4097 not in text
+
+
+WORDS = b"The warehouse is closed."
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "shown"),
+    [
+        ("gzip", gzip.compress(WORDS), WORDS.decode()),
+        ("x-gzip", gzip.compress(WORDS)[:-4], WORDS.decode()),  # cut, as a long one is
+        ("", gzip.compress(WORDS), WORDS.decode()),  # a server that does not say so
+        ("deflate", zlib.compress(WORDS), WORDS.decode()),
+        ("DEFLATE", zlib.compress(WORDS, wbits=-15), WORDS.decode()),
+        ("identity", WORDS, WORDS.decode()),
+        ("br", b"\x8b\x0b\x80rubbish", "(compressed: br)"),
+        ("gzip", b"\x00\x01 no gzip", "(compressed: gzip)"),
+    ],
+)
+def test_a_compressed_answer_is_readable(
+    admin_client: Client, row: BizReceive, encoding: str, body: bytes, shown: str
+) -> None:
+    named = f"Content-Encoding: {encoding}\r\n" if encoding else ""
+    head = f"HTTP/1.1 503 Busy\r\n{named}Content-Length: {len(body)}\r\n\r\n"
+    with Sink(answering(head.encode() + body)) as sink:
+        at(row, sink.url())
+        text = try_it(admin_client, row)
+    assert shown in text
+    assert "\ufffd" not in text
+
+
+def test_a_compressed_answer_does_not_grow_without_bounds(
+    admin_client: Client, row: BizReceive
+) -> None:
+    bomb = gzip.compress(b"x" * 2**20)
+    head = f"HTTP/1.1 503 Busy\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    with Sink(answering(head.encode() + bomb)) as sink:
+        at(row, sink.url())
+        text = try_it(admin_client, row)
+    assert "x" * 4096 in text
     assert "x" * 4097 not in text
 
 

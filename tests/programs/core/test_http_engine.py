@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -348,6 +348,7 @@ def test_a_flood_of_headers_is_cut(engine: Engine, line: bytes) -> None:
         (response,) = send(engine, request(sink.url()))
     assert (response.status, response.error) == (0, "too_large")
     assert "headers" in response.detail
+    assert "libcurl" not in response.detail
 
 
 def test_encodings_are_neither_asked_for_nor_undone(engine: Engine) -> None:
@@ -965,6 +966,39 @@ def test_certificates_are_verified(
         (response,) = send(engine, request(tls_sink.url(host=host)))
     assert (response.status, response.error) == (status, error)
     assert len(tls_sink.requests) == (1 if trusted and not error else 0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_server_that_asks_for_a_client_certificate(
+    certificate: Path, version: ssl.TLSVersion
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(certificate)
+    context.load_verify_locations(f"{certificate}.crt")
+    context.verify_mode = ssl.CERT_REQUIRED
+    lookup = names(hook_test="127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:  # as servers do it that send an alert before they close
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                raw = peer.dup()
+                try:
+                    context.wrap_socket(peer, server_side=True)
+                finally:  # the alert is lost if the request is not read
+                    raw.shutdown(socket.SHUT_WR)
+                    while raw.recv(4096):
+                        pass
+                    raw.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        address = f"https://hook.test:{listener.getsockname()[1]}/"
+        ca_file = f"{certificate}.crt"
+        with closing(Engine(AddressGuard(LOOPBACK), ca_file=ca_file, lookup=lookup)) as engine:
+            (response,) = send(engine, request(address))
+    assert (response.status, response.error) == (0, "tls")
+    assert "client certificate" in response.detail
 
 
 def test_tls_to_a_server_without_it(engine: Engine, happy: Sink) -> None:

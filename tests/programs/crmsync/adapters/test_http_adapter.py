@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +74,18 @@ def test_stores_changes_deletes_and_reads_back(open_adapter: Open) -> None:
         assert adapter.send([gone]) == [Ok("", False)]  # it was gone already
         assert "b" not in store.leads
         assert not server.trouble
+
+
+def test_a_compressed_answer_is_read(open_adapter: Open) -> None:
+    """Nobody asks for compression; some servers compress nevertheless."""
+
+    def refuses(request: Asked) -> Answer:
+        body = gzip.compress(b'{"message": "The phone is wrong."}')
+        return Answer(body, 422, Content_Encoding="gzip")
+
+    with serving(refuses) as server:
+        (outcome,) = open_adapter(server.url()).send([lead("a")])
+    assert "The phone is wrong." in str(outcome)
 
 
 def test_calls_are_made_at_once_on_kept_connections(open_adapter: Open) -> None:
