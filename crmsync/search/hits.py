@@ -12,6 +12,7 @@ from crmsync.search.policies import Policies
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Hit
+from msgplatform.core.lists import joined
 from msgplatform.models import Biz
 
 RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's
@@ -27,7 +28,7 @@ def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
             id=str(lead.pk),
             title=title(lead),
             masked_title=title(lead, masked=True),
-            state=", ".join(state.shown for state in states[lead.pk]) or _("for no CRM"),
+            state=joined(state.shown for state in states[lead.pk]) or _("for no CRM"),
             at=id_numbers.datetime_of(lead.pk),
             biz=names.get(lead.biz_id, str(lead.biz_id)),
         )

@@ -60,7 +60,7 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
 ACTION = BulkAction(
-    gettext_lazy("Send failed ones again"),
+    gettext_lazy("Send failed messages again"),
     {
         "since": filter_fields.time(
             gettext_lazy("Accepted at this time or later; 30 days ago at most")

@@ -111,6 +111,7 @@ class AlertAdmin(RowsAdmin):
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
             "button": _button(request, row),
+            "link_title": runbooks.link_title(row),
             "is_open": row.open_key is not None,
             "opened": same.order_by()[:_COUNTED].count(),
             "earlier": earlier,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from django.apps import apps
 from django.conf import settings
 from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 from django.utils.html import escape
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
@@ -20,6 +22,14 @@ from msgplatform.models import Alert
 _DOCS = settings.BASE_DIR / "docs"
 # The page that has the paragraphs in English. In other languages it is `runbook.<language>.md`.
 _ENGLISH = "operations.md"
+# Views of one row or of a list, and the buttons that lead to the others.
+_OF_MODEL = re.compile("admin:([a-z]+)_([a-z]+)_(?:change|changelist|add)")
+_TITLES = {
+    "console:overview": _("Open the overview"),
+    "console:failures": _("Open the failures"),
+    "console:search": _("Open the search"),
+    "admin:feed_scheduler": _("Open the scheduler"),
+}
 _MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
 _PLATFORM: Mapping[str, Runbook] = {
     watch.SILENT: Runbook(
@@ -71,6 +81,15 @@ def button(alert: Alert) -> tuple[Button, str] | None:
     except NoReverseMatch:
         return None
     return book.button, address
+
+
+def link_title(alert: Alert) -> str:
+    """The words on the button that leads to that page."""
+    book = of(alert.kind)
+    view = book.view if book else ""
+    if match := _OF_MODEL.fullmatch(view):
+        return gettext("Open the %s") % apps.get_model(*match.groups())._meta.verbose_name
+    return str(_TITLES.get(view, _("Open the page")))
 
 
 def page() -> tuple[str, str]:

@@ -88,7 +88,7 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
     if since >= until:
         raise InvalidInput(_("the end must be after the beginning"), "until")
     if (until - since) / _LENGTH[step] > MAX_POINTS:
-        raise InvalidInput(_("choose a shorter time or a larger step"), "since")
+        raise InvalidInput(_("choose a shorter time or a coarser resolution"), "since")
     if step == "day":
         first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [moment(first + timedelta(days=n)) for n in range((last - first).days + 1)]

@@ -46,7 +46,7 @@ ACTIONS: Mapping[str, _Action] = {
     "requeue": _Action(
         Requeue,
         flows.BulkAction(
-            _("Send failed ones again"),
+            _("Send failed deliveries again"),
             {
                 "subscription": fields.SUBSCRIPTION,
                 "biz": filter_fields.BIZ,

@@ -24,6 +24,7 @@ from typing import Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow
@@ -82,7 +83,7 @@ class ReceiveMsg(models.Model):
     """A delivery: a message for one subscription, and what became of it."""
 
     class Status(models.IntegerChoices):
-        PENDING = 0, _("pending")
+        PENDING = 0, pgettext_lazy("delivery", "pending")
         QUEUED = 1, _("queued")
         HELD = 2, _("held")
         DELIVERED = 3, _("delivered")

@@ -90,8 +90,7 @@ ACTIVITY = Activity(
     ),
     answer=_answer,
     note=_(
-        "A message counts as accepted when it is split into deliveries, one for each subscription "
-        "that wants it. Times are exact to the bucket of a histogram. Event types are counted one "
-        "by one when the catalogue has them, all others together, and without times."
+        "Times are estimates. Event types are counted one by one when the catalogue has them, all "
+        "others together, and without times."
     ),
 )  # fmt: skip

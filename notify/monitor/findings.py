@@ -22,7 +22,7 @@ def examine() -> Iterator[Finding]:
     for row in rows.filter(id__in=sorted(is_open)[:_SHOWN]).order_by("id"):
         seconds = is_open[row.pk].open_for
         yield Finding(
-            "bad", f"Notify: the breaker of {row} is open since {seconds:.0f} seconds",
+            "bad", f"Notify: the breaker of {row} has been open for {seconds:.0f} seconds",
             "see its last answers on the subscription's page in the console",
         )  # fmt: skip
     if len(is_open) > _SHOWN:

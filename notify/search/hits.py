@@ -9,6 +9,7 @@ from django.db.models import Count
 from django.utils.translation import gettext as _
 
 from msgplatform.core.flows import Hit
+from msgplatform.core.lists import joined
 from msgplatform.models import Biz
 from notify.archive.stores import Place
 from notify.models import BizMsg, ReceiveMsg
@@ -44,5 +45,5 @@ def _state(state: int, ends: dict[int, int], archived: bool) -> str:
         str(ReceiveMsg.Status(status).label) + ("" if alone else f" {count}")
         for status, count in sorted(ends.items())
     ]
-    shown = ", ".join(parts) or _("nobody wanted it")
+    shown = joined(parts) or _("no subscriber")
     return _("%s (archived)") % shown if archived else shown

@@ -109,7 +109,7 @@ class Circumstances:
         since = local(self.now - timedelta(seconds=live.open_for))
         probe = local(self.now + timedelta(seconds=live.retry_in))
         sentence = _(
-            "Not tried: its breaker is open since %(since)s; the next probe may go at %(at)s."
+            "Not tried: its breaker has been open since %(since)s; the next probe may go at %(at)s."
         )
         return sentence % {"since": since, "at": probe}
 

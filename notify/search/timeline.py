@@ -15,6 +15,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
+from msgplatform.core.lists import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Place, reading
@@ -92,7 +93,7 @@ def _facts(
     parts = [f"{count} {_Status(status).label}" for status, count in sorted(counts.items())]
     return {
         _("State"): state,
-        _("Deliveries"): ", ".join(parts) or "–",
+        _("Deliveries"): joined(parts) or "–",
         _("Accepted"): local(message.created_at),
         _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
         _("Channel"): message.channel or "–",

@@ -151,7 +151,7 @@ def _find_by_text(page: Page, platform: Cluster, id: str) -> None:
         expect(page.locator("[data-nothing]")).to_be_hidden()
         lanes = page.locator("[data-looked]")
         for lane in lanes.all():
-            expect(lane).to_contain_text("All of them were looked at")
+            expect(lane).to_contain_text("all searched")
         assert lanes.count() == 4
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.click(f"[data-key='notify-{id}'] a")
@@ -205,4 +205,4 @@ def test_a_word_of_very_many_messages_stops_by_itself(page: Page, platform: Clus
     assert 200 <= rows.count() < 300
     go_on.click()
     expect(rows).to_have_count(300)
-    expect(page.locator("[data-flow=notify]")).to_contain_text("All of them were looked at")
+    expect(page.locator("[data-flow=notify]")).to_contain_text("all searched")

@@ -45,7 +45,7 @@ class CrmAdmin(UndeletableAdmin):
     fieldsets = [
         (None, {"fields": ["name", "adapter", "enabled"]}),
         (_("Pace and patience"), {"fields": ["concurrency", "retry_seconds"]}),
-        (_("How it is spoken to"), {"fields": ["settings", "credentials"]}),
+        (_("Connection"), {"fields": ["settings", "credentials"]}),
     ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:

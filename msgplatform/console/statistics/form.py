@@ -13,7 +13,7 @@ from django.contrib import admin
 from django.http import QueryDict
 from django.utils import timezone
 from django.utils.text import capfirst
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import RowSelect, Select, TextInput
@@ -49,13 +49,17 @@ class StatisticsForm(forms.Form):
         widget=Select,
     )
     since = forms.DateTimeField(
-        label=_("From"), required=False, widget=TextInput({"type": "datetime-local"})
+        label=pgettext_lazy("time", "From"),
+        required=False,
+        widget=TextInput({"type": "datetime-local"}),
     )
     until = forms.DateTimeField(
-        label=_("Until"), required=False, widget=TextInput({"type": "datetime-local"})
+        label=pgettext_lazy("time", "Until"),
+        required=False,
+        widget=TextInput({"type": "datetime-local"}),
     )
     step = forms.ChoiceField(
-        label=_("Per"), choices=[("", _("step that fits")), *STEPS.items()], required=False,
+        label=_("Resolution"), choices=[("", _("automatic")), *STEPS.items()], required=False,
         widget=Select,
     )  # fmt: skip
 

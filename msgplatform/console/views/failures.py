@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import sees_personal
+from msgplatform.console import answers
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, personal, said
 from msgplatform.core.errors import UNAVAILABLE
@@ -77,6 +78,7 @@ def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgeme
     """The latest, with what people wrote as this person may read it."""
     rows = list(given_up.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
     for row in rows:
+        row.answer = answers.shown(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
     return rows
 
@@ -89,6 +91,7 @@ def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:
     found = [replace(one, where=said.read(one.where)) for one in found]
     if not clear:  # an answer is a content, and may say whose it is
         found = [replace(one, said=personal.text(one.said)) for one in found]
+    found = [replace(one, answer=answers.shown(str(one.answer))) for one in found]
     latest = sorted(found, key=lambda failure: failure.last_at, reverse=True)
     return Listed(flow, [(one, _send_again(flow, one) if may_send else "") for one in latest])
 

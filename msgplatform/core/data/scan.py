@@ -56,7 +56,7 @@ class Scan:
     def texts_found(self, hits: Sequence[Hit], *notices: str) -> TextFound:
         """The same for a piece of a search through texts."""
         if self.before is None:
-            looked = _("All of them were looked at.")
+            looked = _("all searched")
         else:
             seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
             looked = _("Looked at back to %s.") % seen

@@ -108,7 +108,7 @@ def test_an_open_breaker_and_a_redis_that_is_away(row: BizReceive, settings: Set
     pk = split(row, next_at=sql.now())
     opened = lane_status.Live("a", breaker=State.OPEN, retry_in=30, open_for=3600)
     lane_status.report({row.pk: opened})
-    assert "Not tried: its breaker is open since" in card(pk).why
+    assert "Not tried: its breaker has been open since" in card(pk).why
     settings.REDIS_URL = NOWHERE
     shown = card(pk)
     assert "waits for its turn" in shown.why

@@ -144,7 +144,7 @@ def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
     archive()
     states = [hit.state for hit in find.find({}, "", 10).hits]
     assert states == [
-        "accepted", "nobody wanted it", "delivered", "delivered 1, exhausted 1 (archived)",
+        "accepted", "no subscriber", "delivered", "delivered 1, exhausted 1 (archived)",
     ]  # fmt: skip
 
 

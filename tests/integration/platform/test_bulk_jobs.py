@@ -246,7 +246,7 @@ def test_the_admin_adds_no_job(admin_client: Client) -> None:
 
 def test_a_job_has_its_action_s_name_for_people_and_another_for_the_audit_log() -> None:
     job = BulkJob.objects.create(flow="notify", action="requeue", created_by="x")
-    assert str(job) == f"Notify: Send failed ones again #{job.pk}"
+    assert str(job) == f"Notify: Send failed deliveries again #{job.pk}"
     with translation.override("zh-hans"):
         assert "Send failed" not in str(job)
         assert job.audit_target == f"requeue notify #{job.pk}"
@@ -309,5 +309,5 @@ def test_the_overview_shows_jobs_of_flows_that_one_may_see(row: BizReceive) -> N
     ):  # fmt: skip
         User.objects.all().delete()
         shown = staff(*permissions).get("/console/").content.decode()
-        assert ("Send failed ones again" in shown) == sees, permissions
+        assert ("Send failed deliveries again" in shown) == sees, permissions
         assert ("more than 7" in shown) == sees, permissions

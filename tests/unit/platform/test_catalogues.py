@@ -14,6 +14,13 @@ from django.conf import settings
 from django.template import engines
 from django.utils import translation
 
+from msgplatform.console import answers
+from msgplatform.console.statistics.form import StatisticsForm
+from msgplatform.core import ages, flows
+from notify.models import ReceiveMsg
+
+# Texts of several apps that mean the same in each of them.
+SHARED = Path(__file__).with_name("shared_texts.txt")
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 _RENAMED = re.compile(r"\bn?p?gettext(?:_lazy|_noop)? as (\w+)")
 CATALOGUES = [Path(folder) / "zh_Hans/LC_MESSAGES/django.po" for folder in settings.LOCALE_PATHS]
@@ -42,3 +49,56 @@ def test_texts_are_marked_by_names_that_makemessages_knows() -> None:
     names = {path.name: set(_RENAMED.findall(path.read_text())) - {"_"} for path in sources}
     assert len(names) > 200
     assert {path: found for path, found in names.items() if found} == {}
+
+
+def app_of(source: str) -> str:
+    """notify/feed/models/x.py → feed; templates/admin/gateway/x.html → gateway."""
+    parts = source.split("/")
+    if parts[:2] == ["notify", "feed"]:
+        return "feed"
+    if parts[0] != "templates":
+        return parts[0]
+    (app, *_) = [part for part in parts[1:-1] if part in (*PACKAGES, "feed")] or ["msgplatform"]
+    return app
+
+
+def short_texts() -> dict[str, set[str]]:
+    """Texts of up to three words without a context → the apps that have them."""
+    found = {}
+    for entry in CATALOGUES[0].read_text().split("\n\n"):
+        text = re.search(r'^msgid "(.+)"$', entry, re.MULTILINE)
+        if text and "msgctxt" not in entry and len(text[1].split()) <= 3:
+            sources = " ".join(re.findall(r"^#: (.*)$", entry, re.MULTILINE)).split()
+            found[text[1]] = {app_of(source) for source in sources}
+    return found
+
+
+def test_a_text_of_several_apps_means_the_same_in_each() -> None:
+    """Short texts are the ambiguous ones: From is a time, or a sender. Where it is not the same,
+    `pgettext` gives it a context; where it is, a line in shared_texts.txt says so."""
+    several = {text for text, apps in short_texts().items() if len(apps) > 1}
+    assert len(several) > 50
+    assert several - set(SHARED.read_text().splitlines()) == set()
+
+
+@pytest.mark.parametrize("seconds", [2.5, 42, 250, 9000, 200_000])
+def test_ages_are_chinese(seconds: float) -> None:
+    with translation.override("zh-hans"):
+        assert re.fullmatch(r"[0-9.]+ (秒|分钟|小时|天)", ages.age(seconds))
+
+
+def test_answers_are_chinese() -> None:
+    with translation.override("zh-hans"):
+        assert answers.shown("not tried, breaker open") == "未尝试，熔断器断开"
+        assert answers.shown("poison: invalid") == "异常：数据无效"
+        assert answers.shown("HTTP 503") == "HTTP 503"
+    assert answers.shown("poison: invalid") == "poison: invalid"
+
+
+def test_one_word_that_has_two_meanings() -> None:
+    notify = flows.get("notify")
+    assert notify
+    with translation.override("zh-hans"):
+        assert str(notify.bulk_actions["requeue"].title) == "重新发送失败的投递"
+        assert str(StatisticsForm.base_fields["since"].label) == "开始"
+        assert str(ReceiveMsg.Status.PENDING.label) == "待投递"
