@@ -6,9 +6,9 @@ processes see them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from ..commands import Deliver
 from ..constants import Coding
@@ -19,7 +19,9 @@ from .charsets import choose_coding, decode_text, encode_text
 OCTETS = 140  # of a short message
 MAX_PARTS = 255
 _HEADER = 6  # bytes of the user data header of a part
-_SEPTET_CHARACTERS = 160  # what 140 octets hold when the SMSC packs ASCII into 7 bits
+# GSM 03.38 6.2.1: the alphabet of 7 bit has these of ASCII, some of them as two septets.
+_GSM_EXTENSION = frozenset("[]{}~\\^|")
+_GSM_ASCII = (frozenset(map(chr, range(0x20, 0x7F))) | {"\n", "\r"}) - {"`"}
 # Information elements that say which part it is, with a reference of 8 or 16 bit: their lengths.
 _CONCATENATION = {0x00: 3, 0x08: 4}
 
@@ -30,7 +32,8 @@ class SplitOptions:
 
     `chinese` is GBK or UCS2; `signature` the text that the carrier puts in front, which takes
     part of the first short message; `packed_ascii` says that the SMSC packs ASCII, so that 160
-    characters fit.
+    septets fit. Each of [ ] { } ~ \\ ^ | takes two; a text with a character that the alphabet of GSM
+    lacks, such as a backtick or a tab, is not packed.
     """
 
     chinese: Coding = Coding.GBK
@@ -67,12 +70,15 @@ def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Pa
     part in the choice of the charset. Raises TextError for more than 255 parts, a lone surrogate,
     and a signature that leaves no space for text.
     """
-    coding = choose_coding(text + options.signature, options.chinese)
-    signature = len(encode_text(options.signature, coding))
-    whole = encode_text(text, coding)
-    if len(whole) + signature <= _capacity(coding, 0, options):
-        return Parts(coding, 0, (whole,))
-    cuts = _cuts(text, coding, _capacity(coding, _HEADER, options), signature)
+    everything = text + options.signature
+    coding = choose_coding(everything, options.chinese)
+    can_pack = options.packed_ascii and _GSM_ASCII.issuperset(everything)
+    is_packed = can_pack and coding is Coding.ASCII
+    widths = _widths(text, coding, is_packed)
+    signature = sum(_widths(options.signature, coding, is_packed))
+    if sum(widths) + signature <= _capacity(coding, 0, is_packed):
+        return Parts(coding, 0, (encode_text(text, coding),))
+    cuts = _cuts(widths, _capacity(coding, _HEADER, is_packed), signature)
     total = len(cuts) - 1
     if total > MAX_PARTS:
         raise TextError(f"the text needs {total} parts, {MAX_PARTS} are the most")
@@ -80,7 +86,7 @@ def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Pa
         coding,
         1,
         tuple(
-            udh(reference, total, number) + whole[start:end]
+            udh(reference, total, number) + encode_text(text[start:end], coding)
             for number, (start, end) in enumerate(pairwise(cuts), 1)
         ),
     )
@@ -91,30 +97,34 @@ def udh(reference: int, total: int, number: int) -> bytes:
     return bytes((5, 0, 3, reference & 0xFF, total, number))
 
 
-def _capacity(coding: Coding, header: int, options: SplitOptions) -> int:
-    """Bytes of text, as SGIP carries it, beside a header in one short message."""
-    if coding is Coding.ASCII and options.packed_ascii:
-        return (OCTETS - header) * 8 // 7 if header else _SEPTET_CHARACTERS
+def _capacity(coding: Coding, header: int, is_packed: bool) -> int:
+    """Bytes of text beside a header in one short message; packed: septets."""
     octets = OCTETS - header
+    if is_packed:
+        return octets * 8 // 7  # the header is filled up to a whole septet
     return octets - octets % 2 if coding is Coding.UCS2 else octets
 
 
-def _cuts(text: str, coding: Coding, capacity: int, signature: int) -> list[int]:
-    """Where the parts of the encoded text begin and end, in bytes; between characters only."""
+def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
+    """What each character takes, in bytes; packed: in septets."""
+    if is_packed:
+        return [2 if character in _GSM_EXTENSION else 1 for character in text]
+    if coding is Coding.UCS2:
+        return [4 if character > "\uffff" else 2 for character in text]
+    return [1 if character < "\x80" else 2 for character in text]
+
+
+def _cuts(widths: Sequence[int], capacity: int, signature: int) -> list[int]:
+    """Where the parts of a text begin and end, in characters."""
     if capacity - signature < 4:  # the widest character has 4 bytes
         raise TextError("the signature leaves no space for the text")
-    if coding is Coding.UCS2:
-        widths = [4 if character > "\uffff" else 2 for character in text]
-    else:
-        widths = [1 if character < "\x80" else 2 for character in text]
-    cuts, limit, before = [0], capacity - signature, 0
-    for end in accumulate(widths):
-        if end - cuts[-1] > limit:
-            cuts.append(before)
-            limit = capacity  # the signature is in the first part only
-        before = end
-    cuts.append(before)
-    return cuts
+    cuts, space = [0], capacity - signature
+    for place, width in enumerate(widths):
+        if width > space:
+            cuts.append(place)
+            space = capacity  # the signature is in the first part only
+        space -= width
+    return [*cuts, len(widths)]
 
 
 def part_of(command: Deliver | Submit) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from string import ascii_letters
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,9 @@ from tests.unit.gateway.sgip_support import deliver
 
 CHINESE = "长短信测试内容"
 EMOJI = "😀"
+# What GSM 03.38 has of ASCII, and which of it are two septets.
+GSM = "@$\n\r_ !\"#%&'()*+,-./0123456789:;<=>?" + ascii_letters + "[]{}~\\^|"
+EXTENSION = "[]{}~\\^|"
 TEXT = st.one_of(
     # U+FEFF in front of a text is a byte order mark, U+FFFE the same mark turned round.
     st.text(
@@ -35,6 +39,7 @@ TEXT = st.one_of(
     st.text("abc长短信😀é", min_size=60, max_size=400),
     st.text("abc长短信", min_size=60, max_size=400),
     st.text("abcdefghij ", min_size=120, max_size=400),
+    st.text("abcdefghij []{}~\\^|", min_size=60, max_size=400),
 )
 OPTIONS = st.builds(
     SplitOptions,
@@ -80,12 +85,16 @@ def test_no_part_cuts_a_character(text: str, options: SplitOptions) -> None:
 def test_every_part_fits_with_the_signature(text: str, options: SplitOptions) -> None:
     parts = split(text, 1, options)
     packed = options.packed_ascii and parts.message_coding == Coding.ASCII
-    signature = len(encode_text(options.signature, Coding(parts.message_coding)))
+    packed = packed and not set(text + options.signature) - set(GSM)
+    signature = encode_text(options.signature, Coding(parts.message_coding))
     for n, content in enumerate(parts.contents):
-        length = len(content) + (0 if n else signature)
+        payload = part_of(delivers(parts)[n]).payload
+        header = len(content) - len(payload)
+        own = payload if n else signature + payload
+        length = header + len(own)
         if packed:  # septets, after a header that is filled up to a whole one
-            header = len(content) - len(part_of(delivers(parts)[n]).payload)
-            length = -(-(header * 8 + (length - header) * 7) // 8)
+            septets = sum(1 + (character in EXTENSION) for character in own.decode("ascii"))
+            length = -(-(header * 8 + septets * 7) // 8)
         assert length <= OCTETS
 
 
@@ -97,6 +106,18 @@ def test_every_part_fits_with_the_signature(text: str, options: SplitOptions) ->
         ("a" * 141, SplitOptions(), [140, 13]),
         ("a" * 160, SplitOptions(packed_ascii=True), [160]),
         ("a" * 161, SplitOptions(packed_ascii=True), [159, 14]),
+        ("[" * 80, SplitOptions(packed_ascii=True), [80]),  # two septets each
+        ("a" + "|" * 80, SplitOptions(packed_ascii=True), [83, 10]),  # 153 septets, none cut in two
+        ("a" * 159 + "~", SplitOptions(packed_ascii=True), [159, 13]),
+        (
+            "`" + "a" * 139,
+            SplitOptions(packed_ascii=True),
+            [140],
+        ),  # not packed: GSM has no backtick
+        ("\t" + "a" * 140, SplitOptions(packed_ascii=True), [140, 13]),
+        ("{" * 140, SplitOptions(), [140]),  # bytes
+        ("a" * 151, SplitOptions(signature="[Name] ", packed_ascii=True), [151]),
+        ("a" * 152, SplitOptions(signature="[Name] ", packed_ascii=True), [150, 14]),
         ("长" * 70, SplitOptions(), [140]),
         ("长" * 71, SplitOptions(), [140, 14]),
         ("a" + "长" * 70, SplitOptions(), [139, 14]),  # no double byte is cut
