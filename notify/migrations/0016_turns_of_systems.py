@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notify', '0014_why_disabled'),
+        ('notify', '0015_exact_names'),
     ]
 
     operations = [

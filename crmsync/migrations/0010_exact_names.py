@@ -7,7 +7,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('crmsync', '0008_lead_versions'),
+        ('crmsync', '0009_adopted_records'),
     ]
 
     operations = [
