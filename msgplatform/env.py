@@ -234,6 +234,7 @@ MYSQL_OPTIONS: dict[str, Any] = {
     "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
     ", innodb_lock_wait_timeout=5 /*M! , idle_transaction_timeout=10 */",
     "connect_timeout": 5,
+    "local_infile": 0,  # no server may ask for files of this machine
     # A connection that died without a word would otherwise hold its process for hours. In `migrate`
     # there are no such limits.
     "read_timeout": 60,

@@ -23,6 +23,7 @@ _MYSQL: dict[str, Any] = {
     "isolation_level": "read committed",
     "init_command": "SET time_zone='+00:00'",
     "connect_timeout": 5,
+    "local_infile": 0,  # no server may ask for files of this machine
     "read_timeout": 30,
     "write_timeout": 30,
 }

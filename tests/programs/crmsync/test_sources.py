@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
+from django.db.utils import ConnectionHandler
 
 from crmsync.poller.comparison import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
+from msgplatform import env
+from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
@@ -208,3 +212,23 @@ def test_urls_that_cannot_be_used(url: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Increment(Source("lead", LEADS, url))
     assert "geheim" not in str(caught.value)
+
+
+def test_no_server_gets_a_file_of_this_machine(
+    foreign: MakeSource, mariadb: MariaDb, tmp_path: Path
+) -> None:
+    """LOAD DATA LOCAL, which a hostile server may also ask for by itself: for a source, a CRM's
+    database, and the platform's own options."""
+    source = foreign()
+    (secret := tmp_path / "secret").write_text("1\n")
+    run_as_owner(mariadb, "CREATE TABLE stolen (line VARCHAR(200))")
+    load = f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE stolen"
+    handler = ConnectionHandler({"default": databases.for_writing(mariadb.url(NAME))})
+    try:
+        with handler["default"].cursor() as cursor, pytest.raises(DatabaseError, match="local inf"):
+            cursor.execute(load)
+    finally:
+        handler.close_all()
+    with pytest.raises(PlatformError, match="local inf"):
+        Database(source).rows(load)
+    assert env.MYSQL_OPTIONS["local_infile"] == 0
