@@ -60,12 +60,15 @@ decode_mt = msgspec.json.Decoder(Mt).decode
 
 class Claimed(msgspec.Struct, frozen=True):
     """A pending message in a sender's hands. `todo` are the parts to send (empty: all),
-    `most` bounds the users of its Submit (0: no bound)."""
+    `most` bounds the users of its Submit (0: no bound). When other parts of it stand, it had
+    `parts` of them, cut by `ascii_limit` (0: by a version that did not note it)."""
 
     mt: Mt
     todo: tuple[int, ...]
     most: int
     tries: int
+    parts: int = 0
+    ascii_limit: int = 0
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -86,7 +89,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class NewSubmit(msgspec.Struct, frozen=True):
-    """A Submit about to be written: `seqno` and `ts` are the sequence's third and second word."""
+    """A Submit about to be written: `seqno` and `ts` are the sequence's third and second word. Its
+    text was cut into `parts` by the gateway's `ascii_limit`."""
 
     seqno: int
     ts: int
@@ -95,6 +99,7 @@ class NewSubmit(msgspec.Struct, frozen=True):
     parts: int
     frame: bytes
     members: list[Member]
+    ascii_limit: int = 0
 
     @property
     def name(self) -> str:

@@ -115,8 +115,10 @@ def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
             tuple(sorted({int(part) for part in flat[i + 2].split()})),
             int(flat[i + 3] or 0),
             int(flat[i + 4]),
+            int(flat[i + 5] or 0),
+            int(flat[i + 6] or 0),
         )
-        for i in range(0, len(flat), 5)
+        for i in range(0, len(flat), 7)
     ]
 
 
@@ -143,7 +145,7 @@ def submit(
     for new in submits:
         users = {member.user_number: member.id for member in new.members}
         arguments += [
-            new.seqno, new.ts, new.node, new.part, new.parts, new.frame,
+            new.seqno, new.ts, new.node, new.part, new.parts, new.ascii_limit, new.frame,
             msgspec.json.encode(users), len(new.members), *(m.id for m in new.members),
         ]  # fmt: skip
     mine = scripts.run("submit", arguments)

@@ -20,27 +20,32 @@ class Pack:
     messages: Sequence[Mt]
     parts: sgip.Parts
     todo: Sequence[int]
+    ascii_limit: int
 
 
 def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
     """Messages of the same text and options together, as many as a Submit takes."""
     groups: dict[object, list[Claimed]] = {}
     for item in claimed:
-        groups.setdefault((item.mt.pack, item.todo, item.most), []).append(item)
+        alike = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
+        groups.setdefault(alike, []).append(item)
     made = []
     for group in groups.values():
         first = group[0]
-        packed_ascii = gateway.row.ascii_limit == 160
-        # A part that is sent again must carry the reference of the others: it is the message's.
-        parts = _split(first.mt.text, first.mt.signature, packed_ascii, first.mt.udh_reference)
+        # A part that is sent again fits those that stand: cut as they were, whatever the limit is
+        # now, with their reference, which is the message's.
+        ascii_limit = first.ascii_limit or gateway.row.ascii_limit
+        is_packed = ascii_limit == 160
+        parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
         longest = max(map(len, parts.contents))
         allowed = gateway.row.users_per_submit
         size = sgip.users_per_submit(longest, min(first.most or allowed, allowed))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
-        if todo[-1] > len(parts.contents):
-            raise ValueError("its text has fewer parts since the gateway's ASCII limit was changed")
+        count = len(parts.contents)
+        if first.parts and first.parts != count:
+            raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
         distinct = _distinct([item.mt for item in group], size)
-        made += [Pack(chosen, parts, todo) for chosen in distinct]
+        made += [Pack(chosen, parts, todo, ascii_limit) for chosen in distinct]
     return made
 
 
@@ -107,5 +112,5 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
     )
     return NewSubmit(
         seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
-        [Member(message.id, message.user_number) for message in pack.messages],
+        [Member(message.id, message.user_number) for message in pack.messages], pack.ascii_limit,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 -- Remember Submits before they are written to a socket. ARGV: gateway, holder, seconds until the
 -- same bytes go out again, seconds after which their messages are unknown whatever comes (0: never),
--- number of Submits, then for each: seqno, ts, node, part, parts, frame, JSON of user → id, number of
--- members, ids.
+-- number of Submits, then for each: seqno, ts, node, part, parts, ASCII limit by which they were cut,
+-- frame, JSON of user → id, number of members, ids.
 -- Returns for each 1, or 0 when a member is not this holder's any more: such a Submit is not sent.
 local gateway, holder, wait = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local again_at, report_by = moment(AT + ARGV[3]), moment(AT + wait)
@@ -29,13 +29,13 @@ local function members(first, last)
   return found
 end
 
-local function remember(id, m, seqno, ts, node, part, parts)
+local function remember(id, m, seqno, ts, node, part, parts, ascii_limit)
   local mt = P .. 'mt:' .. id
   local sent = part .. '/' .. node .. '/' .. seqno .. ':' .. ts
   redis.call('HSET', P .. 'mt-seqno:' .. id, part, seqno)
   redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
   redis.call('HSET', mt, 'state', m[4] and 'reported' or 'submitted', 'submitted_at', STAMP,
-    'parts', parts, 'submits', m[2] and m[2] .. ' ' .. sent or sent)
+    'parts', parts, 'ascii_limit', ascii_limit, 'submits', m[2] and m[2] .. ' ' .. sent or sent)
   if m[5] or not m[2] then redis.call('HINCRBY', mt, 'unrefused', 1) end
   if m[3] then
     m[3] = others(m[3], part, parts)
@@ -46,18 +46,18 @@ end
 
 for n = 1, tonumber(ARGV[5]) do
   local seqno, ts, node, part, parts = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
-  local count = tonumber(ARGV[i + 7])
-  local mine = members(i + 8, i + 7 + count)
+  local count = tonumber(ARGV[i + 8])
+  local mine = members(i + 9, i + 8 + count)
   if mine then
     local name = seqno .. ':' .. ts
-    redis.call('HSET', P .. 'submit:' .. name, 'frame', ARGV[i + 5], 'node', node, 'gateway', gateway,
-      'users', ARGV[i + 6], 'part', part, 'open', count, 'tries', 0)
+    redis.call('HSET', P .. 'submit:' .. name, 'frame', ARGV[i + 6], 'node', node, 'gateway', gateway,
+      'users', ARGV[i + 7], 'part', part, 'open', count, 'tries', 0)
     sadd(P .. 'set:submited', name)
     zadd(P .. 'zset:submit-due-' .. gateway, again_at, name)
-    for id, m in pairs(mine) do remember(id, m, seqno, ts, node, part, parts) end
+    for id, m in pairs(mine) do remember(id, m, seqno, ts, node, part, parts, ARGV[i + 5]) end
   end
   out[n] = mine and 1 or 0
-  i = i + 8 + count
+  i = i + 9 + count
 end
 -- All parts of a message come in one call: only after it the message is no longer claimed.
 for id, m in pairs(released) do

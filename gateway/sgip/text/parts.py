@@ -32,7 +32,7 @@ class SplitOptions:
 
     `chinese` is GBK or UCS2; `signature` the text that the carrier puts in front, which takes
     part of the first short message; `packed_ascii` says that the SMSC packs ASCII, so that 160
-    septets fit. Each of [ ] { } ~ \\ ^ | takes two; a text with a character that the alphabet of GSM
+    septets fit. Each of [ ] { } ~ \\ ^ | takes two; a text with a character that GSM's alphabet
     lacks, such as a backtick or a tab, is not packed.
     """
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway import presence
+from gateway import presence, sgip
 from gateway.connections import sms_redis
 from gateway.directory import Directory, Gateway
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Mo, Response
+from gateway.lifecycle.messages import Mo, NewSubmit, Response
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
@@ -49,6 +49,12 @@ def gateway() -> Gateway:
     directory = Directory()
     directory.refresh()
     return directory.gateways[gateway_id()]
+
+
+def hasten(schedule: str) -> None:
+    """What is to be tried again later is due."""
+    if ids := sms_redis().zrange(schedule, 0, -1):
+        sms_redis().zadd(schedule, dict.fromkeys(ids, 0))
 
 
 def unknown(shop: Caller) -> tuple[str, int]:
@@ -143,11 +149,51 @@ class TestParts:
             self.again(seqno, tries=3)
         assert [claimed.tries for claimed in self.claim()] == [1]
 
-    def test_fewer_parts_since_the_gateway_was_changed(self, shop: Caller) -> None:
+    def sent(self, limit: int) -> list[NewSubmit]:
+        """All that waits, in Submits, by a gateway with this ASCII limit."""
+        SmsGateway.objects.update(ascii_limit=limit)
+        new = submits(packs(self.claim(), gateway()), gateway())
+        assert store.submit(gateway_id(), "me", new, 60.0) == new
+        return new
+
+    def test_a_text_that_was_refused_is_cut_anew_when_the_limit_was_changed(
+        self, shop: Caller
+    ) -> None:
         message = send(shop.biz, text="x" * 150)
-        self.again(submit(gateway_id(), parts=2)[message][1])
+        for limit, parts in ((160, [1]), (140, [1, 2]), (160, [1]), (140, [1, 2])):
+            new = self.sent(limit)
+            assert [item.part for item in new] == parts
+            for item in new:
+                store.respond([Response(item.name, 11, "again")], 30)
+            hasten(keys.scheduled(gateway_id()))
+        for item in self.sent(140):
+            store.respond([Response(item.name, 0, "accepted")], 30)
+        (found,) = store.read([message])
+        assert (found.parts, found.results) == (2, {1: 0, 2: 0})
+
+    @pytest.mark.parametrize("limits", [(160, 140), (140, 160)])
+    @pytest.mark.parametrize("length", [250, 300])
+    def test_a_part_fits_those_that_stand_though_the_limit_was_changed(
+        self, shop: Caller, limits: tuple[int, int], length: int
+    ) -> None:
+        text = "".join(f"{n:04} " for n in range(100))[:length]
+        send(shop.biz, text=text)
+        before, after = limits
+        *standing, last = self.sent(before)
+        store.respond([Response(last.name, 11, "again")], 30)
+        hasten(keys.scheduled(gateway_id()))
+        (retried,) = self.sent(after)
+        commands = [sgip.decode(item.frame) for item in (*standing, retried)]
+        parts = [sgip.part_of(c) for c in commands if isinstance(c, sgip.Submit)]
+        assert {part.total for part in parts} == {len(parts)}
+        assert sgip.text_of({part.number: part.payload for part in parts}, 0) == text
+
+    def test_parts_that_were_cut_by_an_older_version_are_compared(self, shop: Caller) -> None:
+        message = send(shop.biz, text="x" * 150)
+        _first, second = submit(gateway_id(), parts=2)[message]
+        self.again(second)
         SmsGateway.objects.update(ascii_limit=160)
-        with pytest.raises(ValueError, match="fewer parts"):
+        with pytest.raises(ValueError, match="into 2 parts, and is into 1 now"):
             packs(self.claim(), gateway())
 
 
