@@ -117,7 +117,7 @@ def configures(name: str) -> bool:
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
-            *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND_", "METRICS_", "API_"),
+            *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND", "METRICS_", "API_"),
             *(flow.environment_prefix for flow in flows.all() if flow.environment_prefix),
         )
     )

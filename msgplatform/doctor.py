@@ -14,7 +14,7 @@ from django.core import checks
 from django.db import connections
 from django.db.utils import Error as DatabaseError
 
-from msgplatform.core import flows
+from msgplatform.core import flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import schema_state
@@ -39,7 +39,7 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    for look in (_settings, _database, _redis_server, _redis_roles, _daemons, _disk):
+    for look in (_settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _disk):
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     # What looks into tables would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
@@ -66,6 +66,11 @@ def _settings() -> Iterator[Finding]:
         unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
         where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
         yield Finding("ok", f"settings; {where}")
+
+
+def _outbound() -> Iterator[Finding]:
+    if outbound.is_off():
+        yield Finding("warn", outbound.OFF, "set OUTBOUND=on for every program, and restart them")
 
 
 def _database() -> Iterator[Finding]:

@@ -299,7 +299,10 @@ SPECTACULAR_SETTINGS = {
 # By default: none
 METRICS_TOKEN = env.secret("METRICS_TOKEN")
 
-# -- outbound HTTP -------------------------------------------------------------------------------
+# -- outbound ------------------------------------------------------------------------------------
+# `off`: nothing leaves the platform, for the rehearsal of a restore. No message goes to a consumer,
+# no program logs in at a gateway, calls a CRM or reads a source; messages are taken in and wait.
+OUTBOUND = env.flag("OUTBOUND", True)
 # Private networks that messages may be delivered to, separated by commas: `10.0.0.0/8`. Cloud
 # metadata and link-local addresses stay refused whatever stands here.
 # By default: none, public addresses only
@@ -347,6 +350,7 @@ UNFOLD = {
             "href": "msgplatform.console.navigation.favicon",
         }
     ],
+    "ENVIRONMENT": "msgplatform.console.navigation.environment",
     "STYLES": [
         "msgplatform.console.navigation.stylesheet",
         "msgplatform.console.navigation.theme_stylesheet",

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop as _
 from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
-from msgplatform.core import alerts
+from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
 from msgplatform.core.said import say
 
@@ -42,7 +42,8 @@ class Crm:
 
     @property
     def takes_work(self) -> bool:
-        return self.enabled and not self.paused
+        """True if records go to it, and sources are read for it."""
+        return self.enabled and not self.paused and not outbound.is_off()
 
     def open(self) -> CRMAdapter:
         """An adapter for one thread. Raises InvalidInput."""

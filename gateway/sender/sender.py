@@ -26,7 +26,7 @@ from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.outages import Outages
 from gateway.sender.rerouting import Stranded
 from gateway.sender.uplink import Link
-from msgplatform.core import logging
+from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import Worker
@@ -78,7 +78,8 @@ class SmsSender(Worker):
 
     def _refresh(self) -> None:
         self.directory.refresh()
-        self._outages.look()
+        if not outbound.is_off():
+            self._outages.look()
 
     def turn(self) -> bool:
         """One round over all gateways; waits for changes itself when there is nothing to do."""
@@ -96,7 +97,7 @@ class SmsSender(Worker):
             except Exception:  # trouble with one gateway's messages must not stop the others'
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
-        if not self._only:
+        if not self._only and not outbound.is_off():
             closed = self.directory.closed
             worked += self._stranded.turn(closed, self._absent, self._bound)
         if worked:
@@ -145,7 +146,8 @@ class SmsSender(Worker):
     def _follow_directory(self) -> None:
         """Links for the gateways there are, new ones where the settings of a link changed."""
         self._finish_closing()
-        wanted = self.directory.served(self._only)
+        # Without a link nothing is claimed, and nothing ends because its time is over.
+        wanted = {} if outbound.is_off() else self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
             gateway = wanted.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
@@ -216,7 +218,10 @@ class SmsSender(Worker):
                 states += self.workers[gateway_id].link.states()
             else:  # before it has a link it reports itself: then its share is known to all
                 where = f"{gateway.row.host}:{gateway.row.port}"
-                states.append(presence.LinkState(gateway_id, "standby", where, time.time()))
+                problem = outbound.OFF if outbound.is_off() else ""
+                states.append(
+                    presence.LinkState(gateway_id, "standby", where, time.time(), problem=problem)
+                )
         presence.report(self.name, states)
         self._links = presence.live()
         self.heartbeat.done = sum(worker.done for worker in self.workers.values())

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from msgplatform.console import condition
 from msgplatform.console.views.page import visible
-from msgplatform.core import flows, personal
+from msgplatform.core import flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -98,6 +98,11 @@ def _status(request: HttpRequest) -> dict[str, str]:
         text = _("%d acknowledged") % found.acknowledged
         return {"badge": text, "badge_variant": "warning"}
     return {"badge": _("OK"), "badge_variant": "success"}
+
+
+def environment(request: HttpRequest) -> list[str] | None:
+    """What the head of every page says while nothing may leave the platform."""
+    return [_("Outbound is off"), "warning"] if outbound.is_off() else None
 
 
 def _failures(request: HttpRequest) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from msgplatform.core import logging
+from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from notify import lane_status, orders
@@ -78,6 +78,8 @@ class Capacity:
 
     def offer(self, subscription: Subscription) -> Offer | None:
         """What the next order of this subscription may hold; None when it gets none now."""
+        if outbound.is_off():
+            return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
         if state and state.is_open:  # one probe, and nothing behind it

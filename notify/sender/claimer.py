@@ -9,7 +9,7 @@ from sys import getsizeof
 
 from django.conf import settings
 
-from msgplatform.core import logging
+from msgplatform.core import logging, outbound
 from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
@@ -72,7 +72,7 @@ class OrderClaimer:
         self._wake = wake
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
         self._has_moved = False  # a breaker has, since the last report
-        self._claims = True  # until `stop_claiming`
+        self._claims = not outbound.is_off()  # until `stop_claiming`
         # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
         self._known: dict[int, lane_status.Live] = {}

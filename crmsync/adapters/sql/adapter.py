@@ -33,6 +33,7 @@ from crmsync.adapters.outcomes import Auth, Outcome, Unknown
 from crmsync.adapters.sql import errors
 from crmsync.adapters.sql.statements import SqlSettings, Statements
 from crmsync.adapters.sql.table import Table, read_table
+from msgplatform.core import outbound
 from msgplatform.core.data import databases, transactions
 from msgplatform.core.errors import InvalidInput, Unavailable
 
@@ -165,6 +166,9 @@ class SqlAdapter(CRMAdapter):
 
     # -- the connection --------------------------------------------------------------------------
     def _open(self) -> BaseDatabaseWrapper:
+        """Raises Unavailable while OUTBOUND is off."""
+        if outbound.is_off():
+            raise Unavailable(_(outbound.OFF))
         return self._handler["default"]
 
     def _table(self) -> Table:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
+from msgplatform.core import outbound
 from msgplatform.core.data import databases, transactions
 from msgplatform.core.errors import PlatformError
 
@@ -74,6 +75,8 @@ class Database:
 
         Raises SourceUnavailable, SourceRefused or SourceMismatch.
         """
+        if outbound.is_off() and self.alias != DEFAULT_DB_ALIAS:
+            raise SourceUnavailable(outbound.OFF)
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute(statement, parameters)

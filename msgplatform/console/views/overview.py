@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET
 from msgplatform.admin import sees_personal
 from msgplatform.console import condition, flow_card, getting_started
 from msgplatform.console.views.page import page, visible
-from msgplatform.core import flows, personal
+from msgplatform.core import flows, outbound, personal
 from msgplatform.core.data import sql
 from msgplatform.models import BulkJob
 from msgplatform.statistics import recent, troubles
@@ -55,6 +55,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
+        "outbound_is_off": outbound.is_off(),
     }
     context["is_calm"] = not (found.number or found.acknowledged or context["problems"])
     if "live" in request.GET:

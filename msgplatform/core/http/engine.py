@@ -29,6 +29,7 @@ from typing import Any
 import pycurl
 from django.conf import settings
 
+from msgplatform.core import outbound
 from msgplatform.core.http.addresses import AddressGuard
 from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.environment import allow_sockets, system_ca_file
@@ -101,7 +102,12 @@ class Engine:
         return self.window - self._admission.in_flight
 
     def submit(self, request: Request) -> None:
-        """Send a request. Never blocks, and never raises for what the request holds."""
+        """Send a request. Never blocks, and never raises for what the request holds. While OUTBOUND
+        is off nothing is sent, and no name is looked up."""
+        if outbound.is_off():
+            refusal = Response(request, 0, b"", b"", 0.0, "other", outbound.OFF, "")
+            self._admission.refused.append(refusal)
+            return
         self._admission.submit(request)
 
     def poll(self, timeout: float) -> list[Response]:
