@@ -26,7 +26,9 @@ class Live(msgspec.Struct, frozen=True):
 
     `retry_in` is until the next probe may go, `open_for` since the failure that opened the breaker;
     both are 0 while it is closed. `per_second` is how many answers came lately while there was
-    always something to send; 0 when that is not known.
+    always something to send; 0 when that is not known. `oldest_for` is since when the first of
+    `waiting` was due. `busy_for` is since when all slots are taken or something waits for one, and
+    `busy_per_second` how many answers come meanwhile; short gaps count.
     """
 
     sender: str
@@ -37,6 +39,9 @@ class Live(msgspec.Struct, frozen=True):
     retry_in: float = 0.0
     open_for: float = 0.0
     per_second: float = 0.0
+    oldest_for: float = 0.0
+    busy_for: float = 0.0
+    busy_per_second: float = 0.0
 
     @property
     def is_open(self) -> bool:

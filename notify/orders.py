@@ -22,7 +22,10 @@ ITEM_BYTES = 192
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message for one subscriber. `body` is the JSON text that is sent and signed, `key` the
-    idempotency key with which the message was handed over ('': none)."""
+    idempotency key with which the message was handed over ('': none).
+
+    `due` is since when it waits for this attempt, unix seconds of the database; 0: nobody knows.
+    """
 
     id: int
     msg_id: int
@@ -30,6 +33,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: str
     event_type: str = ""
     key: str = ""
+    due: float = 0.0
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -61,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: str = ""
     seconds: float = 0.0
     retry_after: float = 0.0
-    at: float = 0.0  # unix seconds at which the request was sent
+    at: float = 0.0  # unix seconds at which the request was sent; of an unsent one `Item.due`
     detail: str = ""
     response_headers: str = ""
     response_body: str = ""

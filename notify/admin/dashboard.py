@@ -31,7 +31,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     points = Counted(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
     return {
-        "status": subscription_cells.status(row, health.why(row)),
+        "status": subscription_cells.status(row, state, health.why(row)),
         "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
         "is_discarded": row.status == BizReceive.Status.DISCARDED,
         "is_paused": row.status == BizReceive.Status.PAUSED,
@@ -41,6 +41,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
+            (_("given up"), subscription_cells.given_up(state)),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),

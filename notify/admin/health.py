@@ -5,22 +5,39 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
-from msgplatform.models import MinuteCounter
+from msgplatform.models import GivenUp, MinuteCounter
 from notify import due, lane_status
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import given_up
+from notify.monitor.counters import FLOW
 from notify.monitor.metrics import OPEN
 
 _Status = BizReceive.Status
 # Counted no further: a subscription may have a million waiting deliveries.
 COUNTED = 10_000
+# A subscription is busy after so long: a burst is gone sooner.
+MIN_BUSY_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Deliveries always wait for one of the slots: since when, how many answers come, and the
+    seconds until all that wait are done, None when there is no answer to say it."""
+
+    in_flight: int
+    since: datetime
+    per_minute: float
+    left_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -28,8 +45,9 @@ class Health:
     """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
     up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
 
-    `due_seconds` is how long its oldest due delivery has waited, None when none is due. `rate` is
-    the share of attempts of the last hour that were accepted, None without any.
+    `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
+    due. `rate` is the share of attempts of the last hour that were accepted, None without any.
+    `given_up` are messages that nobody has sent again or acknowledged.
     """
 
     waiting: int
@@ -38,6 +56,21 @@ class Health:
     is_known: bool
     delivered: int
     failed: int
+    given_up: int = 0
+
+    @property
+    def busy(self) -> Busy | None:
+        """None unless slots have been full, and a delivery has waited, for MIN_BUSY_SECONDS."""
+        live = self.live
+        if live is None or live.is_open:
+            return None
+        seconds = min(live.busy_for, self.due_seconds or 0.0)
+        if seconds < MIN_BUSY_SECONDS:
+            return None
+        rate = live.busy_per_second
+        left = self.waiting / rate if rate and self.waiting < COUNTED else None
+        since = timezone.localtime() - timedelta(seconds=seconds)
+        return Busy(live.in_flight, since, 60 * rate, left)
 
     @property
     def rate(self) -> float | None:
@@ -53,30 +86,38 @@ class Health:
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
-    """By subscription id: a call of Redis and three queries, however many rows."""
+    """By subscription id: a call of Redis and four queries, however many rows."""
     ids = [row.pk for row in rows]
-    # The oldest due time of each: an index dive for each of the page's rows.
+    # The oldest due times of each: index dives for each of the page's rows.
+    statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    pending = oldest.values_list("id", due.first(ReceiveMsg.Status.PENDING))
-    now = timezone.now()
-    due_since = {pk: at for pk, at in pending if at is not None and at <= now}
+    found_due = oldest.values_list("id", Now(), *map(due.first, statuses_of_work))
+    first_due = {pk: (now, *times) for pk, now, *times in found_due}
     # How many deliveries of each wait: the part of an index for each, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, found, strict=True))
-    counted, states = _last_hour(ids), _from_redis()
+    counted, states, lost = _last_hour(ids), _from_redis(), given_up.counts(ids)
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
-            due_seconds=(now - due_since[pk]).total_seconds() if pk in due_since else None,
+            due_seconds=_due_seconds(first_due.get(pk), states.get(pk) if states else None),
             live=states.get(pk) if states else None,
             is_known=states is not None,
             delivered=counted.get((pk, "delivered"), 0),
             failed=counted.get((pk, "failed"), 0),
+            given_up=lost.get(pk, 0),
         )
         for pk in ids
     }
+
+
+def _due_seconds(first: Sequence[Any] | None, live: lane_status.Live | None) -> float | None:
+    if first is None:
+        return None
+    now, pending, queued = first
+    return due.oldest_seconds(pending, queued, live, now)
 
 
 def _from_redis() -> dict[int, lane_status.Live] | None:
@@ -91,7 +132,7 @@ def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
     rows = (
         MinuteCounter.objects.filter(
             minute__gte=timezone.now() - timedelta(hours=1),
-            flow="notify",
+            flow=FLOW,
             subject__in=ids,
             name__in=["delivered", "failed"],
         )
@@ -109,8 +150,14 @@ def open_breakers() -> list[int]:
 
 
 def troubled(open_ids: Collection[int]) -> Q:
-    """Failing, disabled by the platform, or its breaker is open."""
-    return Q(failing_since__isnull=False) | Q(status=_Status.DISABLED) | Q(pk__in=open_ids)
+    """Failing, disabled by the platform, its breaker is open, or deliveries were given up."""
+    lost = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
+    return (
+        Q(failing_since__isnull=False)
+        | Q(status=_Status.DISABLED)
+        | Q(pk__in=open_ids)
+        | Q(pk__in=lost)
+    )
 
 
 def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:

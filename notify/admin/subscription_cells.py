@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin.cells import NOTHING, mark, moment, nothing, percent
+from msgplatform.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.core.ages import age
-from notify.admin.health import COUNTED, Health
+from notify.admin.health import COUNTED, Busy, Health
 from notify.directory import waits
 from notify.models import BizReceive
 from notify.subscriptions import limits
 
 _Status = BizReceive.Status
-# Tone and short name; the long name is the cell's tooltip.
+# Tone and short name of a status that says all; the long name is the cell's tooltip.
 _STATES = {
-    _Status.NORMAL: ("good", _("normal")),
     _Status.PAUSED: ("warn", _("paused")),
     _Status.SKIPPING: ("warn", _("skipping held")),
     _Status.DISCARDED: ("plain", _("discarded")),
@@ -27,9 +27,44 @@ _STATES = {
 _POOR = 0.95
 
 
-def status(row: BizReceive, why: str) -> SafeString:
-    tone, name = _STATES[_Status(row.status)]
-    return mark(str(name), tone, str(_Status(row.status).label), below=why)
+def status(row: BizReceive, health: Health, why: str) -> SafeString:
+    """How it is doing: what was set, or else what its deliveries say."""
+    set_to = _STATES.get(_Status(row.status))
+    if set_to:
+        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
+    if row.failing_since or (health.live and health.live.is_open):
+        return mark(gettext("failing"), "bad")
+    if health.busy:
+        return mark(gettext("busy"), "warn", below=busy(row, health.busy))
+    if health.waiting or health.delivered:
+        return mark(gettext("delivering"), "good")
+    return mark(gettext("idle"), "plain", gettext("Nothing waits, nothing was sent lately."))
+
+
+def busy(row: BizReceive, state: Busy) -> str:
+    """Since when deliveries wait for a slot, how fast it goes, and how long that will take."""
+    numbers = {
+        "open": state.in_flight,
+        "limit": row.in_flight_limit,
+        "since": formats.date_format(state.since, "H:i"),
+        "rate": f"{state.per_minute:.0f}" if state.per_minute >= 1 else f"{state.per_minute:.1f}",
+        "left": age(state.left_seconds),
+    }
+    if state.left_seconds is None:
+        text = gettext("%(open)d of %(limit)d slots, busy since %(since)s, %(rate)s a minute")
+    else:
+        text = gettext(
+            "%(open)d of %(limit)d slots, busy since %(since)s, %(rate)s a minute, about %(left)s "
+            "left"
+        )
+    return text % numbers
+
+
+def given_up(health: Health) -> str:
+    """Linked to the page Failures, where they are sent again or acknowledged."""
+    if not health.given_up:
+        return NOTHING
+    return link(reverse("console:failures"), f"{health.given_up:,}")
 
 
 def breaker(health: Health) -> str:

@@ -19,7 +19,7 @@ class AttentionFilter(PickFilter):
     parameter_name = "attention"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("failing, disabled or breaker open"))]
+        return [("yes", _("failing, disabled, breaker open or given up"))]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]

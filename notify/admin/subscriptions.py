@@ -78,7 +78,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     form = SubscriptionForm
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
-        "rate",
+        "given_up", "rate",
     ]  # fmt: skip
     list_filter = [
         AttentionFilter, ("status", ChoiceFilter), ("biz", AutocompleteFilter),
@@ -159,8 +159,8 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return str(row)
 
     @admin.display(description=_("state"))
-    def state(self, row: BizReceive) -> str:
-        return subscription_cells.status(row, health.why(row))
+    def state(self, row: Any) -> str:
+        return subscription_cells.status(row, row.health, health.why(row))
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
@@ -185,6 +185,10 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     @admin.display(description=_("failing for"), ordering="failing_since")
     def failing(self, row: BizReceive) -> str:
         return subscription_cells.failing(row)
+
+    @admin.display(description=_("given up"))
+    def given_up(self, row: Any) -> str:
+        return subscription_cells.given_up(row.health)
 
     @admin.display(description=_("rate limit"), ordering="rate_limit")
     def rate(self, row: BizReceive) -> str:

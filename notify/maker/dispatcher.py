@@ -45,8 +45,10 @@ _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 
 # (next_at, id, message id): the order in which deliveries are queued.
 _Due = tuple[datetime, int, int]
-# What one step claims: (delivery id, message) for each subscription.
-_Chosen = list[tuple[Subscription, list[tuple[int, Message]]]]
+# A delivery to be claimed: its id, its message, and since when it is due (unix seconds).
+_Fitting = tuple[int, Message, float]
+# What one step claims of each subscription.
+_Chosen = list[tuple[Subscription, list[_Fitting]]]
 
 
 @dataclass(slots=True)
@@ -141,15 +143,15 @@ class Dispatcher:
                 again.append(backlog)
             if fitting:
                 chosen.append((subscription, fitting))
-            items = [message.size for _, items in chosen for _, message in items]
-            if len(items) >= STEP_DELIVERIES or sum(items) >= enqueue.STEP_BYTES:
+            sizes = [message.size for _, items in chosen for _, message, _ in items]
+            if len(sizes) >= STEP_DELIVERIES or sum(sizes) >= enqueue.STEP_BYTES:
                 queued += _claim_and_put(chosen, capacity)
                 chosen = []
         return queued + _claim_and_put(chosen, capacity), again
 
     def _fit(
         self, subscription: Subscription, due: Sequence[_Due], capacity: Capacity, read: Texts
-    ) -> tuple[list[tuple[int, Message]], int]:
+    ) -> tuple[list[_Fitting], int]:
         """The first deliveries, as many as fit into the next order, and how many were looked at."""
         offer = capacity.offer(subscription)
         if not due or not offer:
@@ -158,10 +160,14 @@ class Dispatcher:
         gone = [pk for _, pk, message_id in due if message_id not in messages]
         if gone:
             _poison(subscription, gone)
-        there = [(pk, messages[message]) for _, pk, message in due if message in messages]
+        there = [
+            (pk, messages[message], sql.read_time(next_at).timestamp())
+            for next_at, pk, message in due
+            if message in messages
+        ]
         if not there:
             return [], len(gone)
-        sizes = [message.size for _, message in there]
+        sizes = [message.size for _, message, _ in there]
         self._sizes[subscription.id] = sum(sizes) / len(sizes)
         fitting = there[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
@@ -221,7 +227,7 @@ def _poison(subscription: Subscription, delivery_ids: Sequence[int]) -> None:
 
 def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:
     """Claim the deliveries and put an order for each subscription; how many deliveries."""
-    ids = [delivery_id for _, items in chosen for delivery_id, _ in items]
+    ids = [delivery_id for _, items in chosen for delivery_id, _, _ in items]
     if not ids:
         return 0
     claim = claims.claim_ids(
@@ -234,7 +240,7 @@ def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:
     made = [
         enqueue.Claimed(
             subscription, claim.token, lease_until,
-            [(pk, won[pk][0] + 1, message) for pk, message in items if pk in won],
+            [(pk, won[pk][0] + 1, message, due) for pk, message, due in items if pk in won],
             capacity.is_probe_requested(subscription),
         )
         for subscription, items in chosen

@@ -20,12 +20,13 @@ STEP_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Claimed:
-    """An order that is not on its queue yet: (delivery id, attempt, message) of each item."""
+    """An order that is not on its queue yet: (delivery id, attempt, message, `Item.due`) of each
+    item."""
 
     subscription: Subscription
     claim: str
     lease_until: float
-    items: list[tuple[int, int, Message]]
+    items: list[tuple[int, int, Message, float]]
     is_probe: bool = False  # see Order.is_probe
 
 
@@ -35,11 +36,12 @@ def put(claimed: Iterable[Claimed]) -> None:
     if waiting:
         # Who dies from here on leaves claimed deliveries: due again when their lease is over.
         failpoint("maker_after_commit_before_enqueue")
-    sizes = [sum(message.size for _, _, message in order.items) for order in waiting]
+    sizes = [sum(message.size for _, _, message, _ in order.items) for order in waiting]
     while waiting:
         count = orders.fitting(sizes, len(sizes), STEP_BYTES)
         group, waiting, sizes = waiting[:count], waiting[count:], sizes[count:]
-        text = payloads.texts({m.id: m for planned in group for _, _, m in planned.items}.values())
+        messages = {m.id: m for planned in group for _, _, m, _ in planned.items}
+        text = payloads.texts(messages.values())
         made = []
         for planned in group:
             items = [
@@ -50,8 +52,9 @@ def put(claimed: Iterable[Claimed]) -> None:
                     text[message.id],
                     message.event_type,
                     message.key,
+                    due,
                 )
-                for delivery_id, attempt, message in planned.items
+                for delivery_id, attempt, message, due in planned.items
                 if message.id in text  # else it was deleted just now: due again after the lease
             ]
             order = orders.Order(

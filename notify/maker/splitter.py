@@ -138,10 +138,10 @@ class Splitter:
         inserted: dict[int, dict[int, int]] = defaultdict(dict)  # subscription → message → delivery
         for delivery_id, message_id, subscription_id in plan.rows:
             inserted[subscription_id][message_id] = delivery_id
-        claimed = []
+        claimed, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
         for subscription, messages in plan.orders:
             made = inserted[subscription.id]  # less than planned, when a delivery was there before
-            items = [(made[m.id], 1, m) for m in messages if m.id in made]
+            items = [(made[m.id], 1, m, due) for m in messages if m.id in made]
             is_probe = capacity is not None and capacity.is_probe_requested(subscription)
             claimed.append(
                 enqueue.Claimed(subscription, plan.token, plan.lease_until, items, is_probe)

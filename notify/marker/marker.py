@@ -139,7 +139,7 @@ class Marker(Worker):
             failed, exhausted = statements.failed(
                 by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
-            statements.unsent(by_outcome["unsent"], deliveries)
+            statements.unsent(by_outcome["unsent"], deliveries, now)
             if block:
                 # Without those that the archive has taken meanwhile, together with their log.
                 there = [result for result in made if result.id in deliveries]

@@ -139,11 +139,13 @@ def failed(
     return applied, [result for result in applied if delays[result.id] is None]
 
 
-def unsent(results: Iterable[Result], deliveries: Deliveries) -> None:
-    """Nobody tried: due at once, and no attempt is counted."""
+def unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
+    """Nobody tried: due as long as before, and no attempt is counted."""
     given_back = _carried(results, deliveries)
+    due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
     for (claim,), row_ids in _grouped(given_back, lambda r: (r.claim,)):
-        _update(_still_claimed(claim, row_ids), status=_Status.PENDING, next_at=Now())
+        next_at = _at(due, row_ids)
+        _update(_still_claimed(claim, row_ids), status=_Status.PENDING, next_at=next_at)
 
 
 def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
@@ -196,14 +198,18 @@ def _again(
     delays: Mapping[int, float | None], row_ids: Sequence[int], now: datetime
 ) -> dict[str, Any]:
     """Each row with its own time: jitter keeps a herd from coming back together."""
+    due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
+    return {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
+
+
+def _at(times: Mapping[int, datetime], row_ids: Sequence[int]) -> RawSQL:
+    """The time of each row."""
     # Written out: five hundred expression objects cost more than everything else together.
     parameters: list[Any] = []
     for row_id in row_ids:
-        due = now + timedelta(seconds=delays[row_id] or 0)
-        parameters += (row_id, sql.stored(due))
+        parameters += (row_id, sql.stored(times[row_id]))
     cases = "CASE id" + " WHEN %s THEN %s" * len(row_ids) + " END"
-    due_at = RawSQL(cases, parameters, DateTimeField())  # noqa: S611 - parameters only
-    return {"status": _Status.PENDING, "next_at": due_at}
+    return RawSQL(cases, parameters, DateTimeField())  # noqa: S611 - parameters only
 
 
 def _still_claimed(claim: str, row_ids: Sequence[int]) -> QuerySet[ReceiveMsg]:

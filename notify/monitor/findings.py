@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from django.conf import settings
+
+from msgplatform.core.ages import age
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import lane_status
 from notify.models import BizReceive, EventType
+from notify.monitor import metrics
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 
@@ -34,6 +39,7 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not is_open:
         yield Finding("ok", "Notify: no breaker is open")
+    yield from _late(is_open)
     yield from _unusable_schemas()
 
 
@@ -50,3 +56,20 @@ def _unusable_schemas() -> Iterator[Finding]:
                 "correct it in the catalogue of event types; until then the events of this type "
                 "are refused for systems that validate their events",
             )  # fmt: skip
+
+
+def _late(is_open: Collection[int]) -> Iterator[Finding]:
+    """Subscriptions whose consumer works, and whose deliveries wait for longer than an alert."""
+    minutes = settings.ALERT_BACKLOG_MINUTES
+    ages = metrics.oldest(metrics.waiting(), sql.now()) if minutes else []
+    late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
+    for seconds, wait in late[:_SHOWN]:
+        names = "{biz} → {consumer}".format(**wait.labels)
+        speed = ""
+        if (live := wait.live) and live.busy_for:
+            per_minute = 60 * live.busy_per_second
+            speed = f", {live.in_flight} requests are open, {per_minute:.0f} a minute are answered"
+        yield Finding(
+            "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
+            "if the consumer bears more, raise the subscription's in-flight or rate limit",
+        )  # fmt: skip

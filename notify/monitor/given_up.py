@@ -6,7 +6,7 @@ Whoever ends one so says it here, in the same transaction, and so does whoever s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -68,6 +68,11 @@ def counted(rows: Iterable[Sequence[Any]]) -> None:
 def are_open() -> bool:
     """Whether anything was given up that nobody has sent again or acknowledged."""
     return given_up.number([FLOW]) > 0
+
+
+def counts(subscription_ids: Collection[int]) -> dict[int, int]:
+    """How many deliveries of each nobody has sent again or acknowledged; one statement."""
+    return given_up.by_subject(FLOW, subscription_ids)
 
 
 def failures() -> list[Failure]:

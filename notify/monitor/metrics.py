@@ -7,7 +7,8 @@ must not take longer each day. The oldest delivery of each subscription is one i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
@@ -67,30 +68,36 @@ class Waiting(NamedTuple):
     row: BizReceive
     pending: datetime | None  # when its oldest pending delivery is, or was, due
     queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
+    live: lane_status.Live | None
 
     @property
     def labels(self) -> dict[str, str]:
         row = self.row
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
+    def oldest_seconds(self, now: datetime) -> float | None:
+        """What an operator paused, or the platform disabled, waits for nothing."""
+        if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
+            return None
+        return due.oldest_seconds(self.pending, self.queued, self.live, now)
+
 
 def waiting() -> list[Waiting]:
-    """Every subscription. What an operator paused, or the platform disabled, waits for nothing."""
+    """Every subscription. Without Redis a queued delivery waits since it was claimed, at least."""
+    live: Mapping[int, lane_status.Live] = {}
+    with suppress(RedisError):
+        live = lane_status.read()
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
     found = rows.annotate(pending=due.first(_Delivery.PENDING), queued=due.first(_Delivery.QUEUED))
-    sendable = (_Status.NORMAL, _Status.SKIPPING)
-    return [
-        Waiting(row, row.pending if row.status in sendable else None, row.queued)
-        for row in found.order_by("id")
-    ]
+    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in found.order_by("id")]
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     """For how long the oldest due delivery, or message that is not split, has waited; None when
     nothing is due."""
-    ages = [age for age, _which in _due(rows, now)]
+    ages = [age for age, _which in oldest(rows, now)]
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
     return max(ages, default=None)
@@ -98,19 +105,19 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
 
 def oldest_by(rows: Iterable[Waiting], now: datetime) -> dict[str, float]:
     """The age of the oldest due delivery of each subscription that has one."""
-    return {str(wait.row.pk): age for age, wait in _due(rows, now)}
+    return {str(wait.row.pk): age for age, wait in oldest(rows, now)}
 
 
 def waits() -> Iterator[Wait]:
     """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
     oldest message that is not split."""
     now, after = sql.now(), limits.failing_alert_after()
-    for _age, wait in _due(waiting(), now):
+    for age, wait in oldest(waiting(), now):
         since = wait.row.failing_since
-        if wait.pending and not (after and since and since <= now - after):
+        if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
             names = {name: wait.labels[name] for name in ("biz", "consumer")}
-            yield Wait("deliveries", say(text, **names), wait.pending)
+            yield Wait("deliveries", say(text, **names), now - timedelta(seconds=age))
             break
     if accepted_at := _unsplit_since():
         text = gettext_noop("A message that was accepted")
@@ -123,9 +130,9 @@ def _unsplit_since() -> datetime | None:
     return accepted.values_list("created_at", flat=True).first()
 
 
-def _due(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
+def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
     """(seconds overdue, which), the longest first."""
-    late = [((now - w.pending).total_seconds(), w) for w in rows if w.pending and w.pending <= now]
+    late = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
     return sorted(late, key=lambda pair: pair[0], reverse=True)
 
 
@@ -138,7 +145,7 @@ _DELIVERIES = METRICS.gauge(
 _TO_SPLIT = METRICS.gauge("notify_to_split", f"Messages not yet split; {_UP_TO}")
 _OLDEST = METRICS.gauge(
     "notify_oldest_seconds",
-    "Age of the oldest due delivery, or of the oldest message that is not yet split",
+    "Age of the oldest due delivery, queued or not, or of the oldest message that is not yet split",
 )
 _EXPIRED = METRICS.gauge(
     "notify_expired_lease_seconds",
@@ -146,7 +153,7 @@ _EXPIRED = METRICS.gauge(
 )
 _OLDEST_OF_ONE = METRICS.gauge(
     "notify_subscription_oldest_seconds",
-    f"Age of a subscription's oldest due delivery; the {NAMED} oldest",
+    f"Age of a subscription's oldest due delivery, queued or not; the {NAMED} oldest",
     *_SUBSCRIPTION,
 )
 _SUBSCRIPTIONS = METRICS.gauge("notify_subscriptions", "Subscriptions by status", "status")
@@ -202,7 +209,7 @@ def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield _EXPIRED.of(max(0.0, *expired, 0.0))
-    for age, wait in _due(rows, now)[:NAMED]:
+    for age, wait in oldest(rows, now)[:NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)

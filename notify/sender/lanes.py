@@ -29,6 +29,10 @@ RESERVE = 4
 # A part of it is for lanes of systems with little in flight: the consumers of one system
 # that stop answering, however many they are, cannot fill it.
 _RESERVE_OF_SYSTEMS = 32
+# A lane stays busy for so many seconds with nothing waiting: between two orders it is empty. It keeps
+# its rate: without it the next orders would again be longer than their lease.
+_BUSY_GAP_SECONDS = 10.0
+_BUSY_AVERAGE_SECONDS = 60.0
 # The weight of the latest measurement in the rate of answers.
 _SMOOTHING = 0.3
 
@@ -51,6 +55,11 @@ class Lane:
         self.rate_limit = RateLimit(0.0)
         self.per_second = 0.0
         self._answers = 0
+        self._limit = 1  # requests in flight
+        self._busy_since: float | None = None
+        self._busy_per_second = 0.0
+        self._full_at = -math.inf  # when all slots were taken, or something waited for one
+        self._oldest_due = 0.0  # of what waited then
         self._measured_at = time.monotonic()
         self._went_well = 0  # successes that were not reported to the breaker yet
         # Successes of calls that began before its last change say nothing; none counts while open.
@@ -63,7 +72,8 @@ class Lane:
             self._steady_since = math.inf
 
     def adapt(self, subscription: Subscription, now: float) -> None:
-        """Take over a changed rate limit."""
+        """Take over changed limits."""
+        self._limit = subscription.in_flight_limit
         if self.rate_limit.rate != subscription.rate_limit:
             self.rate_limit.change(subscription.rate_limit)
             if self._taken_over:  # its former sender may have sent at this very moment
@@ -123,6 +133,7 @@ class Lane:
         return (
             not self.waiting
             and not self.in_flight
+            and self._busy_since is None
             and self.breaker.state is circuit.State.CLOSED
             and self.rate_limit.is_idle(now)
         )
@@ -134,16 +145,33 @@ class Lane:
         elapsed = now - self._measured_at
         if elapsed <= 0:
             return
+        self._measure_busy(now, elapsed)
         if self.waiting:
             rate = self._answers / elapsed
             known = self.per_second
             self.per_second = rate if not known else known + _SMOOTHING * (rate - known)
-        else:
+        elif self._busy_since is None:
             self.per_second = 0.0
         self._answers, self._measured_at = 0, now
 
-    def live(self, sender: str, now: float) -> Live:
-        """The lane as others see it."""
+    def _measure_busy(self, now: float, elapsed: float) -> None:
+        """Since when its slots are full, and how many answers come meanwhile: the average of that
+        time at first, then of about the last minute."""
+        if self.waiting:
+            self._oldest_due = self.waiting[0][1].due
+        if self.waiting or self.in_flight >= self._limit:
+            self._full_at = now
+            if self._busy_since is None:
+                self._busy_since, self._busy_per_second = now - elapsed, 0.0
+        elif now - self._full_at > _BUSY_GAP_SECONDS:
+            self._busy_since, self._oldest_due = None, 0.0
+        if self._busy_since is not None:
+            weight = elapsed / max(elapsed, min(_BUSY_AVERAGE_SECONDS, now - self._busy_since))
+            self._busy_per_second += weight * (self._answers / elapsed - self._busy_per_second)
+
+    def live(self, sender: str, now: float, database_now: float = 0.0) -> Live:
+        """The lane as others see it; `database_now` is unix seconds of the database's clock."""
+        due, busy_since = self._oldest_due, self._busy_since
         closed = self.breaker.state is circuit.State.CLOSED
         return Live(
             sender=sender,
@@ -155,6 +183,9 @@ class Lane:
             open_for=0.0 if closed else now - self.breaker.opened_at,
             # Never rounded down to 0, which would say that it is not known.
             per_second=max(0.001, round(self.per_second, 3)) if self.per_second else 0.0,
+            oldest_for=max(0.0, database_now - due) if due else 0.0,
+            busy_for=0.0 if busy_since is None else now - busy_since,
+            busy_per_second=0.0 if busy_since is None else round(self._busy_per_second, 3),
         )
 
 
@@ -248,7 +279,7 @@ class Lanes:
         ]
         return min(waits, default=math.inf)
 
-    def report(self, sender: str, now: float) -> dict[int, Live]:
+    def report(self, sender: str, now: float, database_now: float = 0.0) -> dict[int, Live]:
         for lane in self:
             lane.measure(now)
-        return {lane.subscription: lane.live(sender, now) for lane in self}
+        return {lane.subscription: lane.live(sender, now, database_now) for lane in self}

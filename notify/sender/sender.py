@@ -108,7 +108,8 @@ class Sender(Worker):
             now = time.monotonic()
             self.lanes.forget(self.claimer.lost)
             # Reported before they are dropped: others must learn that a breaker closed.
-            states = self.lanes.report(self.name, now)
+            database_now = time.time() - self.subscriptions.clock_ahead
+            states = self.lanes.report(self.name, now, database_now)
             self.claimer.set_states(states, at_once=self._breaker_moved)
             self.lanes.drop_idle(now)
             self._next_report.restart()

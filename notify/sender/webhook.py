@@ -63,7 +63,7 @@ def request(
 
 def unsent(order: Order, item: Item) -> Result:
     """Gives the delivery back: nobody tried it."""
-    return Result(item.id, order.subscription, order.claim, item.attempt, "unsent")
+    return Result(item.id, order.subscription, order.claim, item.attempt, "unsent", at=item.due)
 
 
 def answer(

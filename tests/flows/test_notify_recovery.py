@@ -1,8 +1,10 @@
-"""A consumer was away and is back: one request, and what waits for it is delivered at once."""
+"""A consumer was away and is back: one request, and what waits for it is delivered at once. A
+consumer that is slow: everybody sees that deliveries wait, and for how long."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -11,7 +13,7 @@ from typing import Any
 
 from msgplatform.core.servers.private_server import free_port
 from notify.demo.sink_process import SinkProcess
-from tests.cluster import Cluster
+from tests.cluster import PATIENT_LEASE_SECONDS, Cluster
 
 WAITING = 6_000
 # A probe by itself comes later than this.
@@ -120,3 +122,55 @@ def test_a_paused_subscription_says_that_it_is_paused(shared_cluster: Cluster) -
     answer = deliver_now(cluster, "paused", token)
     assert answer["status"] == 409
     assert "Resume it" in answer["detail"]
+
+
+SLOW = """
+import json
+from datetime import timedelta
+from msgplatform.core.data import sql
+from notify.admin import health, subscription_cells
+from notify.models import BizReceive
+from notify.monitor import findings, metrics
+row = BizReceive.objects.select_related("biz", "receive").get(pk={row})
+state = health.read([row])[row.pk]
+waits = [wait.since for wait in metrics.waits() if wait.which == "deliveries"]
+from django.test import override_settings
+with override_settings(ALERT_BACKLOG_MINUTES=0.2):
+    lines = [finding.what for finding in findings.examine()]
+print(json.dumps(dict(
+    due=state.due_seconds or 0, state=str(subscription_cells.status(row, state, "")),
+    waits=max([(sql.now() - since).total_seconds() for since in waits], default=0), doctor=lines,
+    metric=[s.value for s in metrics.samples()
+            if s.metric.name == "notify_subscription_oldest_seconds"],
+)))
+"""
+# Longer than a lease: what is in a sender's hand is given back and queued again meanwhile.
+LONG_SECONDS = PATIENT_LEASE_SECONDS + 8
+
+
+def test_a_slow_consumer_is_seen(cluster: Cluster, tmp_path: Path) -> None:
+    with SinkProcess(tmp_path / "slow.seen", ["--delay", "2"]) as sink:
+        biz, row, _ = cluster.script(CAST.format(name="slow", url=sink.url, schedule=[60]))
+        cluster.console.run(
+            f"from notify.models import BizReceive\n"
+            f"BizReceive.objects.filter(pk={row}).update(in_flight_limit=4)"
+        )
+        began = time.monotonic()
+        cluster.script(PUBLISH.format(biz=biz, count=396))
+        least = LONG_SECONDS
+
+        def is_seen() -> bool:
+            shown = cluster.script(SLOW.format(row=row))
+            ages = [shown["due"], shown["waits"], *shown["metric"]]
+            return min(ages) >= least and "busy" in shown["state"]
+
+        cluster.wait_until(is_seen, "the age of what waits", LONG_SECONDS + 60)
+        shown = cluster.script(SLOW.format(row=row))
+        assert max(shown["due"], shown["waits"]) <= time.monotonic() - began + 5
+        sentence = r"[1-4] of 4 slots, busy since .*, [01]?\d\d a minute, about \d+ (min|s) left"
+        assert re.search(sentence, shown["state"])
+        assert any("slow → slow has waited" in line for line in shown["doctor"])
+        # In every moment, whether it is queued, in a sender's hand, or given back.
+        for _ in range(15):
+            assert cluster.script(SLOW.format(row=row))["due"] >= least
+            time.sleep(0.5)

@@ -8,17 +8,19 @@ import pytest
 import redis
 from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify import lane_status
-from notify.admin import health, states
+from notify.admin import health, states, subscription_cells
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
+from notify.monitor import given_up
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -92,6 +94,59 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     text = admin_client.get(SUBSCRIPTIONS).content.decode()
     for part in ("14 min", "7 / 32", "99.9 %", "2 d, 33 in a row", "5/s", "open, probe"):
         assert part in text
+
+
+def state_of(row: BizReceive) -> str:
+    row.refresh_from_db()
+    return str(subscription_cells.status(row, health.read([row])[row.pk], ""))
+
+
+def test_the_state_is_what_its_deliveries_say(biz: Biz) -> None:
+    row = subscription(biz, in_flight_limit=4)
+    assert "idle" in state_of(row)
+    publish(biz, 3)
+    Maker().splitter.split()
+    assert "delivering" in state_of(row)
+    ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=10))
+    live = lane_status.Live("s", in_flight=4, waiting=2, busy_for=3600, busy_per_second=0.05)
+    lane_status.report({row.pk: live})
+    said = state_of(row)
+    assert "busy" in said
+    assert "4 of 4 slots" in said
+    assert "3 a minute, about 1 min left" in said
+    lane_status.report({row.pk: lane_status.Live("s", breaker=State.OPEN)})
+    assert "failing" in state_of(row)
+    lane_status.report({row.pk: lane_status.Live("s")})
+    BizReceive.objects.update(failing_since=timezone.now(), failures=526)
+    assert "failing" in state_of(row)
+    BizReceive.objects.update(status=Status.PAUSED)
+    assert "paused" in state_of(row)
+
+
+def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None:
+    row = subscription(biz)
+    publish(biz, 3)
+    Maker().turn()
+    claimed_for = settings.NOTIFY_LEASE_SECONDS - 100
+    ReceiveMsg.objects.update(next_at=timezone.now() + timedelta(seconds=claimed_for))
+    assert 99 <= (health.read([row])[row.pk].due_seconds or 0) <= 130
+    lane_status.report({row.pk: lane_status.Live("s", waiting=2, oldest_for=900)})
+    assert health.read([row])[row.pk].due_seconds == 900
+
+
+def test_what_was_given_up_stays_on_the_row_until_somebody_looks(
+    biz: Biz, admin_client: Client
+) -> None:
+    calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
+    with transaction.atomic():
+        given_up.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())
+    assert rows_of(admin_client) == [lossy, calm]
+    assert rows_of(admin_client, "?attention=yes") == [lossy]
+    (shown,) = rows_of(admin_client, "?attention=yes")
+    assert shown.health.given_up == 3  # type: ignore[attr-defined]
+    address = reverse("console:failures")
+    text = admin_client.get(SUBSCRIPTIONS).content.decode()
+    assert f'href="{address}">3</a>' in text
 
 
 def test_what_needs_attention_comes_first_and_can_be_had_alone(

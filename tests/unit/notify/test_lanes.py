@@ -179,6 +179,7 @@ class TestRate:
     def subscription(self, rate: float) -> Any:
         class _Subscription:
             rate_limit = rate
+            in_flight_limit = 32
 
         return _Subscription()
 
@@ -226,5 +227,22 @@ def test_measured_rate_is_known_only_while_there_is_always_work() -> None:
     lane.measure(start + 2)
     assert lane.per_second > 0
     lane.waiting.clear()
+    lane.in_flight = 0
     lane.measure(start + 3)
+    assert lane.per_second > 0, "a gap between two orders"
+    assert not lane.is_over(start + 3)
+    lane.measure(start + 13)
     assert lane.per_second == 0
+    assert lane.is_over(start + 13)
+
+
+def test_a_lane_is_busy_since_its_slots_are_full() -> None:
+    lane = filled(Lane(1, POLICY, None))
+    start = time.monotonic()
+    for second in range(1, 31):
+        lane.sent(start + second, 1)
+        lane.answered(200, start + second, start + second)
+        lane.measure(start + second)
+    said = lane.live("me", start + 30)
+    assert 29 <= said.busy_for <= 31
+    assert 0.9 <= said.busy_per_second <= 1.1
