@@ -1,4 +1,4 @@
-"""Publishes batches over HTTP: `python -m bench.notify.flood --batch 1000 …`, like `load` otherwise.
+"""Publishes batches over HTTP: `python -m bench.notify.flood --batch 1000 …`; else like `load`.
 
 Standard library only, as it must cost little beside the server.
 """

@@ -28,6 +28,9 @@ ORDERS_PER_SUBSCRIPTION = 4
 # healthy one empty nor fill the memory.
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
+# Nothing is queued while so many batches of results wait for the marker, or while fewer are as old
+# as this: Redis must not fill with what is sent already, and would be sent again if it were lost.
+MAX_RESULT_BATCHES, _SOME_RESULT_BATCHES, MAX_RESULT_SECONDS = 300, 20, 10.0
 # The shares of a lease in which everything that waits, and one order, are sent at the known rate.
 # The rest of the lease is for the marker, and for a consumer that becomes slower than it was.
 _ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
@@ -50,9 +53,11 @@ class Capacity:
         depths: Mapping[str, int],
         known: Mapping[int, Live],
         probes: Collection[int] = frozenset(),
+        is_marker_behind: bool = False,
     ) -> None:
         self.live = known
         self._probes = probes
+        self._is_marker_behind = is_marker_behind
         self._depths = dict(depths)
         self._total = ORDERS_IN_TOTAL - sum(depths.values())
         self._of_systems = Counter[int]()
@@ -63,7 +68,9 @@ class Capacity:
     @classmethod
     def read(cls, subscriptions: Iterable[Subscription]) -> Capacity:
         """As it is now. Raises RedisError when the depths cannot be read."""
-        depths = jobs.depths([subscription.queue for subscription in subscriptions])
+        queues = [subscription.queue for subscription in subscriptions]
+        depths = jobs.depths([*queues, orders.MARKER_QUEUE])
+        is_marker_behind = _is_behind(depths.pop(orders.MARKER_QUEUE))
         probes: Collection[int] = frozenset()
         try:
             known = lane_status.read()
@@ -74,11 +81,11 @@ class Capacity:
             # other limits allow. Its lease still protects it.
             log.warning("senders_not_known", why=str(error)[:200])
             known = {}
-        return cls(depths, known, probes)
+        return cls(depths, known, probes, is_marker_behind)
 
     def offer(self, subscription: Subscription) -> Offer | None:
         """What the next order of this subscription may hold; None when it gets none now."""
-        if outbound.is_off():
+        if self._is_marker_behind or outbound.is_off():
             return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
@@ -114,3 +121,11 @@ class Capacity:
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
         self._of_systems[subscription.biz_id] += count
         self._total -= count
+
+
+def _is_behind(batches: int) -> bool:
+    """True if the marker has more results before it than are worth adding to."""
+    if batches < _SOME_RESULT_BATCHES:
+        return False
+    is_full = batches >= MAX_RESULT_BATCHES
+    return is_full or jobs.oldest_seconds(orders.MARKER_QUEUE) >= MAX_RESULT_SECONDS

@@ -12,29 +12,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models.functions import Now
-from django.utils.translation import gettext_noop as _
 
-from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
-from msgplatform.core.said import say
 from notify import due, orders
 from notify.directory import Subscription, Subscriptions
-from notify.maker import ending, enqueue
+from notify.maker import enqueue, poison
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import given_up
 from notify.turns import in_turns
 
 # Deliveries that are claimed and put in one go.
 STEP_DELIVERIES = 2_000
 # What is queued in one turn, give or take a step: splitting must not wait for a long backlog.
 TURN_DELIVERIES = 20_000
-TURN_SECONDS = 0.25
+TURN_SECONDS = 0.15
 # Subscriptions asked for their due deliveries in one statement.
 _ASKED = 40
 # With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
@@ -158,20 +153,23 @@ class Dispatcher:
             return [], 0
         messages = read.get(message_id for _, _, message_id in due)
         gone = [pk for _, pk, message_id in due if message_id not in messages]
-        if gone:
-            _poison(subscription, gone)
         there = [
             (pk, messages[message], sql.read_time(next_at).timestamp())
             for next_at, pk, message in due
             if message in messages
         ]
+        unreadable = [pk for pk, message, _ in there if not message.is_readable]
+        poison.set_aside(subscription.id, gone, poison.GONE)
+        poison.set_aside(subscription.id, unreadable, poison.UNREADABLE)
+        there = [item for item in there if item[1].is_readable]
+        lost = len(gone) + len(unreadable)
         if not there:
-            return [], len(gone)
+            return [], lost
         sizes = [message.size for _, message, _ in there]
         self._sizes[subscription.id] = sum(sizes) / len(sizes)
         fitting = there[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
-        return fitting, len(gone) + len(fitting)
+        return fitting, lost + len(fitting)
 
 
 def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:
@@ -200,29 +198,6 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
     for deliveries in found.values():
         deliveries.sort()
     return found
-
-
-def _poison(subscription: Subscription, delivery_ids: Sequence[int]) -> None:
-    """Their message is gone: nothing can be sent, and nobody must wait for it."""
-    error, now = "message is gone", sql.now()
-
-    def once() -> list[int]:
-        with transaction.atomic():
-            lost = ending.end(delivery_ids, _WAITING, now, _Status.POISON, error)
-            given_up.ended(_Status.POISON, subscription.id, lost, error, now)
-        return lost
-
-    if lost := transactions.retrying(once):
-        alerts.raise_alert(
-            "notify.poison",
-            say(_("The message of delivery %(id)s is gone"), id=str(lost[0])),
-            say(
-                _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
-                id=subscription.id,
-                count=len(lost),
-            ),
-            key=f"notify.gone:{subscription.id}",
-        )
 
 
 def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:

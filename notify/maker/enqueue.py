@@ -11,11 +11,12 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from notify import bells, lane_status, orders
 from notify.directory import Subscription
-from notify.maker import payloads
+from notify.maker import payloads, poison
 from notify.maker.payloads import Message
 
 # What one round trip carries; an order may be larger by its last item.
 STEP_BYTES = 4 * 1024 * 1024
+STEP_ORDERS = 100
 
 
 @dataclass(slots=True)
@@ -38,12 +39,16 @@ def put(claimed: Iterable[Claimed]) -> None:
         failpoint("maker_after_commit_before_enqueue")
     sizes = [sum(message.size for _, _, message, _ in order.items) for order in waiting]
     while waiting:
-        count = orders.fitting(sizes, len(sizes), STEP_BYTES)
+        count = orders.fitting(sizes, STEP_ORDERS, STEP_BYTES)
         group, waiting, sizes = waiting[:count], waiting[count:], sizes[count:]
         messages = {m.id: m for planned in group for _, _, m, _ in planned.items}
         text = payloads.texts(messages.values())
         made = []
         for planned in group:
+            unreadable = [pk for pk, _, message, _ in planned.items if not message.is_readable]
+            poison.set_aside(
+                planned.subscription.id, unreadable, poison.UNREADABLE, claim=planned.claim
+            )
             items = [
                 orders.Item(
                     delivery_id,

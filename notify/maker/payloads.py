@@ -38,7 +38,8 @@ class Message:
     """What an order needs of a message; `text` is None until a large payload is read.
 
     `key` is the idempotency key with which it was handed over, '' without one, and when that is no
-    longer remembered. `size` is about how many bytes the message takes in an order.
+    longer remembered. `size` is about how many bytes the message takes in an order. A payload that
+    is not UTF-8, which intake does not accept, makes no text: the message `is_readable` no more.
     """
 
     id: int
@@ -49,6 +50,7 @@ class Message:
     created_at: str
     size: int
     text: str | None
+    is_readable: bool = True
 
 
 def waiting_systems(limit: int) -> list[int]:
@@ -109,21 +111,21 @@ def _accepted(biz_id: int) -> str:
 def texts(messages: Iterable[Message]) -> dict[int, str]:
     """Id → text of these messages; large ones are read now.
 
-    A message that was deleted meanwhile is left out.
+    A message that was deleted meanwhile, or that is not readable, is left out.
     """
     found, large = {}, []
     for message in messages:
-        if message.text is None:
-            large.append(message)
-        else:
+        if message.text is not None:
             found[message.id] = message.text
+        elif message.is_readable:
+            large.append(message)
     if large:
         payloads = dict(_rows("id, payload", [message.id for message in large]))
-        found |= {
-            m.id: orders.body(m.event_type, m.created_at, bytes(payloads[m.id]))
-            for m in large
-            if m.id in payloads
-        }
+        for message in large:
+            if message.id in payloads:
+                _read(message, bytes(payloads[message.id]))
+                if message.text is not None:
+                    found[message.id], message.text = message.text, None
     return found
 
 
@@ -174,7 +176,16 @@ def _message(row: tuple[Any, ...]) -> Message:
     message_id, biz_id, event_type, channel, key, stored, size, payload = row
     # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
     at = f"{stored[:10]}T{stored[11:]}{'' if len(stored) > 19 else '.000000'}Z"
-    text = None if payload is None else orders.body(event_type, at, bytes(payload))
     key = key or ""
     size += orders.ITEM_BYTES + len(key)
-    return Message(message_id, biz_id, event_type, channel, key, at, size, text)
+    message = Message(message_id, biz_id, event_type, channel, key, at, size, None)
+    if payload is not None:
+        _read(message, bytes(payload))
+    return message
+
+
+def _read(message: Message, payload: bytes) -> None:
+    try:
+        message.text = orders.body(message.event_type, message.created_at, payload)
+    except UnicodeDecodeError:
+        message.is_readable = False

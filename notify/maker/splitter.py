@@ -38,8 +38,9 @@ from notify.monitor.event_types import EventTypes
 from notify.turns import in_turns
 
 BATCH = 1000
-# Deliveries in one transaction: a thousand subscriptions make a million of a full batch.
-MAX_DELIVERIES = 20_000
+# Deliveries in one transaction: a thousand subscriptions make a million of a full batch. Messages
+# that are accepted meanwhile wait for it.
+MAX_DELIVERIES = 10_000
 # Bytes of payloads in a batch, estimated from the last one's.
 _BATCH_BYTES = 16 * 1024 * 1024
 # So many ids are always reserved: a few messages are split at once whatever the last ones took.
@@ -139,7 +140,7 @@ class Splitter:
         for delivery_id, message_id, subscription_id in plan.rows:
             inserted[subscription_id][message_id] = delivery_id
         claimed, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
-        for subscription, messages in plan.orders:
+        for subscription, messages in in_turns(plan.orders, lambda order: order[0].biz_id):
             made = inserted[subscription.id]  # less than planned, when a delivery was there before
             items = [(made[m.id], 1, m, due) for m in messages if m.id in made]
             is_probe = capacity is not None and capacity.is_probe_requested(subscription)
@@ -213,6 +214,8 @@ class Splitter:
                 if subscription_id in refused:
                     continue
                 subscription = self._subscriptions.get(subscription_id)
+                if not all(message.is_readable for message in messages):
+                    subscription = None  # the dispatcher sets such deliveries aside
                 planned = _cut(subscription, messages, capacity) if subscription else None
                 if subscription is None or planned is None:
                     refused.add(subscription_id)

@@ -30,6 +30,8 @@ MAX_PER_SUBSCRIPTION = 2
 # would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes first.
 MAX_BYTES = 48 * 1024 * 1024
 MAX_ITEMS = 40_000
+# Orders that one round takes, give or take a step: what came meanwhile has its turn in the next.
+ROUND_ORDERS = 160
 # The part of these that is open to each system, however much of it the system has in hand. The rest
 # is for systems with less in hand than an equal part of it.
 _OPEN_TO_ALL = 3 / 4
@@ -229,7 +231,7 @@ class OrderClaimer:
     def _claim_from(self, names: Sequence[str], wanted: Mapping[str, int]) -> int:
         """Take the first order of each of these queues, as far as the memory goes."""
         claimed, remaining = 0, list(names)
-        while remaining:
+        while remaining and claimed < ROUND_ORDERS:
             used, most_used = self._used(), _OPEN_TO_ALL
             if sum(used.values()) >= _OPEN_TO_ALL:
                 systems = used.keys() | map(orders.system_of, remaining)
@@ -242,7 +244,7 @@ class OrderClaimer:
                 break
             # Each may be a full one: how many messages it holds is known when it is claimed.
             most = max(1, int(room * MAX_ITEMS) // orders.MAX_ITEMS)
-            some = remaining[:most]
+            some = remaining[: min(most, ROUND_ORDERS)]
             found, asked = jobs.claim_all(some, 2.0 * settings.NOTIFY_LEASE_SECONDS, Order)
             for job in found:
                 self._take_in_hand(job, wanted[job.queue])

@@ -41,6 +41,7 @@ CLAIM_BYTES = 1024 * 1024
 # whose job's ttl is over is dropped: its rows are queued again when their lease is over. So is an
 # entry that somebody has claimed already: `put` was sent twice, because Redis answered too late.
 _CLAIM = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
 local till = string.format('%.6f', now + ARGV[1])
@@ -71,6 +72,7 @@ return taken
 
 # KEYS: intermediate list, queue, claims. ARGV: job id, member of the claims.
 _PUT_LAST = """
+redis.call('DEL', KEYS[3] .. ':none')  -- as in _CLAIM
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then
   redis.call('RPUSH', KEYS[2], ARGV[1])
   redis.call('ZREM', KEYS[3], ARGV[2])

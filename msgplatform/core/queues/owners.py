@@ -13,6 +13,7 @@ OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
 # name how many queues it has. Returns the indices of the names that have work in one of their
 # queues and that nobody else owns; the same script renews their ownership.
 _OWN = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local won, at = {}, 1
 for i = 1, #ARGV - 2 do
   local count, work = tonumber(ARGV[i + 2]), 0
@@ -31,6 +32,7 @@ return won
 # KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has. A missing
 # key (it ran out, or Redis was flushed) is taken again: its work is still in hand.
 _RENEW = """
+redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
 local lost = {}
 for i = 1, #KEYS do
   local holder = redis.call('GET', KEYS[i])

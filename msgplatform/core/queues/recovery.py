@@ -26,10 +26,12 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues.jobs import CLAIMS, Serializer, forget
 
 log = logging.get(__name__)
 
+RQ_QUEUES = "rq:queues"  # RQ's set of all queues that ever had a job
 # A claim that ended this long ago has no order any more: `recover` would have taken the order.
 _STALE_SECONDS = 30
 
@@ -41,6 +43,7 @@ _STALE_SECONDS = 30
 # registry, job id, member of the claims, now, whether it goes back.
 _RECOVER = """
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return '' end
+redis.call('DEL', KEYS[4] .. ':none')  -- as in _PUT_BACK
 local held = redis.call('LPOS', KEYS[3], ARGV[2])
 local claimed = redis.call('ZSCORE', KEYS[4], ARGV[3])
 if not held and claimed and tonumber(claimed) >= tonumber(ARGV[4]) then return '' end
@@ -55,6 +58,37 @@ if ARGV[5] == '1' and redis.call('HEXISTS', KEYS[5], 'data') == 1 then
 end
 if redis.call('DEL', KEYS[5]) == 1 then return 'dropped' end
 return ''
+"""
+
+# Forgets the names of queues that have nothing at all, and returns the indices of the others. `put`
+# adds a name again together with its entry, and this is one script: no queue with work is missed.
+# KEYS: RQ's set of queues, then for each its lists and registries. ARGV: members of the set.
+_WITH_ENTRIES = """
+local others, each = {}, (#KEYS - 1) / #ARGV
+for i = 1, #ARGV do
+  local keys = {}
+  for k = 1, each do keys[k] = KEYS[1 + (i - 1) * each + k] end
+  if redis.call('EXISTS', unpack(keys)) > 0 then
+    others[#others + 1] = i
+  else
+    redis.call('SREM', KEYS[1], ARGV[i])
+  end
+end
+return others
+"""
+_NAMES_A_SCRIPT = 500
+
+# An entry goes back to the front of its queue. KEYS: queue, intermediate list, claims. ARGV: job
+# id, member of the claims.
+_PUT_BACK = """
+redis.call('ZREM', KEYS[3], ARGV[2])  -- a full Redis lets a script go on that began by freeing
+if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 1 then redis.call('LPUSH', KEYS[1], ARGV[1]) end
+"""
+
+# An entry without a claim is given one. KEYS: claims. ARGV: member, until.
+_GRACE = """
+redis.call('DEL', KEYS[1] .. ':none')  -- as in _PUT_BACK
+redis.call('ZADD', KEYS[1], 'NX', ARGV[2], ARGV[1])
 """
 
 # Registries of jobs that no worker is running.
@@ -87,21 +121,49 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
     given one of `grace` seconds first.
     """
     connection = work_redis()
-    every = Queue.all(connection=connection, serializer=Serializer)
-    recovered = _recover_registries(every, put_back)
-    for queue in every:
+    queues = _with_entries(connection)
+    recovered = _recover_registries(queues, put_back)
+    for queue in queues:
         if not put_back(queue.name):
             recovered += _drop_expired(queue, connection)
-        for job_id in queue.intermediate_queue.get_job_ids():
-            member = f"{queue.name}|{job_id}"
-            until = connection.zscore(CLAIMS, member)
-            if until is None:
-                connection.zadd(CLAIMS, {member: clock(connection) + grace}, nx=True)
-            elif float(until) < clock(connection):
-                _recover_one(queue, job_id, put_back(queue.name))
-                recovered += 1
+        recovered += _recover_claimed(queue, put_back(queue.name), grace)
     # Claims whose order is long gone: its process died between the steps of `done()`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
+    return recovered
+
+
+def _with_entries(connection: Any) -> list[Queue]:
+    """Queues in which something waits, is claimed, or was left by an RQ worker: a few scripts,
+    however many queues there once were."""
+    every = Queue.all(connection=connection, serializer=Serializer)
+    script = connection.register_script(_WITH_ENTRIES)
+    kinds = (StartedJobRegistry, *_ENDED)
+    found: list[Queue] = []
+    for some in chunks(every, _NAMES_A_SCRIPT):
+        keys = [RQ_QUEUES]
+        for queue in some:
+            keys += [queue.key, queue.intermediate_queue_key]
+            keys += [kind.key_template.format(queue.name) for kind in kinds]
+        others: Any = script(keys=keys, args=[queue.key for queue in some])
+        found += [some[index - 1] for index in others]
+    return found
+
+
+def _recover_claimed(queue: Queue, back: bool, grace: float) -> int:
+    """Entries of the intermediate list whose claim is over; how many."""
+    connection = work_redis()
+    job_ids = queue.intermediate_queue.get_job_ids()
+    if not job_ids:
+        return 0
+    members = [f"{queue.name}|{job_id}" for job_id in job_ids]
+    now, recovered = clock(connection), 0
+    claims: Any = connection.zmscore(CLAIMS, members)
+    for job_id, member, until in zip(job_ids, members, claims, strict=True):
+        if until is None:
+            connection.register_script(_GRACE)(keys=[CLAIMS], args=[member, now + grace])
+        elif float(until) < now:
+            _recover_one(queue, job_id, back)
+            recovered += 1
     return recovered
 
 
@@ -121,13 +183,13 @@ def _drop_expired(queue: Queue, connection: Any) -> int:
 
 def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
     log.warning("order_recovered", queue=queue.name, job=job_id, put_back=back)
+    if back:
+        script = work_redis().register_script(_PUT_BACK)
+        lists = [queue.key, queue.intermediate_queue_key]
+        script(keys=[*lists, CLAIMS], args=[job_id, f"{queue.name}|{job_id}"])
+        return
     with work_redis().pipeline(transaction=True) as pipe:
-        if back:
-            pipe.lrem(queue.intermediate_queue_key, 1, job_id)
-            pipe.lpush(queue.key, job_id)
-            pipe.zrem(CLAIMS, f"{queue.name}|{job_id}")
-        else:
-            forget(pipe, queue.name, job_id)
+        forget(pipe, queue.name, job_id)
         pipe.execute()
 
 

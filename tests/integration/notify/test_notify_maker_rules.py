@@ -25,7 +25,7 @@ from msgplatform.models import Alert, Biz, MinuteCounter
 from notify import due, intake, lane_status, orders
 from notify.bulk import send_again
 from notify.lane_status import Live
-from notify.maker import dispatcher, ending, expiry, payloads
+from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
@@ -238,6 +238,46 @@ def test_a_delivery_whose_message_is_gone_is_poison(biz: Biz) -> None:
     run(Maker())
     assert items(row) == [], "no order without items"
     assert deliveries(row, Status.POISON) == 3
+
+
+@pytest.mark.parametrize("size", [10, 20_000], ids=["small", "large"])
+def test_a_payload_that_is_not_utf8_is_poison_and_stops_nothing(biz: Biz, size: int) -> None:
+    """Intake takes none; somebody has written it into the table."""
+    row = subscription(biz)
+    broken, *others = publish(biz, 3)
+    BizMsg.objects.filter(id=broken).update(payload=b'"' + b"\xff" * size + b'"')
+    run(Maker())
+    run(Maker())
+    sent = [delivery for order in items(row) for delivery in order]
+    assert sorted(ReceiveMsg.objects.filter(id__in=sent).values_list("msg_id", flat=True)) == others
+    poison = ReceiveMsg.objects.get(status=Status.POISON)
+    assert (poison.msg_id, poison.error) == (broken, "payload is not UTF-8")
+    alert = Alert.objects.get(kind="notify.poison")
+    assert alert.key == f"notify.unreadable:{row.pk}"
+    assert not BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists()
+
+
+def test_nothing_is_queued_while_results_are_many_or_old(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be sent twice if Redis were lost, and fill it: nothing else bounds them."""
+    row = subscription(biz)
+    publish(biz, 2)
+    jobs.put(orders.MARKER_QUEUE, [[]] * 20, ttl=None)
+    run(Maker())
+    assert [len(order) for order in items(row)] == [2], "neither many nor old"
+    publish(biz, 2)
+    monkeypatch.setattr(capacity, "MAX_RESULT_SECONDS", 0.0)
+    run(Maker())
+    assert items(row) == []
+    monkeypatch.undo()
+    jobs.put(orders.MARKER_QUEUE, [[]] * capacity.MAX_RESULT_BATCHES, ttl=None)
+    run(Maker())
+    assert items(row) == []
+    while claimed := jobs.claim(orders.MARKER_QUEUE, 30):
+        jobs.done([claimed])
+    run(Maker())
+    assert [len(order) for order in items(row)] == [2]
 
 
 def alert_is_open(row: BizReceive) -> bool:

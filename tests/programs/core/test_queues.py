@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -253,3 +254,60 @@ def test_expired_and_unreadable_orders_stop_no_other(work_redis: redis.Redis) ->
     assert [order.data for order in claimed] == [Order(2), Order(4)]
     jobs.done(claimed)
     assert left_over(work_redis) == set(), "what nobody can read is not kept"
+
+
+def fill(client: redis.Redis) -> None:
+    """Fill it to its limit, as results do that nobody marks."""
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 4_000_000)
+    for size in (2_000, 200, 1):
+        with suppress(redis.exceptions.RedisError):
+            while True:
+                jobs.put(MARKER, [[{"body": "x" * size}] * 20], ttl=None)
+    with suppress(redis.exceptions.RedisError):
+        for number in range(100_000):
+            client.set(f"filled:{number}", "")
+
+
+def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
+    jobs.put(QUEUE, [{"n": 1}, {"n": 2}], ttl=600)
+    lost = jobs.claim(MARKER, 0.01) or jobs.put(MARKER, [[]], ttl=None) or jobs.claim(MARKER, 0.01)
+    assert lost
+    try:
+        fill(work_redis)
+        waiting = jobs.depths([MARKER])[MARKER]
+        assert waiting > 20
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            work_redis.set("one", "more")
+        time.sleep(0.05)
+        assert recovery.recover(put_back=lambda name: name == MARKER) == 1
+        assert owners.own([QUEUE], "a", 10) == [QUEUE]
+        assert owners.renew([QUEUE], "a", 10) == []
+        claimed = jobs.claim_all([QUEUE], 30, Any)[0]
+        assert len(claimed) == 1
+        jobs.put_last(claimed)
+        drained = 0
+        while job := jobs.claim(MARKER, 30):
+            jobs.done([job])
+            drained += 1
+        assert drained == waiting
+        work_redis.set("one", "more")
+    finally:
+        work_redis.config_set("maxmemory", 0)
+
+
+def test_recovery_asks_for_queues_with_entries_only(work_redis: redis.Redis) -> None:
+    """Thousands of queues that once had an order cost a few scripts, and their names are
+    forgotten."""
+    names = [f"notify-1-{number}" for number in range(2_000)]
+    jobs.put_all([(name, {}) for name in names], ttl=60)
+    jobs.done(jobs.claim_all(names, 30, Any)[0])
+    jobs.put_all([("notify-1-7", {}), ("notify-1-8", {})], ttl=60)
+    assert jobs.claim("notify-1-8", 30)
+    before = work_redis.info("stats")["total_commands_processed"]
+    calls = work_redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert recovery.recover(put_back=lambda name: False) == 0
+    assert work_redis.info("commandstats")["cmdstat_evalsha"]["calls"] - calls <= 6
+    assert work_redis.info("stats")["total_commands_processed"] - before < 2_000 * 2 + 100
+    assert work_redis.smembers("rq:queues") == {b"rq:queue:notify-1-7", b"rq:queue:notify-1-8"}
+    jobs.put("notify-1-9", [{}], ttl=60)
+    assert b"rq:queue:notify-1-9" in work_redis.smembers("rq:queues")
