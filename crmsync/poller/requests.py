@@ -32,8 +32,8 @@ class Wanted:
 def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
     """Requests for the rows that this policy carries.
 
-    Where the source has no versions, the operation's id is the version: ids grow with time, so that
-    what is read later counts as newer. A version that is NULL is older than all others.
+    Where the source has no versions, the operation's id is the version; `store` makes it greater
+    than that of the record, whose reader may have had another clock. A version that is NULL is older than all others.
 
     Raises SourceMismatch for a key that is too long.
     """

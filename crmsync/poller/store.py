@@ -3,6 +3,7 @@
 What a version that was read does to its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
+    given up (dismissed) in this version       nothing
     the CRM holds these values already         confirmed, no call
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log
@@ -14,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -128,6 +129,7 @@ class _Decisions:
 
     def __init__(self, this: Round, now: datetime) -> None:
         self._this, self._now = this, now
+        self._has_versions = bool(this.policy.source.version_column)
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         # Hundreds of rows have the same two times: they are converted once.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
@@ -139,12 +141,13 @@ class _Decisions:
 
     def take(self, each: Wanted, known: Mapping[str, Any] | None, new_id: int) -> None:
         """Decide what becomes of a record; `known` is its row, `new_id` is for one without."""
-        version = each.request.version
         if known is None:
             self._new(each, new_id)
             return
+        each = self._numbered(each, known)
+        version = each.request.version
         is_known = version == known["version"] and each.digest == known["digest"]
-        if version < known["version"] or is_known:
+        if version < known["version"] or is_known or self._is_settled(each, known):
             return
         row = {**known, "version": version, "digest": each.digest, "deleted": each.request.deleted}
         row["updated_at"] = self._now_stored
@@ -168,6 +171,23 @@ class _Decisions:
                 self._ended[each_operation, "replaced"] += 1
         check = known["error_class"] == UNKNOWN or known["state"] == _State.QUEUED
         self._send(row, each, check)
+
+    def _numbered(self, each: Wanted, known: Mapping[str, Any]) -> Wanted:
+        """Where the source has no versions, a row that differs is newer, whatever the clock of the
+        poller showed that read it before: only one poller at a time reads a policy."""
+        if self._has_versions or each.digest == known["digest"]:
+            return each
+        version = max(each.request.version, known["version"] + 1)
+        return replace(each, request=msgspec.structs.replace(each.request, version=version))
+
+    def _is_settled(self, each: Wanted, known: Mapping[str, Any]) -> bool:
+        """True if the version was given up: by a person, or by the CRM where reading it once more
+        does not make it a newer one."""
+        if self._has_versions:
+            is_same = each.request.version == known["version"]
+            return known["state"] == _State.DISMISSED and is_same
+        given_up = (_State.DISMISSED, _State.DEAD)
+        return known["state"] in given_up and each.digest == known["digest"]
 
     def _new(self, each: Wanted, new_id: int) -> None:
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")

@@ -206,6 +206,30 @@ class TestChanged:
         assert counts(first.operation) == (1, 0, 1, 0, 1)
 
 
+class TestGivenUp:
+    def test_a_dismissed_version_stays_dismissed_whatever_the_mapping(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        mark(1, state=State.DISMISSED, next_at=None, claimed_by="")
+        models.Policy.objects.update(mapping="name = name")
+        _, stored = poller.round(lead(1))
+        assert (stored.entries, record().state) == ([], State.DISMISSED)
+        _, stored = poller.round(lead(1, 2))  # the source has a newer one
+        assert (len(stored.entries), record().state) == (1, State.QUEUED)
+
+    @pytest.mark.parametrize("state", [State.DISMISSED, State.DEAD])
+    def test_without_versions_only_a_changed_row_is_sent(
+        self, poller: Poller, state: State
+    ) -> None:
+        poller.row.source.version_column = ""
+        poller.row.source.save()
+        poller.round(lead(1))
+        mark(1, state=state, next_at=None, claimed_by="")
+        _, stored = poller.round(lead(1))
+        assert (stored.entries, record().state) == ([], state)
+        _, stored = poller.round(lead(1, name="Zhang"))
+        assert (len(stored.entries), record().state) == (1, State.QUEUED)
+
+
 class TestMapping:
     def test_a_row_that_cannot_be_mapped_is_dead_with_a_reason(self, poller: Poller) -> None:
         this, stored = poller.round(lead(1, extra="no json"), lead(2))
