@@ -204,7 +204,9 @@ class RecoveryAdmin(NamedRowsAdmin):
     def state_mark(self, row: RecoveryEntry) -> str:
         """The state, with who decided it below."""
         state = _State(row.state)
-        return cells.mark(str(state.label), _TONES[state], below=row.handled_by)
+        is_being_read = state == _State.OPEN and row.handled_by
+        label = gettext("open, its row is read again") if is_being_read else str(state.label)
+        return cells.mark(label, _TONES[state], below=row.handled_by)
 
 
 def _bulk_url(chosen: Mapping[str, str]) -> str:

@@ -31,6 +31,8 @@ class Changes:
     def request(self, policy: Policy, increment: Increment) -> None:
         """Begin the run that somebody asked for. It ends the one that is going on, and reads its
         rest."""
+        if policy.requested == _Kind.FULL:
+            increment.restart()
         unread = increment.count_after(
             None if policy.requested == _Kind.FULL else self._watermark, MOST_UNREAD
         )

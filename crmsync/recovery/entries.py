@@ -1,6 +1,7 @@
 """Entries of the recovery log, tried again or dismissed: what the console and bulk jobs share.
 
     open ── tried again ──> retried ── the CRM confirms the record ──> solved
+      ├──── tried again, to be read ──> open, until it was read and confirmed
       ├──── dismissed ──> dismissed
       └──── the CRM confirms the record, or its queue takes work again ──> solved
 
@@ -60,13 +61,19 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         # Records that wait for their next try are due at once.
         waiting = [r.pk for r in found if r.state in (_State.WAITING, _State.RETRY)]
         _update(waiting, {"next_at": Now(), "updated_at": Now()})
+        # Nobody can say yet that their rows are found: they stay open until they were sent.
+        to_read = {record.pk for record in unread}
+        reading = [entry.pk for entry in entries if entry.record_id in to_read]
         confirmed = {record.pk for record in found if record.state == _State.CONFIRMED}
         solved = [entry.pk for entry in entries if entry.record_id in confirmed]
-        retried = [entry.pk for entry in entries if entry.record_id not in confirmed]
+        retried = [e.pk for e in entries if e.record_id not in confirmed | to_read]
         now = sql.now()
+        if reading:
+            rows = RecoveryEntry.objects.filter(id__in=reading)
+            claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
         close(solved, RecoveryEntry.State.SOLVED, now, by)
         close(retried, RecoveryEntry.State.RETRIED, now, by)
-    return len(retried)
+    return len(retried) + len(reading)
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:

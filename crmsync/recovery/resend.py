@@ -44,8 +44,9 @@ def resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
 
 def forget(records: Sequence[Record], by: str) -> None:
     """Send records again. They are locked, and neither in flight nor dismissed."""
-    solve_entries([record.pk for record in records if record.state == _State.DEAD], by)
     sendable, unread = entries.split(records)
+    # Entries of records that are to be read stay open until their rows were found and sent.
+    solve_entries([record.pk for record in sendable if record.state == _State.DEAD], by)
     entries.begin_anew(sendable, **FORGOTTEN)
     entries.read_again(unread, by, **FORGOTTEN)
 

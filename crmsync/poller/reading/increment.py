@@ -133,6 +133,11 @@ class Increment:
                     watermark = place
         return Page(rows, watermark, more and len(rows) == limit, self._facts(reading, watermark))
 
+    def restart(self) -> None:
+        """Call before everything is read from the beginning: what was read early comes again."""
+        self._early = {}
+        self._reading = None
+
     def stored(self, page: Page) -> None:
         """Call after the page's rows and its watermark are committed."""
         settled = page.watermark.time if page.watermark else ""

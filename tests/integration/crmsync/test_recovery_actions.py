@@ -166,6 +166,8 @@ def test_a_row_that_the_mapping_refused_is_read_again(
     record.refresh_from_db()
     # Its request was never made: nothing may be sent before the row was read.
     assert (record.state, record.version, record.digest) == (_State.DEAD, -1, "")
+    entry.refresh_from_db()
+    assert (entry.state, entry.handled_by) == (_Entry.OPEN, "ann")
     policy.refresh_from_db()
     assert (policy.requested, policy.requested_by) == (kind, "ann")
     assert Operation.objects.get().dead == 1
