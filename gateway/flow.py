@@ -66,6 +66,9 @@ class SmsFlow(flows.Flow):
     }
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
+    failures_note = gettext_lazy(
+        "A Report that calls a message undeliverable is an answer, and no failure:"
+    )
     watched_alerts = (failing.KIND,)
     environment_prefix = "SMS_"
     declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))

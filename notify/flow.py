@@ -18,7 +18,7 @@ from notify import orders
 from notify.archive.retention import ARCHIVE
 from notify.bulk import actions, one_message, preview
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import counters, findings, first_steps, given_up, metrics, runbooks
+from notify.monitor import findings, first_steps, given_up, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
 from notify.search import find as search
 from notify.subscriptions import snippets
@@ -86,17 +86,15 @@ class NotifyFlow(flows.Flow):
             counts = metrics.counts()
             backlog = counts[None] + sum(counts[status] for status in metrics.OPEN)
             facts: dict[str, int | float | str] = {}
-            for status in metrics.NOT_DELIVERED:
-                if count := counts[status]:
-                    shown = count if count < metrics.COUNTED else _("%d or more") % count
-                    facts[str(_Status(status).label)] = shown
-            lost = [str(_Status(status).label) for status in given_up.STATUSES]
-            page = flows.ViewLink("console:failures")
-            bad = dict.fromkeys(lost, page) if given_up.are_open() else {}
-            facts[_("delivered in the last hour")] = counters.last_hour("delivered")
+            for status in metrics.OPEN:
+                count = counts[status]
+                if count >= metrics.COUNTED:  # then the backlog is more than it says
+                    facts[str(_Status(status).label)] = _("%d or more") % count
+                elif count and status == _Status.HELD:
+                    facts[str(_Status.HELD.label)] = count
             rows, now = metrics.waiting(), sql.now()
             oldest, ages = metrics.oldest_seconds(rows, now), metrics.oldest_by(rows, now)
-            return flows.Status(backlog, oldest, facts, bad=bad, oldest_by=ages)
+            return flows.Status(backlog, oldest, facts, oldest_by=ages)
         except UNAVAILABLE as error:
             return flows.Status(0, None, problem=str(error)[:200])
 

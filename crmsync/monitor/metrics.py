@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from crmsync import queues
 from crmsync.models import Crm, Record
-from crmsync.monitor import backlog, counters, crm_status, given_up, poller_status
+from crmsync.monitor import backlog, counters, crm_status, poller_status
 from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
@@ -32,24 +32,18 @@ def status() -> Status:
     by_state: Counter[int] = Counter()
     for (_policy, state), count in backlog.counts(one.policy.pk for one in policies).items():
         by_state[state] += count
-    hour: Counter[str] = Counter()
-    for (_policy, name), count in counters.since(now - _HOUR).items():
-        hour[name] += count
-    facts: dict[str, int | float | str] = {
-        str(Record.State(state).label): (
-            count if count < backlog.COUNTED else _("%d or more") % count
-        )
-        for state, count in by_state.items()
-        if count
-    }
-    facts[_("confirmed in the last hour")] = hour[counters.CONFIRMED]
+    facts: dict[str, int | float | str] = {}
+    for state in Record.OPEN:
+        count = by_state[state]
+        if count >= backlog.COUNTED:  # then the backlog is more than it says
+            facts[str(state.label)] = _("%d or more") % count
+        elif count and state == Record.State.RETRY:
+            facts[str(state.label)] = count
     paused = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
     bad: dict[str, ViewLink] = {}
     if paused:
         facts[_("paused")] = ", ".join(paused)
         bad[_("paused")] = ViewLink("admin:crmsync_crm_changelist")
-    if given_up.are_open():
-        bad[str(Record.State.DEAD.label)] = ViewLink("console:failures")
     # What waits for a paused CRM is no delay: a person knows of it.
     ages: dict[str, float] = {}
     for one in policies:

@@ -160,9 +160,11 @@ def status() -> Status:
     }
     facts: dict[str, int | float | str] = {}
     bad: dict[str, ViewLink] = {}
+    are_several = sum(queue.gateway.enabled for queue in now.queues) > 1
     for queue in now.queues:
         if queue.gateway.enabled:
-            facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
+            if are_several:  # otherwise it is the backlog
+                facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
             links, name = now.up(queue.gateway.pk), _("links of %s") % queue.gateway
             facts[name] = links or _("down")
             if not links:

@@ -26,6 +26,7 @@ class Line:
     values: Sequence[float | None]
     tone: Tone = "plain"
     as_bars: bool = False
+    is_area: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Chart:
             "lines": [
                 {
                     "title": str(line.title), "tone": line.tone, "bars": line.as_bars,
+                    "area": line.is_area,
                     "values": line.values,
                 }
                 for line in self.lines

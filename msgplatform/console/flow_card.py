@@ -19,28 +19,48 @@ from msgplatform.statistics.points import Point, total
 
 @dataclass(frozen=True)
 class Card:
-    """`numbers` are (title, value, tone, address): '' for no tone and no address."""
+    """`numbers` of the chosen time are (title, value, tone, address): '' for no tone and no
+    address. `failures` is how many messages were given up that somebody has to look at."""
 
     flow: Flow
     status: Status
+    failures: int = 0
     numbers: Sequence[tuple[Any, Any, str, str]] = field(default_factory=list)
-    chart: Chart | None = None
+    charts: Sequence[Chart] = ()
     statistics: str = ""
 
+    @property
+    def is_idle(self) -> bool:
+        """True if there is nothing to show: nothing waits, nothing happened."""
+        return not (self.status.backlog or self.status.problem or self.failures or self.charts)
 
-def card(flow: Flow, status: Status, points: Sequence[Point], step: str, period: str) -> Card:
-    """`points` are empty for a flow that counts nothing."""
+
+def card(
+    flow: Flow, status: Status, failures: int, points: Sequence[Point],
+    backlog: Sequence[float | None], step: str, period: str,
+) -> Card:  # fmt: skip
+    """`points` are empty for a flow that counts nothing; `backlog` has a value for each of them."""
     if flow.activity is None or not points:
-        return Card(flow, status)
+        return Card(flow, status, failures)
     query = urlencode({"flow": flow.name, "period": period})
     address = f"{reverse('console:statistics')}?{query}"
+    counts = over_time(flow.name, flow.activity, points, step=step, is_recent=True)
+    charts = [counts, _waiting(flow, points, backlog)]
     return Card(
         flow,
         status,
+        failures,
         _numbers(flow.activity, points, address),
-        over_time(flow.name, flow.activity, points, step=step, is_recent=True),
+        [chart for chart in charts if not chart.is_empty],
         address,
     )
+
+
+def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None]) -> Chart:
+    """The curve of an outage: it has a scale of its own, beside which no other line is flat."""
+    times = labels([point.at for point in points])
+    line = Line(_("waiting"), backlog, "limit", is_area=True)
+    return Chart(f"{flow.name}-waiting", _("Waiting"), times, [line])
 
 
 def over_time(

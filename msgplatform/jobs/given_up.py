@@ -155,6 +155,12 @@ def by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
     return dict(found.values_list("subject").annotate(Sum("count")))
 
 
+def messages(flows: Iterable[str]) -> dict[str, int]:
+    """Flow → messages that were given up and that somebody has to look at."""
+    found = GivenUp.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    return dict(found.values_list("flow").annotate(Sum("count")))
+
+
 def acknowledge(seen: Seen, place: str, answer: str, note: str, actor: str) -> int:
     """Somebody leaves what they have seen of a group at that; how many messages those are.
 

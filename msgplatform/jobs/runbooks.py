@@ -88,7 +88,8 @@ def link_title(alert: Alert) -> str:
     book = of(alert.kind)
     view = book.view if book else ""
     if match := _OF_MODEL.fullmatch(view):
-        return gettext("Open the %s") % apps.get_model(*match.groups())._meta.verbose_name
+        model = apps.get_model(match[1], match[2])
+        return gettext("Open the %s") % str(model._meta.verbose_name)
     return str(_TITLES.get(view, _("Open the page")))
 
 

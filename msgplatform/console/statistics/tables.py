@@ -103,7 +103,7 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
             by_system.append((lost, Row(line.group.title, values, narrowed)))
     by_system.sort(key=lambda pair: -pair[0])
     rows = [row for _lost, row in by_system]
-    columns = [_("Delivered"), _("Given up"), _("Failed attempts"), _("Success")]
+    columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
     title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
     tables = [
         Table(_("By flow"), _("Flow"), columns, by_flow),

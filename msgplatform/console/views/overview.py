@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -17,7 +18,11 @@ from msgplatform.admin import sees_personal
 from msgplatform.console import condition, flow_card, getting_started
 from msgplatform.console.views.page import page, visible
 from msgplatform.core import flows, outbound, personal
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.jobs import given_up
 from msgplatform.models import BulkJob
 from msgplatform.statistics import recent, troubles
 from msgplatform.statistics.recent import Span
@@ -33,6 +38,12 @@ SPANS = {
     "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
     "24h": (Span(timedelta(hours=1), 24), 60, gettext_lazy("24 hours"), gettext_lazy("hour")),
 }  # fmt: skip
+
+_HEADINGS = {
+    "1h": gettext_lazy("In the last hour"),
+    "6h": gettext_lazy("In the last 6 hours"),
+    "24h": gettext_lazy("In the last 24 hours"),
+}
 
 
 @staff_member_required
@@ -96,17 +107,57 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
     statuses = {flow: flow.status() for flow in flows.all()}
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
+    waiting, failures = _backlogs(able, span, now), given_up.messages(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
     found = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    cards = [
+        flow_card.card(
+            flow,
+            statuses[flow],
+            failures.get(flow.name, 0),
+            points.get(flow.name, []),
+            waiting.get(flow.name, ()),
+            step,
+            chosen,
+        )
+        for flow in able
+    ]
+    unused = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
     return {
-        "cards": [
-            flow_card.card(flow, statuses[flow], points.get(flow.name, []), step, chosen)
-            for flow in able
-        ],
+        "cards": [card for card in cards if card.flow not in unused],
+        "unused": unused,
+        "heading": _HEADINGS[chosen],
         "troubles": [(one, _page_of(request, one)) for one in found],
         "problems": [status.problem for status in statuses.values() if status.problem],
         "step": step,
     }
+
+
+def _is_set_up(flow: flows.Flow) -> bool:
+    """True if one of its first steps is done, or nobody can say."""
+    try:
+        steps = flow.first_steps()
+    except UNAVAILABLE:
+        return True
+    return not steps or any(step.done for step in steps)
+
+
+def _backlogs(
+    able: Sequence[flows.Flow], span: Span, now: datetime
+) -> Mapping[str, list[float | None]]:
+    """Flow → how many messages waited at most in each step; None where nobody has looked."""
+    try:
+        noted = backlogs.read(flow.name for flow in able)
+    except RedisError:  # the page says so above
+        return {}
+    found: dict[str, list[float | None]] = {}
+    for name, minutes in noted.items():
+        most: dict[datetime, int] = {}
+        for seconds, count in minutes.items():
+            start = span.start(datetime.fromtimestamp(seconds, UTC))
+            most[start] = max(count, most.get(start, 0))
+        found[name] = [most.get(start) for start in span.starts(now)]
+    return found
 
 
 def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:

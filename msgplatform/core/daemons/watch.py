@@ -24,7 +24,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, flows, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import WORK, RedisError, work_redis
-from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons import backlogs, heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -81,6 +81,7 @@ class Watch:
         self._report_redis(_unavailable())
         self._report_programs(beats)
         report_backlogs()
+        note_backlogs()
         report_given_up()
         report_conditions()
 
@@ -169,6 +170,13 @@ def report_backlogs() -> None:
     for flow in flows.all():
         with _left_at_errors(kinds := [_key(BACKLOG, flow.name)]):
             alerts.reconcile(kinds, list(_late(flow)))
+
+
+def note_backlogs() -> None:
+    """For the overview's curves. A flow whose servers do not answer leaves a gap."""
+    with _left_at_errors(["backlogs"]):
+        statuses = {flow.name: flow.status() for flow in flows.all()}
+        backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
 
 
 def _late(flow: flows.Flow) -> Iterator[Condition]:

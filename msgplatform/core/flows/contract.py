@@ -90,6 +90,7 @@ class Flow(ABC):
     runbooks: Mapping[str, Runbook] = {}  # kind of its alerts → what to do about them
     watched_alerts: Sequence[str] = ()  # kinds of the alerts that `conditions` makes
     given_up_alert: str = ""  # the kind that reports what was given up; '': `<name>.given_up`
+    failures_note: Text = ""  # what the page Failures does not list, and statistics count
     environment_prefix: str = ""  # of its variables, which the demo does not inherit
     declared_metrics: Iterable[Metric] = ()  # every metric of which `metrics()` may give samples
 

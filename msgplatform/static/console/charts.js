@@ -45,7 +45,8 @@
     return {
       ...shared, type: "line", borderColor: colour, borderWidth: 2, tension: 0,
       order: line.tone === "accepted" ? 1 : 0,
-      borderDash: line.tone === "limit" ? [6, 4] : [], segment: { borderDash: dashed },
+      fill: line.area ? "origin" : false, backgroundColor: line.area ? `${colour}33` : colour,
+      borderDash: line.tone === "limit" && !line.area ? [6, 4] : [], segment: { borderDash: dashed },
       // A point alone has no line.
       pointRadius: (at) => (isAlone(line.values, at.dataIndex) ? 2.5 : 0), pointHoverRadius: 4,
     };

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Metrics, Sample, Status, ViewLink
+from msgplatform.core.flows import Metrics, Sample, Status
 from notify.feed import pace_status
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters
@@ -26,23 +26,14 @@ def status() -> Status:
     by_status: Counter[int] = Counter()
     for (_topic, event_status), count in backlog.waiting().items():
         by_status[event_status] += count
-    hour: Counter[str] = Counter()
-    for (_topic, what), count in counters.since(now - _HOUR).items():
-        hour[what] += count
-    facts: dict[str, int | float | str] = {
-        str(_Status(one).label): count if count < backlog.MOST else _("%d or more") % count
-        for one, count in by_status.items()
-        # The backlog says how many wait, unless there are more than are counted.
-        if count and (one != _Status.WAITING or count >= backlog.MOST)
-    }
-    facts[_("handled in the last hour")] = hour[counters.HANDLED]
-    facts[_("entries in the last hour")] = hour[counters.ENTRIES]
+    facts: dict[str, int | float | str] = {}
+    if (count := by_status[_Status.WAITING]) >= backlog.MOST:
+        facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
         sum(by_status[one] for one in backlog.OPEN),
         max(ages.values(), default=None),
         facts,
-        bad={str(_Status.SET_ASIDE.label): ViewLink("console:failures")},
         oldest_by=ages,
     )
 

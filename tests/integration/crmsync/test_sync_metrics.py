@@ -110,13 +110,13 @@ class TestMetrics:
         put(policy, WAITING, next_at=sql.now() - timedelta(seconds=40))
         put(policy, QUEUED, "2")
         recovery_steps.dead(policy, "3")
-        count(policy, confirmed=4)
+        put(policy, RETRY, "4", next_at=sql.now() + timedelta(hours=1))
         status = gauges.status()
-        assert status.backlog == 2
+        assert status.backlog == 3
         assert status.oldest_seconds
         assert 40 <= status.oldest_seconds < 100
-        facts = {"waiting": 1, "on its way": 1, "dead": 1, "confirmed in the last hour": 4}
-        assert status.facts == facts
+        # What the backlog, the counters and the failures say is not said again.
+        assert status.facts == {"failed, tried again": 1}
         Crm.objects.update(paused_at=sql.now(), paused_because="the password is wrong")
         assert gauges.status().facts["paused"] == "sales"
         assert gauges.status().oldest_seconds is None

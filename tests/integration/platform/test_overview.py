@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +13,18 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from gateway.models import SmsGateway
 from msgplatform.core import alerts, flows
+from msgplatform.core.daemons import backlogs, watch
 from msgplatform.core.data import sql
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Biz, MinuteCounter, Preferences
 from msgplatform.statistics import recent, troubles
 from msgplatform.statistics.points import Counted
 from msgplatform.statistics.recent import Span
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import subscription
+from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -64,7 +69,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     assert numbers(found["sms"])["success"] == "75 %"
     assert numbers(found["feed"])["events handled"] == 11
     assert numbers(found["crmsync"])["success"] == "50 %"
-    chart = found["notify"].chart
+    (chart,) = found["notify"].charts
     assert len(chart.times) == 60
     lines = {str(line.title): list(line.values) for line in chart.lines}
     assert (sum(lines["delivered"]), sum(v or 0 for v in lines["given up"])) == (8, 2)
@@ -72,7 +77,50 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     assert json.loads(chart.data)["lastIsOpen"]
     six_hours = cards(admin_client.get("/console/?period=6h"))["notify"]
     assert numbers(six_hours)["delivered"] == 1008
-    assert len(six_hours.chart.times) == 72
+    assert len(six_hours.charts[0].times) == 72
+
+
+def test_what_waited_is_a_curve_of_its_own(row: BizReceive, admin_client: Client) -> None:
+    now = sql.now().timestamp()
+    backlogs.note({"notify": 100, "sms": 0}, now - 600)
+    backlogs.note({"notify": 6300, "sms": 0}, now - 120)
+    backlogs.note({"notify": 6200, "sms": 0}, now - 120)
+    found = cards(admin_client.get("/console/"))
+    (chart,) = found["notify"].charts
+    (line,) = chart.lines
+    assert [value for value in line.values if value is not None] == [100, 6200]
+    assert "sms" not in found, "nothing waited there, and nothing is set up"
+    (waiting,) = cards(admin_client.get("/console/?period=24h"))["notify"].charts
+    assert max(value or 0 for value in waiting.lines[0].values) == 6200
+
+
+def test_the_watch_notes_what_waits(row: BizReceive, settings: Any) -> None:
+    publish(row.biz, 3)
+    settings.ROOT_URLCONF = ""  # as in a program without addresses
+    watch.note_backlogs()
+    (noted,) = backlogs.read(["notify"])["notify"].values()
+    assert noted == 3
+
+
+def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
+    answer = admin_client.get("/console/")
+    assert cards(answer) == {}
+    assert {flow.name for flow in answer.context["unused"]} == {"notify", "feed", "sms", "crmsync"}
+    assert "not set up" in answer.content.decode()
+    SmsGateway.objects.create(name="unicom", host="127.0.0.1", port=8801)
+    answer = admin_client.get("/console/")
+    assert set(cards(answer)) == {"sms"}
+
+
+def test_a_card_says_each_thing_once(row: BizReceive, admin_client: Client) -> None:
+    count("notify", row.pk, delivered=432, exhausted=401)
+    given_up.add("notify", [Lost(row.pk, "HTTP 503", 1, "")] * 400, sql.now())
+    page = admin_client.get("/console/").content.decode()
+    card = page.partition('id="live-notify"')[2].partition("</article>")[0]
+    words = re.findall("<dt>(.*?)</dt>", card)
+    assert len(words) == len(set(words)), words
+    assert not [word for word in words if "exhausted" in word or "last hour" in word]
+    assert re.search(r"open failures</dt><dd><a[^>]+/console/failures[^>]+>400<", card)
 
 
 def test_the_parts_alone_are_those_of_the_page(row: BizReceive, admin_client: Client) -> None:
