@@ -7,7 +7,6 @@ only when nothing is known about any of them.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -159,15 +158,20 @@ def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
     for one in checked:
         request = one.request
         own = [str(message_id) for message_id in islice(made, len(one.numbers))]
-        # What joins the parts of a long text on the handset: the same for the whole call, so that
-        # its messages share Submits.
-        reference = 1 + zlib.crc32(own[0].encode()) % 255 if one.parts > 1 else 0
         messages = [
-            _message(request, one.account, message_id, number, route, reference)
+            _message(request, one.account, message_id, number, route)
             for message_id, number, route in zip(own, one.numbers, one.routes, strict=True)
         ]
-        key = request.idempotency_key
-        calls.append(store.Call(messages, request.biz, key, _hash(request), one.allowance))
+        calls.append(
+            store.Call(
+                messages,
+                request.biz,
+                request.idempotency_key,
+                _hash(request),
+                one.allowance,
+                messages[0].sp_number if one.parts > 1 else "",
+            )
+        )
     return calls
 
 
@@ -183,7 +187,6 @@ def _message(
     message_id: str,
     number: str,
     route: list[int],
-    udh_reference: int,
 ) -> Mt:
     row = account.row
     return Mt(
@@ -205,7 +208,6 @@ def _message(
         priority=request.priority,
         report_flag=row.report_flag,
         signature=row.signature,
-        udh_reference=udh_reference,
         schedule_at=request.schedule_at,
         expire_at=request.expire_at,
         key=request.idempotency_key,

@@ -70,20 +70,14 @@ def numbers(given: Sequence[str], account: Account) -> list[str]:
 
 
 def check(request: Request, account: Account) -> int:
-    """Check everything but the recipients; returns how many parts the text has.
-
-    Raises InvalidInput naming the field.
-    """
+    """Check everything but the recipients; returns how many parts the text has, over a gateway with
+    the ASCII limit that needs more. Raises InvalidInput naming the field."""
     if not 1 <= len(request.text) <= MAX_TEXT:
         raise InvalidInput(say(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
     if _CONTROL.search(request.text):
         words = say(_("use no control characters but tabs and line breaks"))
         raise InvalidInput(words, "text")
-    try:
-        options = sgip.SplitOptions(signature=account.row.signature)
-        parts = sgip.split(request.text, options=options)
-    except sgip.TextError as error:
-        raise InvalidInput(str(error), "text") from None
+    parts = _parts(request.text, account.row.signature)
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
         raise InvalidInput(say(_("use at most %(most)d digits"), most=digits), "extension")
@@ -98,7 +92,18 @@ def check(request: Request, account: Account) -> int:
     if request.idempotency_key:
         check_key(request.idempotency_key)
     _check_times(request)
-    return len(parts.contents)
+    return parts
+
+
+def _parts(text: str, signature: str) -> int:
+    try:
+        count = len(sgip.split(text, 0, sgip.SplitOptions(signature=signature)).contents)
+        if count == 1 and text.isascii():  # 140 brackets are more than 160 septets
+            packed = sgip.SplitOptions(signature=signature, packed_ascii=True)
+            count = len(sgip.split(text, 0, packed).contents)
+    except sgip.TextError as error:
+        raise InvalidInput(str(error), "text") from None
+    return count
 
 
 def _check_times(request: Request) -> None:

@@ -37,7 +37,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     report_flag: int = 1
     signature: str = ""
-    udh_reference: int = 0  # of a long text: all its parts and all their repeats have the same
+    # Of a long text, given when it is stored: all its parts and all their repeats have the same.
+    udh_reference: int = 0
     schedule_at: float = 0.0
     expire_at: float = 0.0
     key: str = ""

@@ -45,13 +45,16 @@ class Allowance:
 @dataclass(frozen=True)
 class Call:
     """What one call asks for: a message for each recipient, under one idempotency key or none. One
-    that repeats another of the same `accept`, behind which it stands, needs no messages."""
+    that repeats another of the same `accept`, behind which it stands, needs no messages.
+    `long_from` is the SP number of a text with several parts: all its messages get the number's
+    next reference, so that they share Submits."""
 
     messages: Sequence[Mt]
     biz: int = 0
     idempotency_key: str = ""
     payload_hash: str = ""
     allowance: Allowance | None = None
+    long_from: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | Over
     for call in calls:
         key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
         day = call.allowance or Allowance("", 0)
-        arguments += [key, call.payload_hash, day.counter, day.limit, len(call.messages)]
+        arguments += [
+            key, call.payload_hash, day.counter, day.limit, call.long_from, len(call.messages),
+        ]  # fmt: skip
         for mt in call.messages:
             arguments += [
                 mt.id, mt.gateways[0], mt.priority, mt.report_flag, mt.schedule_at,
@@ -111,15 +116,19 @@ def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
     flat = scripts.run("claim", [gateway, holder, most, lease])
     return [
         Claimed(
-            decode_mt(flat[i + 1]),
+            _with_reference(decode_mt(flat[i + 1]), int(flat[i + 7] or 0)),
             tuple(sorted({int(part) for part in flat[i + 2].split()})),
             int(flat[i + 3] or 0),
             int(flat[i + 4]),
             int(flat[i + 5] or 0),
             int(flat[i + 6] or 0),
         )
-        for i in range(0, len(flat), 7)
+        for i in range(0, len(flat), 8)
     ]
+
+
+def _with_reference(mt: Mt, reference: int) -> Mt:
+    return msgspec.structs.replace(mt, udh_reference=reference) if reference else mt
 
 
 def next_seqnos(count: int) -> range:

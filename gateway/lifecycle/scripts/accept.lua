@@ -1,20 +1,22 @@
 -- Take in calls. ARGV: idempotency ttl, number of calls, then for each call: idempotency key ('' for
--- none), hash of the payload, counter of the day ('' for none) and how far it may count, number of
--- messages, and for each message: id, gateway, priority, report flag, time before which it is not sent
--- (0: now), JSON.
+-- none), hash of the payload, counter of the day ('' for none) and how far it may count, SP number of a
+-- text with several parts (''), number of messages, and for each message: id, gateway, priority, report
+-- flag, time before which it is not sent (0: now), JSON.
 -- Returns for each call: '' when it is new, 'limit' when the day has no room for it, else the JSON
 -- {hash, ids} of the first call.
 local ttl, calls = ARGV[1], tonumber(ARGV[2])
 local DAY_KEPT = 172800  -- seconds: clocks and time zones differ
+local REFERENCE_KEPT = 345600  -- seconds: a gateway gives up after three days
 local i, out, count = 3, {}, 0
 
 -- Not what is there: the script runs again when its answer was lost.
-local function store(at)
+local function store(at, reference)
   local id, gateway, due = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
   local mt = P .. 'mt:' .. id
   if redis.call('HSETNX', mt, 'msg', ARGV[at + 5]) == 0 then return end
   redis.call('HSET', mt, 'state', 'pending', 'gateway', gateway, 'priority', ARGV[at + 2],
     'report_flag', ARGV[at + 3], 'accepted_at', STAMP)
+  if reference then redis.call('HSET', mt, 'udh', reference) end
   if due > AT then
     zadd(P .. 'zset:schedule-' .. gateway, moment(due), id)
   else
@@ -33,19 +35,29 @@ local function has_room(counter, limit, messages, first_id)
   return true
 end
 
+-- A handset joins the parts of a long text by their sender and reference, 1 to 255: those of one number
+-- follow each other, whoever sends from it.
+local function next_reference(number)
+  local key = P .. 'udh:' .. number
+  local reference = 1 + redis.call('INCR', key) % 255
+  redis.call('EXPIRE', key, REFERENCE_KEPT)
+  return reference
+end
+
 for call = 1, calls do
   local key, hash, counter, limit = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local messages = tonumber(ARGV[i + 4])
-  i = i + 5
+  local number, messages = ARGV[i + 4], tonumber(ARGV[i + 5])
+  i = i + 6
   local first = key ~= '' and redis.call('GET', key) or false
   -- Without messages it repeats a call that stands before it, for which there was no room.
   if not first and (messages == 0 or not has_room(counter, limit, messages, ARGV[i])) then
     first = 'limit'
   end
+  local reference = not first and number ~= '' and next_reference(number)
   local ids = {}
   for n = 1, messages do
     ids[n] = ARGV[i]
-    if not first then store(i) end
+    if not first then store(i, reference) end
     i = i + 6
   end
   if key ~= '' and not first then

@@ -284,6 +284,59 @@ class TestLimits:
         assert sms_redis.keys(f"{keys.PREFIX}spent:*") == []
 
 
+class TestReferences:
+    """A handset joins the parts of a long text by their sender and reference."""
+
+    LONG = "长" * 100
+
+    def references(self, *asked: Request) -> dict[str, list[int]]:
+        """SP number → the references of its texts, as they are claimed."""
+        taking_in = Intake(directory.Directory(refresh_seconds=0.0))
+        assert {verdict.outcome for verdict in taking_in.send_many(asked)} == {"created"}
+        found: dict[str, list[int]] = {}
+        for claimed in store.claim(SmsGateway.objects.get().pk, "me", 1000, 30):
+            found.setdefault(claimed.mt.sp_number, []).append(claimed.mt.udh_reference)
+        return found
+
+    def test_texts_that_follow_each_other_have_their_own(self, shop: Caller) -> None:
+        asked = Request(biz=shop.biz.pk, to=["13800000000"], text=self.LONG)
+        (found,) = self.references(*[asked] * 300).values()
+        assert len(found) == 300
+        assert min(found) == 1, "0 stands for none"
+        assert all(len(set(found[n : n + 255])) == len(found[n : n + 255]) for n in range(46))
+
+    def test_all_recipients_of_a_call_share_one(self, shop: Caller) -> None:
+        to = [f"1380000000{n}" for n in range(5)]
+        asked = Request(biz=shop.biz.pk, to=to, text=self.LONG)
+        (found,) = self.references(asked, asked).values()
+        assert found == [found[0]] * 5 + [found[5]] * 5
+        assert found[0] != found[5]
+
+    def test_whoever_sends_from_a_number_continues_its_references(self, shop: Caller) -> None:
+        """Also where one account's number with an extension is another account's number."""
+        SmsAccount.objects.update(sp_number="10655", extension_digits=2)
+        stock = Caller("stock")
+        account(stock.biz, "stock", sp_number="1065501")
+        first = Request(biz=shop.biz.pk, to=["13800000000"], text=self.LONG, extension="01")
+        second = Request(biz=stock.biz.pk, to=["13800000000"], text=self.LONG)
+        third = replace(first, extension="")
+        found = self.references(first, second, third, first)
+        assert {number: len(set(some)) for number, some in found.items()} == {
+            "1065501": 3, "10655": 1,
+        }  # fmt: skip
+
+    def test_a_short_text_has_none(self, shop: Caller, sms_redis: Any) -> None:
+        asked = Request(biz=shop.biz.pk, to=["13800000000"], text="短")
+        assert list(self.references(asked).values()) == [[0]]
+        assert sms_redis.keys(f"{keys.PREFIX}udh:*") == []
+
+    def test_a_text_that_only_a_packing_gateway_cuts_has_one(self, shop: Caller) -> None:
+        asked = Request(biz=shop.biz.pk, to=["13800000000"], text="[" * 100)
+        (found,) = self.references(asked, asked).values()
+        assert 0 not in found
+        assert len(set(found)) == 2
+
+
 class TestRepeats:
     def test_the_same_request(self, shop: Caller, sms_redis: Any) -> None:
         first = ask(shop.biz, idempotency_key="k", to=["13800000000", "13800000001"])
