@@ -109,13 +109,14 @@ def failures() -> list[Failure]:
         pk, why = group.subject, group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
+        is_code = code.isascii() and code.isdigit()
         found.append(
             given_up.failure(
                 group,
                 where=names.get(pk) or _not_known(pk),
                 where_page=ViewLink(_GATEWAY, (pk,)) if pk in names else None,
                 said="",  # a gateway answers with a code, and our own reasons are no content
-                meaning=_(sgip.result_text(int(code))) if code.isdigit() else group.said,
+                meaning=_(sgip.result_text(int(code))) if is_code else group.said,
                 message=str(group.sample),
                 list_page=ViewLink(_MESSAGES, query={"final__exact": state}),
                 action="resend",

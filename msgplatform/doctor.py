@@ -16,7 +16,7 @@ from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
@@ -39,7 +39,10 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    for look in (_settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _disk):
+    own = (
+        _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
+    )  # fmt: skip
+    for look in own:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     # What looks into tables would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
@@ -54,6 +57,8 @@ def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Findi
         yield from look()
     except (DatabaseError, RedisError, OSError) as error:
         yield Finding("bad", f"{name}: {error}")
+    except Exception as error:  # noqa: BLE001 - what nobody expected is a finding too
+        yield Finding("bad", f"{name}: {type(error).__name__}: {error}", "report this fault")
 
 
 def _settings() -> Iterator[Finding]:
@@ -200,6 +205,10 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
         yield Finding("bad", f"{variable}: Redis {version} is too old", "use Redis 6.2 or newer")
         return
     yield Finding("ok", f"{variable}: Redis {version}")
+    limit, used = int(info["maxmemory"]), int(info["used_memory"])
+    if limit and used > 0.9 * limit:
+        text = f"{variable}: {used >> 20} of {limit >> 20} MiB are used (maxmemory)"
+        yield Finding("bad", text, "raise its maxmemory, and see what waits there")
     policy = info["maxmemory_policy"]  # not by CONFIG, which a hosted Redis may forbid
     if policy != "noeviction":
         yield Finding(
@@ -218,6 +227,18 @@ def _daemons() -> Iterator[Finding]:
         else:
             repair = f"{sys.executable} manage.py {command}"
             yield Finding("warn", f"{command} is not running", repair)
+
+
+def _watch() -> Iterator[Finding]:
+    """Who notices that something is wrong: alerts are only as good as that."""
+    if watch.is_held():
+        yield Finding("ok", "a program watches the platform")
+    else:
+        yield Finding(
+            "bad",
+            "no program watches the platform: nobody notices what goes wrong",
+            f"{sys.executable} manage.py up, or any run_* program",
+        )
 
 
 def _disk() -> Iterator[Finding]:

@@ -45,6 +45,14 @@ _LAG = METRICS.gauge("daemon_lag_seconds", "Age of the oldest unit that a proces
 _DATABASE_UP = METRICS.gauge("database_up", "1 when the database answers")
 _ALERTS = METRICS.gauge("alerts_open", "Alerts that are open; no sample for a kind of none", "kind")
 _REDIS_UP = METRICS.gauge("redis_up", "1 when this Redis answers", "redis")
+_REDIS_MEMORY = METRICS.gauge("redis_memory_bytes", "Memory that this Redis uses", "redis")
+_REDIS_LIMIT = METRICS.gauge(
+    "redis_memory_limit_bytes", "The most that this Redis may use; 0: it has no limit", "redis"
+)
+_DISK_FREE = METRICS.gauge(
+    "disk_free_bytes", "Free on the disk with STATE_DIR of a machine that runs programs", "host"
+)
+_DISK = METRICS.gauge("disk_bytes", "Size of that disk", "host")
 
 
 class _PlatformCollector(Collector):
@@ -94,6 +102,9 @@ def _daemon_samples() -> Iterator[flows.Sample]:
         yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
             yield _LAG.of(beat.lag, **labels)
+    for host, beat in watch.disks(alive).items():
+        yield _DISK_FREE.of(beat.disk_free_bytes, host=host)
+        yield _DISK.of(beat.disk_bytes, host=host)
 
 
 def _platform_samples() -> Iterator[flows.Sample]:
@@ -107,6 +118,9 @@ def _platform_samples() -> Iterator[flows.Sample]:
         yield _ALERTS.of(count, kind=kind)
     for name, answers in watch.redis_answers().items():
         yield _REDIS_UP.of(answers, redis=name)
+    for name, memory in watch.memory().items():
+        yield _REDIS_MEMORY.of(memory.used, redis=name)
+        yield _REDIS_LIMIT.of(memory.limit, redis=name)
 
 
 def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:

@@ -44,6 +44,18 @@ _PLATFORM: Mapping[str, Runbook] = {
         _("See on the overview whether its programs run and keep up; if all are busy, start more."),
         "console:overview",
     ),
+    watch.WATCH: Runbook(
+        _("Read the error: until it is repaired, nobody hears of what this kind of alert reports."),
+        "console:overview",
+    ),
+    watch.DISK: Runbook(
+        _("Free space on that machine: see what grows (logs, SMS Redis, database), or add disk."),
+        "console:overview",
+    ),
+    watch.MEMORY: Runbook(
+        _("Raise that Redis's maxmemory, and see on the overview what waits there."),
+        "console:overview",
+    ),
 }
 
 

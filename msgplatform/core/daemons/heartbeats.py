@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+from django.conf import settings
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
@@ -29,6 +33,9 @@ class Heartbeat:
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
+    # Of the disk that STATE_DIR is on; 0: unknown.
+    disk_free_bytes: int = 0
+    disk_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -37,6 +44,9 @@ class Heartbeat:
     def send(self) -> None:
         """Write the record; a Redis that is unavailable is no reason to stop working."""
         self.at = time.time()
+        with suppress(OSError):
+            disk = shutil.disk_usage(settings.STATE_DIR)
+            self.disk_free_bytes, self.disk_bytes = disk.free, disk.total
         try:
             _heartbeats.report({self.name: self})
         except RedisError:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
+from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
 from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
+from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Lost
@@ -179,7 +183,7 @@ def test_programs_are_not_missed_because_redis_was_away(settings: Settings) -> N
     settings.REDIS_URL = NOWHERE
     watched.look()
     settings.REDIS_URL = before
-    assert watched._silent == {}
+    assert watched._programs._silent == {}
 
 
 def test_without_the_database_a_metric_and_the_log_say_so(
@@ -384,3 +388,110 @@ def test_what_the_list_has_no_room_for_stays_open() -> None:
     GivenUp.objects.exclude(subject=2).update(count=0)
     watch.report_given_up()
     assert open_keys() == {"notify.given_up:2"}
+
+
+# -- what cannot be looked up --------------------------------------------------------------------
+def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise ValueError("Empty module name")
+
+    look = Watch().look
+    everybody()
+    with monkeypatch.context() as patched:
+        patched.setattr(flows.get("sms"), "failures", broken)
+        look()
+        look()
+    alert = Alert.objects.get()
+    assert (alert.open_key, alert.count) == ("platform.watch:sms.given_up", 1)
+    assert "ValueError: Empty module name" in alert.text
+    look()
+    assert open_keys() == set()
+
+
+def test_a_database_that_refuses_once_is_no_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked() -> Any:
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    look = Watch().look
+    everybody()
+    monkeypatch.setattr(flows.get("notify"), "failures", locked)
+    for _ in range(3):
+        look()
+    assert open_keys() == set()
+    look()
+    assert open_keys() == {"platform.watch:notify.given_up"}
+
+
+def test_a_redis_that_is_away_has_one_alert(settings: Settings) -> None:
+    everybody()
+    look = Watch().look
+    look()
+    settings.SMS_REDIS_URL = NOWHERE
+    for _ in range(6):
+        look()
+    assert open_keys() == {"platform.redis:sms"}
+
+
+def test_doctor_names_what_cannot_be_looked_up_and_that_nobody_looks(work_redis: Any) -> None:
+    def lines() -> list[str]:
+        return [finding.what for finding in doctor.examine() if finding.level == "bad"]
+
+    assert any("no program watches the platform" in line for line in lines())
+    everybody()
+    Watch().look()
+    assert not any("no program watches" in line for line in lines())
+    alerts.raise_alert("platform.watch", "Alerts x cannot be looked up", "", "platform.watch:x")
+    assert any("alert platform.watch: Alerts x cannot" in line for line in lines())
+
+
+# -- disks and memory ----------------------------------------------------------------------------
+def on_disk(host: str, free: float) -> Heartbeat:
+    """A heartbeat of a machine with a disk of 100 GiB, of which this share is free."""
+    beat = Heartbeat("maker", host=host, at=time.time(), disk_bytes=100 << 30)
+    beat.disk_free_bytes = int(free * beat.disk_bytes)
+    return beat
+
+
+def test_a_disk_that_is_nearly_full_and_one_of_a_machine_that_is_silent() -> None:
+    disks = Disks()
+    disks.report([on_disk("one", 0.5), on_disk("two", 0.09)])
+    assert open_keys() == {"platform.disk:two"}
+    assert "9.0 of 100.0 GiB" in Alert.objects.get().text
+    disks.report([on_disk("one", 0.5)])
+    assert open_keys() == {"platform.disk:two"}, "nobody knows"
+    disks.report([on_disk("two", 0.11)])
+    assert open_keys() == {"platform.disk:two"}, "it would come and go"
+    disks.report([on_disk("two", 0.13)])
+    assert open_keys() == set()
+
+
+def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 30 to 25 percent in half an hour: the rest lasts for two and a half."""
+    now, disks = time.monotonic(), Disks()
+    for minutes, free in ((0, 0.30), (10, 0.28), (29, 0.25)):
+        monkeypatch.setattr(time, "monotonic", lambda at=now + 60 * minutes: at)
+        disks.report([on_disk("one", free)])
+        assert open_keys() == set(), "a file that was just written is no pace"
+    monkeypatch.setattr(time, "monotonic", lambda: now + 1800)
+    disks.report([on_disk("one", 0.25)])
+    assert "it is full in about 2 h" in Alert.objects.get().text
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    disks.report([on_disk("one", 0.29)])
+    assert open_keys() == set()
+
+
+def test_the_memory_of_a_redis_and_the_disk_are_metrics_and_findings(sms_redis: Any) -> None:
+    everybody()
+    used = int(sms_redis.info("memory")["used_memory"])
+    sms_redis.config_set("maxmemory", int(used * 1.05))
+    try:
+        Watch().look()
+        assert open_keys() == {"platform.memory:sms"}
+        samples = scraped()
+        assert samples["redis_memory_bytes", (("redis", "sms"),)] > 0.9 * used
+        assert samples["redis_memory_limit_bytes", (("redis", "work"),)] == 0
+        assert samples["disk_free_bytes", (("host", socket.gethostname()),)] > 0
+        assert any("(maxmemory)" in finding.what for finding in doctor.examine())
+    finally:
+        sms_redis.config_set("maxmemory", 0)
+    Watch().look()

@@ -14,7 +14,7 @@ from django.core import management
 
 # What is a setting is set by its variable.
 WAITS = {
-    "msgplatform.core.daemons.watch": {"LOOK_SECONDS": 1.0},
+    "msgplatform.core.daemons.watch.kinds": {"LOOK_SECONDS": 1.0},
     "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
     "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
     "crmsync.monitor.alert_conditions": {

@@ -21,13 +21,14 @@ class Incident:
     """`says` is a regular expression of the alert's subject and text: what answer came, what waits.
 
     An alert about an event that is over, such as a request that nobody can read, is resolved by a
-    person.
+    person. `act` 2 begins when everything of the first is over.
     """
 
     kind: str
     says: str
     course: Callable[[Places], Course]
     is_for_person: bool = False
+    act: int = 1
 
 
 INCIDENTS: dict[str, Incident] = {}
@@ -35,29 +36,30 @@ _running: dict[str, Course] = {}
 
 
 def incident(
-    kind: str, says: str, is_for_person: bool = False
+    kind: str, says: str, is_for_person: bool = False, act: int = 1
 ) -> Callable[[Callable[[Places], Course]], Callable[[Places], Course]]:
     """Declare the incident of this kind of alert."""
 
     def declare(course: Callable[[Places], Course]) -> Callable[[Places], Course]:
         assert kind not in INCIDENTS, kind
-        INCIDENTS[kind] = Incident(kind, says, course, is_for_person)
+        INCIDENTS[kind] = Incident(kind, says, course, is_for_person, act)
         return course
 
     return declare
 
 
-def happen(places: Places) -> None:
-    """Let all of them happen."""
+def happen(places: Places, act: int) -> None:
+    """Let all of this act happen."""
     for kind, one in INCIDENTS.items():
-        _running[kind] = one.course(places)
-        next(_running[kind])
+        if one.act == act:
+            _running[kind] = one.course(places)
+            next(_running[kind])
 
 
 def repair() -> None:
     """Repair what has happened."""
-    for course in _running.values():
-        next(course, None)
+    while _running:
+        next(_running.popitem()[1], None)
 
 
 def refuse(event: str, table: str, when: str = "1", name: str = "") -> Callable[[], None]:

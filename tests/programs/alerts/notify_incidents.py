@@ -19,7 +19,7 @@ def _subscribed(name: str, url: str, **fields: Any) -> BizReceive:
 
 @incident("notify.failing", r"Every attempt since")
 def a_consumer_is_busy(places: Places) -> Course:
-    row = _subscribed("failing", places["busy"], schedule=[0.2] * 15 + [3600])
+    row = _subscribed("failing", places["busy"], schedule=[1] * 500)
     publish(row.biz)
     yield
     Receive.objects.filter(name="failing").update(url=places["well"])

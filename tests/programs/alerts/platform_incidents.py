@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import time
 
+from django.db import connection
+
 from gateway.connections import sms_redis
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.models import Biz
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.data import sql
+from msgplatform.models import Biz, GivenUp
 from tests.integration.support.sms_rows import account, gateway
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
@@ -24,3 +30,37 @@ def a_gateway_is_switched_off_with_a_message(places: Places) -> Course:
     SmsAccount.objects.filter(name="closed").delete()
     sms_redis().flushall()
     SmsGateway.objects.filter(name="closed").delete()
+
+
+@incident("platform.watch", r"Alerts sms\.given_up cannot be looked up ValueError", act=2)
+def a_count_cannot_be_read(places: Places) -> Course:
+    GivenUp.objects.create(
+        flow="sms", subject=1, answer="x", count=1, lost=1, since=sql.now(), sample=1,
+        counted_since=sql.now(), last_at=sql.now(),
+    )  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE msgplatform_givenup SET since = 'never' WHERE flow = 'sms'")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM msgplatform_givenup WHERE flow = 'sms'")
+
+
+@incident("platform.disk", r"The disk of elsewhere .* 5\.0 of 100\.0 GiB are free", act=2)
+def the_disk_of_another_machine_is_full(places: Places) -> Course:
+    """Its program says so with its heartbeats."""
+    beats = Presence(work_redis, "heartbeats", Heartbeat, 3600.0)
+    there = Heartbeat("maker", host="elsewhere", at=time.time(), disk_bytes=100 << 30)
+    there.disk_free_bytes = 5 << 30
+    beats.report({there.name: there})
+    yield
+    there.disk_free_bytes = 50 << 30
+    beats.report({there.name: there})
+
+
+@incident("platform.memory", r"SMS_REDIS_URL is nearly full It uses", act=2)
+def a_redis_is_nearly_full(places: Places) -> Course:
+    client = sms_redis()
+    used = int(client.info("memory")["used_memory"])
+    client.config_set("maxmemory", int(used * 1.08))
+    yield
+    client.config_set("maxmemory", 0)

@@ -36,7 +36,7 @@ from tests.programs.alerts import (
 """
 _INCIDENTS = f"""{_IMPORTS}
 every = incidents.INCIDENTS.values()
-print(json.dumps({{one.kind: [one.says, one.is_for_person] for one in every}}))
+print(json.dumps({{one.kind: [one.says, one.is_for_person, one.act] for one in every}}))
 """
 _KINDS = """
 import json
@@ -103,15 +103,15 @@ class Stage(SmsCluster):
         return [*program, name, *_ARGUMENTS.get(name, ())]
 
     # -- incidents -------------------------------------------------------------------------------
-    def happen(self) -> None:
-        self.console.run(f"{_IMPORTS}incidents.happen({self.places!r})")
+    def happen(self, act: int) -> None:
+        self.console.run(f"{_IMPORTS}incidents.happen({self.places!r}, {act})")
 
     def repair(self) -> None:
         self.console.run(f"{_IMPORTS}incidents.repair()")
 
-    def incidents(self) -> dict[str, tuple[str, bool]]:
-        """Kind → what its alert says, and whether a person resolves it."""
-        return {kind: (says, person) for kind, (says, person) in self.script(_INCIDENTS).items()}
+    def incidents(self) -> dict[str, tuple[str, bool, int]]:
+        """Kind → what its alert says, whether a person resolves it, in which act it happens."""
+        return {kind: tuple(facts) for kind, facts in self.script(_INCIDENTS).items()}
 
     def kinds(self) -> set[str]:
         """Every kind of alert that somebody has written a runbook for."""

@@ -74,21 +74,27 @@ def expect_nothing(look: Callable[[], dict[str, str]]) -> None:
 
 def test_every_kind_is_raised_says_why_goes_out_and_ends(stage: Stage) -> None:
     incidents = stage.incidents()
-    says = {kind: pattern for kind, (pattern, _) in incidents.items()} | OF_PROCESSES
+    says = {kind: pattern for kind, (pattern, _, _) in incidents.items()} | OF_PROCESSES
     assert stage.kinds() == says.keys() | NOT_STAGED.keys()
-    of_person = {kind for kind, (_, is_for_person) in incidents.items() if is_for_person}
-    first = {kind: text for kind, text in says.items() if kind != REDIS}
+    of_person = {kind for kind, (_, is_for_person, _) in incidents.items() if is_for_person}
+    second = {kind for kind, (_, _, act) in incidents.items() if act == 2}
+    first = says.keys() - second - {REDIS}
     stage.wait_until(lambda: stage.redis.hlen("platform:seen") == len(PROGRAMS), "all programs")
     stage.kill("run_bulk")
     stage.start_with_wrong_clock("run_maker", 60)
-    stage.happen()
-    expect_nothing(lambda: missing(stage, first))
+    stage.happen(1)
+    expect_nothing(lambda: missing(stage, {kind: says[kind] for kind in first}))
 
     stage.start("run_bulk")
     stage.kill("run_maker-ahead")
     stage.restart("run_maker")
     stage.repair()
-    expect_nothing(lambda: still_open(stage, first.keys() - of_person))
+    expect_nothing(lambda: still_open(stage, first - of_person))
+
+    stage.happen(2)
+    expect_nothing(lambda: missing(stage, {kind: says[kind] for kind in second}))
+    stage.repair()
+    expect_nothing(lambda: still_open(stage, second))
 
     stage.sms_server.kill()
     expect_nothing(lambda: missing(stage, {REDIS: says[REDIS]}))

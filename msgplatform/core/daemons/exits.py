@@ -1,0 +1,83 @@
+"""Programs that end by themselves: `up` sees them end, and reports how often and why.
+
+The records are in the work Redis, for the whole platform, and in a file in STATE_DIR, for a look at
+this machine while that Redis does not answer.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from django.conf import settings
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.said import say
+
+PERIOD_SECONDS = 60.0  # within which exits are counted
+MIN_EXITS = 3  # fewer are a restart
+# A program is looked at every few seconds while `up` runs.
+_TTL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Exits:
+    """A program's exits in the last minute; `words` are the last that it wrote to its log."""
+
+    role: str
+    count: int
+    words: str
+    host: str = field(default_factory=socket.gethostname)
+
+    @property
+    def text(self) -> str:
+        if not self.words:
+            return say(_("It ended %(count)d times within a minute."), count=self.count)
+        return say(
+            _("It ended %(count)d times within a minute; its last words: %(words)s"),
+            count=self.count, words=self.words,
+        )  # fmt: skip
+
+
+_exits = Presence(work_redis, "platform:exits", Exits, _TTL_SECONDS)
+_decoder = msgspec.json.Decoder(list[Exits])
+
+
+def report(exits: Sequence[Exits]) -> None:
+    """Write down what ends again and again on this machine. Raises OSError, RedisError."""
+    path = _path()
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(exits))
+    part.replace(path)
+    _exits.report({f"{each.host}:{each.role}": each for each in exits})
+
+
+def of_platform() -> dict[str, Exits]:
+    """Role → its exits, on the machine where it ends most often. Raises RedisError."""
+    rows = sorted(_exits.read().values(), key=lambda each: each.count)
+    return {each.role: each for each in rows}
+
+
+def of_machine() -> dict[str, Exits]:
+    """The same of this machine, without Redis, as far as `up` runs here."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return {each.role: each for each in _decoder.decode(_path().read_bytes())}
+    return {}
+
+
+def everywhere() -> dict[str, Exits]:
+    """Role → its exits; those of this machine alone while Redis does not answer."""
+    try:
+        return of_platform()
+    except RedisError:
+        return of_machine()
+
+
+def _path() -> Path:
+    return Path(settings.STATE_DIR) / "run" / "exits.json"

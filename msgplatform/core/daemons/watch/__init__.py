@@ -1,0 +1,50 @@
+"""Watches the platform itself: silent programs, unavailable servers, work that waits.
+
+Every daemon runs the watch beside its loop, so that those that live can report those that do not;
+the one that holds the lease looks for all. Without the work Redis nobody can hold the lease, and
+each daemon reports that Redis. An alert is a row, so an unavailable database raises none:
+`/metrics` and the log report it.
+
+watch        the look, and the thread that looks
+kinds        the kinds of the platform's own alerts
+programs     those that do not run
+servers      Redis and its memory, disks
+of_flows     work that waits, what was given up, conditions of flows
+unread       what could not be looked up
+"""
+
+from msgplatform.core.daemons.watch.kinds import (
+    BACKLOG,
+    DISK,
+    GIVEN_UP,
+    MEMORY,
+    REDIS,
+    SILENT,
+    WATCH,
+)
+from msgplatform.core.daemons.watch.of_flows import (
+    report_backlogs,
+    report_conditions,
+    report_given_up,
+)
+from msgplatform.core.daemons.watch.servers import disks, memory, redis_answers
+from msgplatform.core.daemons.watch.watch import Watch, is_held, watch
+
+__all__ = [
+    "BACKLOG",
+    "DISK",
+    "GIVEN_UP",
+    "MEMORY",
+    "REDIS",
+    "SILENT",
+    "WATCH",
+    "Watch",
+    "disks",
+    "is_held",
+    "memory",
+    "redis_answers",
+    "report_backlogs",
+    "report_conditions",
+    "report_given_up",
+    "watch",
+]

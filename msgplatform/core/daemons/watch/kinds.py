@@ -1,0 +1,21 @@
+"""The kinds of the platform's own alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.utils import timezone
+
+SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
+WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
+GIVEN_UP = "given_up"  # of a flow: notify.given_up
+LOOK_SECONDS = 15.0
+
+
+def key(kind: str, which: str) -> str:
+    return f"{kind}:{which}"
+
+
+def shown(at: datetime) -> str:
+    """A moment, as alerts write it."""
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

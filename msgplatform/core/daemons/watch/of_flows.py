@@ -1,0 +1,115 @@
+"""What the watch asks flows for: work that waits, what was given up, their own conditions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core import alerts, flows
+from msgplatform.core.alerts import Condition
+from msgplatform.core.daemons import backlogs
+from msgplatform.core.daemons.watch.kinds import BACKLOG, GIVEN_UP, key, shown
+from msgplatform.core.daemons.watch.unread import Errors, noting
+from msgplatform.core.said import say
+
+
+def report_backlogs() -> Errors:
+    """An alert for each queue in which something has been due for too long."""
+    errors: Errors = {}
+    for flow in flows.all():
+        with noting(errors, kinds := [key(BACKLOG, flow.name)]):
+            alerts.reconcile(kinds, list(_late(flow)))
+    return errors
+
+
+def note_backlogs() -> None:
+    """For the overview's curves. A flow whose servers do not answer leaves a gap."""
+    with noting({}, ["backlogs"]):
+        statuses = {flow.name: flow.status() for flow in flows.all()}
+        backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
+
+
+def _late(flow: flows.Flow) -> Iterator[Condition]:
+    minutes = settings.ALERT_BACKLOG_MINUTES
+    for wait in flow.waits() if minutes else ():
+        if timezone.now() - wait.since > timedelta(minutes=minutes):
+            yield Condition(
+                f"{key(BACKLOG, flow.name)}:{wait.which}",
+                say(
+                    _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                    flow=flow.title,
+                    what=wait.what,
+                    minutes=f"{minutes:g}",
+                ),
+                say(
+                    _(
+                        "It has waited since %(since)s. See in the console whether the programs "
+                        "run and keep up; start more of them if all are busy."
+                    ),
+                    since=shown(wait.since),
+                ),
+            )
+
+
+def report_given_up() -> Errors:
+    """An alert for each place at which messages were given up, until they were sent again or
+    somebody acknowledged them."""
+    errors: Errors = {}
+    for flow in flows.all():
+        if flow.given_up_alert:
+            continue
+        with noting(errors, kinds := [f"{flow.name}.{GIVEN_UP}"]):
+            failures = flow.failures()
+            # An open alert may be about a place that the list has no room for.
+            undecided = _Every() if len(failures) >= flows.MOST_FAILURES else ()
+            alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
+    return errors
+
+
+def report_conditions() -> Errors:
+    """What flows ask the watch to look at."""
+    errors: Errors = {}
+    for flow in flows.all():
+        if flow.watched_alerts:
+            with noting(errors, flow.watched_alerts):
+                alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
+    return errors
+
+
+class _Every(Container[str]):
+    """Holds every key."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def _given_up(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
+    places: dict[int, list[flows.Failure]] = defaultdict(list)
+    for failure in failures:
+        places[failure.subject].append(failure)
+    for subject, found in places.items():
+        since = min(failure.since for failure in found)
+        total = sum(failure.count for failure in found)
+        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in found[:5])
+        yield Condition(
+            f"{flow.name}.{GIVEN_UP}:{subject}",
+            say(
+                _("%(flow)s: messages were given up: %(where)s"),
+                flow=flow.title,
+                where=found[0].where,
+            ),
+            say(
+                _(
+                    "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
+                    "themselves: send them again or acknowledge them on Failures."
+                ),
+                count=total,
+                since=shown(since),
+                answers=answers,
+            ),
+        )

@@ -1,0 +1,188 @@
+"""Servers and machines: a Redis that does not answer or is nearly full, a disk that is.
+
+Each program reports the disk of its machine with its heartbeat, so that whoever looks sees all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core import alerts, flows
+from msgplatform.core.ages import age
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, key
+from msgplatform.core.said import say
+
+GIB = 1 << 30
+MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use
+# An open alert stays until a little more is free: it would come and go otherwise.
+_FREE_AGAIN = 0.12
+# A disk that will be full so soon, at the pace of the last hour, is reported too …
+FULL_WITHIN_SECONDS = 12 * 3600.0
+# … when it was watched for so long: a file that was just written is no pace.
+_MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a Redis uses, and the most that it may use; 0: it has no limit."""
+
+    used: int
+    limit: int
+
+    @property
+    def free(self) -> float:
+        """The share of its limit that is free; 1 without a limit."""
+        return max(0.0, 1 - self.used / self.limit) if self.limit else 1.0
+
+
+def redis_answers() -> dict[str, bool]:
+    """Name of each Redis that the platform uses → whether it answers now."""
+    away = unavailable()
+    return {role.name: role.name not in away for role in flows.redis_roles()}
+
+
+def unavailable() -> dict[str, RedisError]:
+    """Name of each Redis that does not answer now → its error."""
+    errors = {}
+    for role in flows.redis_roles():
+        try:
+            role.client().ping()
+        except RedisError as error:
+            errors[role.name] = error
+    return errors
+
+
+def memory() -> dict[str, Memory]:
+    """Name of each Redis that answers → its memory."""
+    found = {}
+    for role in flows.redis_roles():
+        try:
+            info: Mapping[str, int] = role.client().info("memory")
+        except RedisError:
+            continue
+        found[role.name] = Memory(info["used_memory"], info["maxmemory"])
+    return found
+
+
+def report_memory() -> None:
+    """An alert for each Redis that will soon refuse what takes memory."""
+    variables = {role.name: role.variable for role in flows.redis_roles()}
+    found = memory()
+    holding = [
+        Condition(
+            key(MEMORY, name),
+            say(_("The Redis of %(variable)s is nearly full"), variable=variables[name]),
+            say(
+                _(
+                    "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
+                    "raise its maxmemory, or see why so much waits."
+                ),
+                used=f"{one.used / GIB:.1f}",
+                limit=f"{one.limit / GIB:.1f}",
+            ),
+        )
+        for name, one in found.items()
+        if one.free < MIN_FREE
+    ]
+    undecided = {key(MEMORY, n) for n in variables if n not in found or found[n].free < _FREE_AGAIN}
+    alerts.reconcile([MEMORY], holding, undecided)
+
+
+def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:
+    """Host → the latest heartbeat that says what is free on its disk."""
+    latest = sorted((beat for beat in beats if beat.disk_bytes), key=lambda beat: beat.at)
+    return {beat.host: beat for beat in latest}
+
+
+class Disks:
+    """How the free space of each machine's disk changed in the last hour."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[float, int]]] = {}  # host → (monotonic, bytes free)
+
+    def report(self, beats: Collection[Heartbeat]) -> None:
+        """An alert for each disk that is nearly full, or soon will be."""
+        found, now = disks(beats), time.monotonic()
+        samples = {host: self._samples.get(host, deque()) for host in found}
+        for host, beat in found.items():
+            samples[host].append((now, beat.disk_free_bytes))
+            while now - samples[host][0][0] > _MAX_TREND_SECONDS:
+                samples[host].popleft()
+        self._samples = samples
+        alerts.reconcile([DISK], list(self._full(found)), _Hosts(found))
+
+    def _full(self, found: Mapping[str, Heartbeat]) -> Iterator[Condition]:
+        for host, beat in found.items():
+            seconds = self.full_in(host)
+            if beat.disk_free_bytes >= MIN_FREE * beat.disk_bytes and seconds is None:
+                continue
+            free, total = beat.disk_free_bytes / GIB, beat.disk_bytes / GIB
+            text = say(
+                _("%(free)s of %(total)s GiB are free for STATE_DIR."),
+                free=f"{free:.1f}", total=f"{total:.1f}",
+            )  # fmt: skip
+            if seconds is not None:
+                text = say(
+                    _("%(text)s At the pace of the last hour it is full in about %(age)s."),
+                    text=text, age=age(seconds),
+                )  # fmt: skip
+            yield Condition(
+                key(DISK, host), say(_("The disk of %(host)s is nearly full"), host=host), text
+            )
+
+    def full_in(self, host: str) -> float | None:
+        """Seconds until this disk is full at the pace of the last hour; None when that is far."""
+        samples = self._samples[host]
+        (begun, before), (now, free) = samples[0], samples[-1]
+        if now - begun < _MIN_TREND_SECONDS or free >= before:
+            return None
+        seconds = free * (now - begun) / (before - free)
+        return seconds if seconds < FULL_WITHIN_SECONDS else None
+
+
+class _Hosts:
+    """Keys of alerts of which nothing is decided: of machines that nobody reports, and of disks
+    that have only a little more than too little."""
+
+    def __init__(self, found: Mapping[str, Heartbeat]) -> None:
+        self._decided = {
+            key(DISK, host)
+            for host, beat in found.items()
+            if beat.disk_free_bytes >= _FREE_AGAIN * beat.disk_bytes
+        }
+
+    def __contains__(self, alert_key: object) -> bool:
+        return alert_key not in self._decided
+
+
+def report_unavailable(
+    away: Mapping[str, RedisError], before: Collection[str], only: str = ""
+) -> None:
+    """An alert at the second look that finds a server unavailable: a restart takes less than the
+    time between two looks. `before` has those that the last look found; `only` is the one server
+    that was asked, '' when all were."""
+    variables = {role.name: role.variable for role in flows.redis_roles()}
+    undecided = {key(REDIS, name) for name in away}
+    if only:
+        undecided |= {key(REDIS, name) for name in variables.keys() - {only}}
+    holding = [
+        Condition(
+            key(REDIS, name),
+            say(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
+            say(
+                _("%(error)s Programs that need it wait, and go on when it answers again."),
+                error=str(error)[:500],
+            ),
+        )
+        for name, error in away.items()
+        if name in before
+    ]
+    alerts.reconcile([REDIS], holding, undecided)

@@ -1,0 +1,79 @@
+"""What the watch cannot look up: an alert of its own, since nobody hears of what it would report.
+
+A program that reads a condition may raise what nobody expected, and would log that every few
+seconds to nobody. An unavailable server is different: that has an alert already, or is over soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core import alerts, logging
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.watch.kinds import WATCH, key
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.said import say
+
+log = logging.get(__name__)
+
+# Looks in a row that a database refuses: a lock or a slow moment is over by then.
+MAX_REFUSALS = 4
+
+
+# The kind of alert that could not be looked up → why.
+Errors = dict[str, Exception]
+
+
+@contextmanager
+def noting(errors: Errors, kinds: Collection[str]) -> Iterator[None]:
+    """An error leaves alerts of these kinds as they are; everything else is looked at all the
+    same."""
+    try:
+        yield
+    except UNAVAILABLE as error:
+        log.warning("conditions_not_read", kinds=list(kinds), why=str(error)[:200])
+        errors |= dict.fromkeys(kinds, error)
+    except Exception as error:
+        log.exception("conditions_not_read", kinds=list(kinds))
+        errors |= dict.fromkeys(kinds, error)
+
+
+class UnreadAlerts:
+    """What one process remembers of that from one look to the next."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, int] = {}  # kind → looks in a row
+
+    def report(self, errors: Errors) -> None:
+        """Raise an alert for each kind that cannot be looked up, and resolve those that can be."""
+        self._looks = {kind: self._looks.get(kind, 0) + 1 for kind in errors}
+        holding = [
+            _condition(kind, error)
+            for kind, error in errors.items()
+            if self._is_reported(kind, error)
+        ]
+        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors})
+
+    def _is_reported(self, kind: str, error: Exception) -> bool:
+        """An unavailable Redis has its own alert."""
+        if isinstance(error, UNAVAILABLE):
+            return not isinstance(error, RedisError) and self._looks[kind] >= MAX_REFUSALS
+        return True
+
+
+def _condition(kind: str, error: Exception) -> Condition:
+    return Condition(
+        key(WATCH, kind),
+        say(_("Alerts %(kind)s cannot be looked up"), kind=kind),
+        say(
+            _(
+                "%(error)s. Nobody hears of new ones, and those that are open stay open. The entry "
+                "conditions_not_read in the log of a program has more."
+            ),
+            error=f"{type(error).__name__}: {error}"[:500],
+        ),
+    )

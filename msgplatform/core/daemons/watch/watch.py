@@ -1,0 +1,106 @@
+"""Every daemon runs the watch beside its loop; the one that holds the lease looks for all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+
+from django.db import connection
+
+from msgplatform.core import logging
+from msgplatform.core.connections import WORK, RedisError, work_redis
+from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons.lease import Lease
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.watch import kinds, of_flows, servers
+from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, SILENT
+from msgplatform.core.daemons.watch.programs import Programs
+from msgplatform.core.daemons.watch.servers import Disks
+from msgplatform.core.daemons.watch.unread import Errors, UnreadAlerts, noting
+from msgplatform.core.errors import UNAVAILABLE
+
+log = logging.get(__name__)
+
+# The holder may miss two looks before another process takes over.
+_LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
+
+
+class Watch:
+    """What one process remembers from one look to the next. Only the watch's thread uses it."""
+
+    def __init__(self) -> None:
+        self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._next = Every(kinds.LOOK_SECONDS)
+        self._next.restart()  # the first look comes when the other programs had time to start
+        self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
+        # Names of the Redis servers that the last look found unavailable.
+        self._unavailable: set[str] = set()
+        self._without_database = False
+
+    def turn(self) -> None:
+        """Look when it is time."""
+        if self._next.take():
+            self.look()
+
+    def look(self) -> None:
+        """Raise alerts for what holds now and resolve those that are over, as far as this process
+        can tell."""
+        if not self._database_answers():  # no alert can be stored, so there is nothing to look for
+            return
+        try:
+            if not _LEASE.hold(self._me):
+                # Another process looks. If the lease comes to us, we begin with our own looks.
+                self._programs.forget()
+                self._unavailable.clear()
+                return
+            beats = heartbeats.alive()
+        except RedisError as error:
+            # Without heartbeats nothing is known of programs: their silence is counted anew.
+            self._programs.forget()
+            self._report_redis({WORK.name: error}, only=WORK.name)
+            return
+        errors: Errors = {}
+        with noting(errors, [REDIS]):
+            self._report_redis(servers.unavailable())
+        with noting(errors, [MEMORY]):
+            servers.report_memory()
+        with noting(errors, [DISK]):
+            self._disks.report(beats)
+        with noting(errors, [SILENT]):
+            self._programs.report(beats)
+        errors |= of_flows.report_backlogs()
+        of_flows.note_backlogs()
+        errors |= of_flows.report_given_up()
+        errors |= of_flows.report_conditions()
+        self._unread.report(errors)
+
+    def _database_answers(self) -> bool:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+        except UNAVAILABLE as error:
+            if not self._without_database:
+                log.error("database_away", why=str(error)[:200])
+            self._without_database = True
+            return False
+        if self._without_database:
+            log.warning("database_back")
+        self._without_database = False
+        return True
+
+    def _report_redis(self, away: Mapping[str, RedisError], only: str = "") -> None:
+        servers.report_unavailable(away, self._unavailable, only)
+        self._unavailable = set(away)
+
+
+def watch() -> ThreadLoop:
+    """A thread of its own: a database that hangs holds up no work."""
+    seconds = kinds.LOOK_SECONDS
+    return ThreadLoop("watch", Watch().turn, every=seconds / 3, longest_pause=seconds)
+
+
+def is_held() -> bool:
+    """True if a program looks after the platform now. Raises RedisError."""
+    return bool(work_redis().exists(_LEASE.key))
