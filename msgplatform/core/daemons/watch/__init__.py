@@ -23,6 +23,7 @@ from msgplatform.core.daemons.watch.kinds import (
     WATCH,
 )
 from msgplatform.core.daemons.watch.of_flows import (
+    note_backlogs,
     report_backlogs,
     report_conditions,
     report_given_up,
@@ -42,6 +43,7 @@ __all__ = [
     "disks",
     "is_held",
     "memory",
+    "note_backlogs",
     "redis_answers",
     "report_backlogs",
     "report_conditions",
