@@ -28,6 +28,8 @@ MAX_UID = 64
 RESERVED = frozenset(
     {"appkey", "contact_url", "csrfmiddlewaretoken", "extra", "form_key", "id", "uid", "version"}
 )
+MAX_DIGITS = 15  # of a number: as many as a double keeps
+_TOO_LARGE = 10**MAX_DIGITS
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PHONE = re.compile(r"\+?[0-9]{5,20}")
 _PUNCTUATION = str.maketrans("", "", " -().\u00a0")
@@ -152,7 +154,7 @@ def clean(field: LeadField, given: Any) -> Any:
     # A script may send numbers; known fields are texts.
     if isinstance(given, bool | int | float):
         if field.name not in KNOWN:
-            return given
+            return _clean_number(given, field.path)
         given = str(given)
     text = clean_text(given or "", field.known.max_length, field.path, field.known.kind == "long")
     if not text:
@@ -169,6 +171,14 @@ def clean(field: LeadField, given: Any) -> Any:
                 _("This is no e-mail address: write it as name@example.com."), field.path
             ) from None
     return text
+
+
+def _clean_number(given: bool | int | float, path: str) -> bool | int | float:
+    """A number that every database and CRM keeps as it is. Raises InvalidInput."""
+    if not abs(given) < _TOO_LARGE:  # NaN is neither
+        words = _("Use a number of at most %d digits, or send it as a text.")
+        raise InvalidInput(words % MAX_DIGITS, path)
+    return given
 
 
 def clean_text(given: str, most: int, path: str, lines: bool = False) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from csp.constants import NONE
+from csp.decorators import csp_replace
 from django.db.utils import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -47,6 +49,8 @@ class Row:
     error: str
 
 
+# The pages have no script, and nobody's may run in them.
+@method_decorator(csp_replace({"script-src": [NONE]}), name="dispatch")
 class PublicPage(View):
     """In the page's language; an unknown APPKEY gets a page that says so."""
 

@@ -36,6 +36,8 @@ def configure(level: str = "INFO", as_json: bool = True) -> None:
     # Django would log a line for each answer with a status from 400 on, so that one caller could
     # fill the disk. `api/problems/error_pages.py` logs the errors that are our own fault.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
+    # The same page logs a foreign Host in one line, which is no error of ours.
+    logging.getLogger("django.security.DisallowedHost").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -109,13 +109,16 @@ def samples() -> Iterator[Sample]:
         return
     buckets: dict[str, Counter[int]] = {}
     for field, value in sorted(rows.items()):
-        kind, route, *rest = field.decode().split(" ")
-        if kind == _NUMBER:
-            yield _REQUESTS.of(int(value), route=route, method=rest[0], status=rest[1])
-        elif kind == _BUCKET:
-            buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
-        else:
-            yield _TOOK.of(float(value), route=route)
+        try:
+            kind, route, *rest = field.decode().split(" ")
+            if kind == _NUMBER:
+                yield _REQUESTS.of(int(value), route=route, method=rest[0], status=rest[1])
+            elif kind == _BUCKET:
+                buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
+            else:
+                yield _TOOK.of(float(value), route=route)
+        except (ValueError, IndexError):  # nothing of ours: whoever wrote it must blind nobody
+            continue
     for route, counts in buckets.items():
         running = 0
         for place, bound in enumerate([*map(str, BOUNDS), "+Inf"]):

@@ -66,6 +66,9 @@ class Application:
             status = await self._serve(scope, named, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
+            # Granian says the same of chunks that break the rules.
+            if b"transfer-encoding" in named:
+                await _malformed(scope).send(send)
             return
         finally:
             seconds = time.perf_counter() - started
@@ -106,6 +109,12 @@ class Application:
             return answer
         await answer.send(send, (b"x-request-id", request_id.encode()))
         return answer.status
+
+
+def _malformed(scope: Scope) -> Answer:
+    """For a body in chunks that ended before its last one; nobody reads it who has left."""
+    problem = Problem(KINDS["bad-request"], "The chunks of the body are malformed or incomplete.")
+    return answers.refusal(problem, scope["path"].startswith(API_PREFIX))
 
 
 def _problem(error: Exception) -> Problem:

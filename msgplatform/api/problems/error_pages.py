@@ -7,7 +7,7 @@ import sys
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
@@ -50,6 +50,8 @@ def _reason(exception: Exception) -> str:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler400."""
     problem = Problem(KINDS["bad-request"], "The request breaks the rules of HTTP.")
+    if isinstance(exception, DisallowedHost):
+        log.info("foreign_host", host=request.META.get("HTTP_HOST", "")[:200])
     if isinstance(exception, RequestDataTooBig):
         problem = describe(exception, None) or problem
     return _answer(request, problem, "400.html")

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
+from django.db.models import Case, Q, When
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -42,6 +42,8 @@ def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
     user: Any = request.user
     rows = SavedFilter.objects.filter(flow=flow.name, page=page)
     rows = rows.filter(Q(owner=user) | Q(shared=True)).select_related("owner")
+    # One's own first: others may share more than are shown.
+    rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     fields = flow.search_fields if page == SavedFilter.SEARCH else flow.bulk_actions[page].filters
     hidden = set() if sees_personal(request) else flows.personal_names(fields)
     return [

@@ -365,6 +365,16 @@ class TestTimelines:
             wrong(response, "up_to", "id")
         assert FeedUser.objects.get(biz_id=system.biz.pk, uid="bob").read_id == int(second)
 
+    def test_a_post_by_a_clock_that_is_ahead_can_be_read(self, system: System) -> None:
+        """The web server's clock is 90 s ahead; what it gives can be noted as read."""
+        system.change("ann", "befriend", "bob")
+        ahead = 90 * ids.TICKS_PER_SECOND << ids.TICK_SHIFT
+        first = int(system.post()) + ahead
+        Feed.objects.update(id=first)
+        path = f"{TIMELINES}/bob/read"
+        assert system.send("POST", path, {"up_to": str(first)}).status_code == 204
+        wrong(system.send("POST", path, {"up_to": str(first + 1)}), "up_to", "id")
+
     @pytest.mark.parametrize("uid", ["%", "a?b", "a#b", "a%2fb", "~a..b;", "unread", "+"])
     def test_every_user_has_an_address(self, system: System, uid: str) -> None:
         id = system.post(uid)

@@ -123,6 +123,20 @@ class TestBodies:
         assert status == 200
         assert b"x" * 1000 in answer
 
+    @pytest.mark.parametrize("chunks", [b"zz\r\nabc\r\n0\r\n\r\n", b"5\r\nabcdefgh\r\n", b"-1\r\n"])
+    def test_malformed_chunks(self, api: Api, server: Server, path: str, chunks: bytes) -> None:
+        key = api.key()[1]
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
+            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as caller:
+            caller.sendall(head.encode() + chunks)
+            answer = http.client.HTTPResponse(caller)
+            answer.begin()
+            assert (answer.status, b"chunks" in answer.read()) == (400, True)
+        assert server.request("POST", path, key, self.body, JSON)[0] == 200
+
     def test_chunked_and_too_large(self, api: Api, server: Server, path: str) -> None:
         body = self.body + b" " * 2000
         status, answer = server.request("POST", path, api.key()[1], pieces(body, len(body)), JSON)

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform import roles
-from msgplatform.console.views import search
+from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
 from msgplatform.models import Biz, Role, SavedFilter
 from notify.models import BizReceive, ReceiveMsg
@@ -195,6 +195,16 @@ def test_a_filter_is_saved_seen_and_deleted(row: BizReceive) -> None:
     assert bob.post(f"/console/filters/{shared.pk}/delete").status_code == 403
     assert ann.post(f"/console/filters/{mine.pk}/delete").status_code == 302
     assert list(SavedFilter.objects.all()) == [shared]
+
+
+def test_what_others_share_hides_none_of_ones_own(row: BizReceive) -> None:
+    ann, bob = person("ann", "view_bizmsg"), User.objects.create_user("bob", is_staff=True)
+    SavedFilter.objects.bulk_create(
+        SavedFilter(owner=bob, flow="notify", page="search", name=f"a {n:03}", shared=True)
+        for n in range(saved_filters.SHOWN + 10)
+    )
+    save(ann, "zebra", biz="orders")
+    assert "zebra" in ann.get("/console/search/notify").content.decode()
 
 
 def test_a_filter_of_a_bulk_action_keeps_its_pace(row: BizReceive) -> None:

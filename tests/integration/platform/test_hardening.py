@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.core.checks import run_checks
@@ -18,6 +19,7 @@ from pytest_django.fixtures import Settings
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz
 from notify.models import Receive
+from tests.integration.crmsync.support import landing_page
 from tests.integration.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
@@ -52,6 +54,13 @@ class TestContentSecurityPolicy:
             inline = re.findall(r"<script(?![^>]*\bsrc=)([^>]*)>", page)
             programs = [tag for tag in inline if "application/json" not in tag]
             assert all("nonce=" in tag for tag in programs), f"{path}: {programs}"
+
+    @pytest.mark.parametrize("path", ["/l/ad-1", "/l/ad-1/thanks", "/l/none"])
+    def test_landing_pages_have_no_script_at_all(self, client: Client, path: str) -> None:
+        landing_page(Biz.objects.create(name="cars"))
+        response = client.get(path)
+        assert "<script" not in response.content.decode()
+        assert directives(response)["script-src"] == ["'none'"]
 
     @pytest.mark.parametrize("path", ["/healthz", "/api/v1/messages"])
     def test_answers_to_programs_have_none(self, client: Client, path: str) -> None:
@@ -160,3 +169,29 @@ class TestUrlsOfConsumers:
     def test_can_be_changed_by_operators(self, admin_client: Client, consumer: Receive) -> None:
         page = admin_client.get(f"/admin/notify/receive/{consumer.pk}/change/").content.decode()
         assert "token=s3cret" in page
+
+
+@pytest.mark.parametrize(
+    "path", ["/console/", "/console/search?q=1", "/console/none/1", "/django-rq/", "/admin/"]
+)
+def test_browsers_store_no_page_of_the_console(admin_client: Client, path: str) -> None:
+    assert "no-store" in admin_client.get(path)["Cache-Control"]
+
+
+def test_a_login_without_a_page_to_go_to_leads_to_the_overview(client: Client) -> None:
+    User.objects.create_superuser("ann", password="correct horse")
+    given = {"username": "ann", "password": "correct horse", "next": "https://evil.example/"}
+    answer = client.post("/admin/login/", given)
+    assert (answer.status_code, answer["Location"]) == (302, "/console/")
+
+
+def test_a_foreign_host_is_one_line_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture, settings: Settings
+) -> None:
+    settings.ALLOWED_HOSTS = ["testserver"]
+    with caplog.at_level("INFO"):
+        assert client.get("/console/", headers={"host": "evil.example"}).status_code == 400
+    lines: list[Any] = caplog.records
+    assert [(line.levelname, line.msg["event"], line.msg["host"]) for line in lines] == [
+        ("INFO", "foreign_host", "evil.example")
+    ]

@@ -52,6 +52,12 @@ class TestSums:
         assert [found["/rpc", bound] for bound in bounds] == [0, 3, 3, 4]
         assert found["/rpc",] == pytest.approx(20.06)
 
+    def test_a_wrong_record_blinds_nobody(self, work_redis: redis.Redis) -> None:
+        web_requests.ANSWERED.count("/rpc", "POST", 200, 0.02)
+        for field in ("n", "n /rpc", "b /rpc x", "s /other", b"\xff", "", "b /rpc 99999999"):
+            work_redis.hset("web:requests", field, "many")
+        assert told()["/rpc", "POST", "200"] == 1
+
     def test_a_bound_belongs_to_its_bucket(self) -> None:
         web_requests.ANSWERED.count("/rpc", "GET", 200, 0.005)
         assert told()["/rpc", "0.005"] == 1
