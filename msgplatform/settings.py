@@ -87,6 +87,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "msgplatform.web.static_files.StaticFilesMiddleware",
     "msgplatform.web.middleware.never_stored.NeverStoredMiddleware",
+    "msgplatform.web.middleware.rate_limits.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

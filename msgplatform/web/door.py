@@ -97,11 +97,13 @@ class Door:
         caller = _caller(named, place.scope)
         if caller is None:
             return None
+        limits = throttling.headers_unasked(caller)
         asked = _submitted(place.intake, caller, named, body)
         if asked is None:
             return None
         verdict, error = await asked
-        return _said(scope, verdict, error, place.headers[secure])
+        more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
+        return _said(scope, verdict, error, [*place.headers[secure], *more])
 
     def _health(self, scope: Scope, named: Named) -> Answer | None:
         """/healthz, in the event loop: it is answered while every thread waits for something."""

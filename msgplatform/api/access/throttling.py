@@ -26,7 +26,7 @@ from msgplatform.api.access import rates
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.rates.shared import Quota
+from msgplatform.core.rates.shared import Quota, Spent
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
@@ -36,10 +36,12 @@ log = logging.get(__name__)
 
 @dataclass(slots=True)
 class _Ahead:
-    """Writes of a key that Redis has counted already and that have not come yet."""
+    """Writes of a key that Redis has counted already and that have not come yet; `beyond` are those
+    that its window has left beside them, as of then, None when Redis did not answer."""
 
     left: int
     until: float
+    beyond: int | None = None
 
 
 # After Redis failed nobody asks it for a while: otherwise a Redis that hangs would cost every
@@ -53,6 +55,8 @@ _MAX_AHEAD = 10_000  # keys in `_ahead`
 _ahead: dict[int, _Ahead] = {}
 _counting = threading.Lock()
 
+# In a request's META: the headers that tell its caller how far the limit is.
+HEADERS = "msgplatform.rate_limit"
 # So many times the limit of wrong keys is for a peer that reports others behind it.
 _CALLERS_OF_A_PROXY = 20
 
@@ -65,15 +69,21 @@ def _rate(scope: str) -> rates.Rate | None:
 
 def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
     """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
+    spent = _take(key, rate, add)
+    return spent.wait if spent else 0.0
+
+
+def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
+    """Count `add`; None while Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
-        return 0.0
+        return None
     try:
-        return _quota.spend(f"throttle:{key}", rate.limit, rate.seconds, add)
+        return _quota.take(f"throttle:{key}", rate.limit, rate.seconds, add)
     except RedisError as error:
         _paused_until = time.monotonic() + PAUSE_SECONDS
         log.warning("throttle_off", why=str(error)[:200], seconds=PAUSE_SECONDS)
-        return 0.0
+        return None
 
 
 def client_address(request: HttpRequest | Request) -> str:
@@ -105,6 +115,24 @@ def is_allowed_unasked(caller: ApiCaller) -> bool:
     return True
 
 
+def headers_unasked(caller: ApiCaller) -> dict[str, str]:
+    """The headers for a write that `is_allowed_unasked` let pass: as exact as what is counted ahead
+    allows. Called only in the event loop."""
+    rate, ahead = _rate("write"), _ahead.get(caller.key_id)
+    if rate is None or ahead is None or ahead.beyond is None:
+        return {}
+    return _headers(rate, ahead.left + ahead.beyond, ahead.until - time.monotonic())
+
+
+def _headers(rate: rates.Rate, left: int, reset: float) -> dict[str, str]:
+    """As draft-ietf-httpapi-ratelimit-headers-06 has them."""
+    return {
+        "RateLimit-Limit": str(rate.limit),
+        "RateLimit-Remaining": str(max(0, left)),
+        "RateLimit-Reset": str(max(0, math.ceil(reset))),
+    }
+
+
 def forget_ahead() -> None:
     """Ask Redis again for every key."""
     _ahead.clear()
@@ -118,8 +146,11 @@ def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
         ahead = _ahead.get(caller.key_id)
         if not count or ahead is None or (ahead.left > 0 and time.monotonic() < ahead.until):
             return
-        if seconds_to_wait(f"write:key:{caller.key_id}", rate, count) == 0:
+        spent = _take(f"write:key:{caller.key_id}", rate, count)
+        if spent is None:
             _ahead[caller.key_id] = _Ahead(count, time.monotonic() + rate.seconds)
+        elif spent.is_allowed:
+            _ahead[caller.key_id] = _Ahead(count, time.monotonic() + spent.reset, spent.left)
 
 
 class ApiKeyThrottle(BaseThrottle):
@@ -138,7 +169,10 @@ class ApiKeyThrottle(BaseThrottle):
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
-        self.waiting = seconds_to_wait(f"{scope}:{who}", rate)
+        spent = _take(f"{scope}:{who}", rate)
+        if spent:
+            request.META[HEADERS] = _headers(rate, spent.left, spent.reset)
+            self.waiting = spent.wait
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
             _count_ahead(caller, rate)
         return self.waiting == 0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -35,19 +36,37 @@ local wait = math.max(0, (due - at) - (burst - 1) / rate)
 return {allowed, math.ceil(wait * 1000)}
 """
 
-# KEYS: counter. ARGV: limit, window in ms, count (0: only look). Answers 0, or milliseconds.
+# KEYS: counter. ARGV: limit, window in ms, count (0: only look). Answers whether it is allowed (1),
+# what is left, and the milliseconds until the window ends.
 _SPEND = """
 local limit, add = tonumber(ARGV[1]), tonumber(ARGV[3])
+local spent, allowed
 if add == 0 then
-  if tonumber(redis.call('GET', KEYS[1]) or '0') < limit then return 0 end
+  spent = tonumber(redis.call('GET', KEYS[1]) or '0')
+  allowed = spent < limit
 else
-  local spent = redis.call('INCRBY', KEYS[1], add)
+  spent = redis.call('INCRBY', KEYS[1], add)
   if spent == add then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  if spent <= limit then return 0 end
-  redis.call('DECRBY', KEYS[1], add)
+  allowed = spent <= limit
+  if not allowed then spent = redis.call('DECRBY', KEYS[1], add) end
 end
-return math.max(redis.call('PTTL', KEYS[1]), 1)
+local ends = math.max(redis.call('PTTL', KEYS[1]), 1)
+return {allowed and 1 or 0, math.max(limit - spent, 0), ends}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How a quota stands: `left` are units until `reset`, the seconds until the window ends."""
+
+    is_allowed: bool
+    left: int
+    reset: float
+
+    @property
+    def wait(self) -> float:
+        """Seconds until another one may pass; 0: now."""
+        return 0.0 if self.is_allowed else self.reset
 
 
 class SharedRateLimit:
@@ -80,9 +99,14 @@ class Quota:
         """Count `count` units and return 0; if that would exceed `limit`, count none and return the
         seconds until the window ends. With `count` 0 only look whether one more would be allowed.
         """
+        return self.take(key, limit, seconds, count).wait
+
+    def take(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
+        """As `spend`, with what is left afterwards."""
         arguments = [limit, int(seconds * 1000), count]
-        milliseconds: Any = self._script(keys=[key], args=arguments, client=self._redis())
-        return float(milliseconds) / 1000
+        answer: Any = self._script(keys=[key], args=arguments, client=self._redis())
+        is_allowed, left, milliseconds = answer
+        return Spent(bool(is_allowed), int(left), float(milliseconds) / 1000)
 
     @cached_property
     def _script(self) -> Script:

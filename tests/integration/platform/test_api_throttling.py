@@ -64,6 +64,19 @@ class TestPerKey:
             response = api.post(ECHO, b"{}", plain)
         assert response.status_code == 200
 
+    def test_every_answer_says_how_far_the_limit_is(self, api: Api, rates: Any) -> None:
+        rates(read="3/min", write="200/min")
+        _, plain = api.key()
+        answers = [api.get(ECHO, plain) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert [answer["RateLimit-Remaining"] for answer in answers] == ["2", "1", "0", "0"]
+        assert {answer["RateLimit-Limit"] for answer in answers} == {"3"}
+        assert all(0 < int(answer["RateLimit-Reset"]) <= 60 for answer in answers)
+        assert answers[-1]["RateLimit-Reset"] == answers[-1]["Retry-After"]
+        assert api.post(ECHO, b"{}", plain)["RateLimit-Remaining"] == "199"
+        rates(read="off")
+        assert not api.get(ECHO, plain).has_header("RateLimit-Limit")
+
     def test_refused_requests_do_not_prolong_it(
         self, api: Api, rates: Any, work_redis: redis.Redis
     ) -> None:
@@ -108,7 +121,7 @@ class TestPerKey:
         calls = {name: row["calls"] for name, row in work_redis.info("commandstats").items()}
         assert calls["cmdstat_evalsha"] == 10
         assert calls["cmdstat_incrby"] == 10
-        assert set(calls) <= {"cmdstat_evalsha", "cmdstat_incrby", "cmdstat_info",
+        assert set(calls) <= {"cmdstat_evalsha", "cmdstat_incrby", "cmdstat_pttl", "cmdstat_info",
                               "cmdstat_config|resetstat"}  # fmt: skip
 
 
@@ -249,6 +262,20 @@ class TestAhead:
         assert work_redis.get(name) == b"7"
         assert api.post(ECHO, b"{}", plain).status_code == 200
         assert self.let_in(caller) == 5
+
+    def test_the_door_says_how_far_the_limit_is(self, api: Api, rates: Any) -> None:
+        rates(write="500/min")
+        caller, plain = self.caller(api)
+        self.let_in(caller)
+        assert throttling.headers_unasked(caller) == {}
+        assert api.post(ECHO, b"{}", plain)["RateLimit-Remaining"] == "499"
+        said = []
+        for _ in range(2):
+            assert throttling.is_allowed_unasked(caller)
+            said.append(throttling.headers_unasked(caller))
+        assert [one["RateLimit-Remaining"] for one in said] == ["498", "497"]
+        assert said[0]["RateLimit-Limit"] == "500"
+        assert 0 < int(said[0]["RateLimit-Reset"]) <= 60
 
     def test_near_the_limit_redis_is_asked(
         self, api: Api, rates: Any, work_redis: redis.Redis
