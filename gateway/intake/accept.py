@@ -124,8 +124,7 @@ class Intake:
             words = gettext_noop("there is no account %(name)s")
             raise InvalidInput(say(words, name=repr(request.account)), "account")
         if account is None:
-            words = gettext_noop("name an account: there is no default one")
-            raise InvalidInput(say(words), "account")
+            raise InvalidInput(say(self._without_account(request.biz)), "account")
         numbers = sms_request.numbers(request.to, account)
         parts = sms_request.check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
@@ -137,6 +136,16 @@ class Intake:
 def _over_limit(call: store.Call) -> Verdict:
     limit = call.allowance.limit if call.allowance else 0
     return Verdict.rejected(LimitReached(limit, len(call.messages)))
+
+
+    def _without_account(self, biz: int) -> str:
+        """Why there is none for a request that names none."""
+        if any(account.biz_id == biz for account in self.directory.accounts.values()):
+            return gettext_noop("name an account: there is no default one")
+        return gettext_noop(
+            "this system has no SMS account that is switched on: the operator adds one in the "
+            "console"
+        )
 
 
 def _only(gateway: int, route: list[int]) -> list[int]:

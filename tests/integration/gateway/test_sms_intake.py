@@ -21,7 +21,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.models import Alert
+from msgplatform.models import Alert, Biz
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway
 
@@ -62,6 +62,14 @@ class TestMessages:
         assert (mt.sp_number, mt.corp_id, mt.service_type) == ("1065507", "99999", "news")
         assert (mt.fee_type, mt.fee_value, mt.report_flag, mt.priority) == (2, "10", 0, 4)
         assert (mt.signature, mt.reference, mt.key, mt.biz) == ("【商店】", "r", "k", shop.biz.pk)
+
+    def test_a_system_without_an_account_is_told_so(self, shop: Caller) -> None:
+        newcomer = Biz.objects.create(name="newcomer")
+        verdict = ask(newcomer)
+        assert "has no SMS account" in str(verdict.error)
+        for name in ("one", "two"):
+            account(newcomer, name=name, is_default=False)
+        assert "name an account" in str(ask(newcomer).error)
 
     def test_a_message_of_a_priority_goes_into_its_list(self, shop: Caller, sms_redis: Any) -> None:
         ask(shop.biz, priority=4)
