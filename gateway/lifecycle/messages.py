@@ -170,7 +170,8 @@ class Finished(msgspec.Struct, frozen=True):
     `reported_at` is the time of the last Report once it has ended, 0 when nobody reported.
     `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
     all its Submits in order; the last one of a part is the one that counts. `announced` are the
-    payloads of the events of endings that may have been published before this one.
+    payloads of the events of endings that may have been published before this one. `refused` are
+    the parts that were to be sent again, with the result for which.
     """
 
     mt: Mt
@@ -188,6 +189,7 @@ class Finished(msgspec.Struct, frozen=True):
     reports: dict[int, tuple[int, int, float]]
     sent: list[Sent]
     announced: dict[str, bytes] = {}
+    refused: dict[int, int] = {}
 
     @property
     def id(self) -> str:
@@ -206,7 +208,7 @@ class Finished(msgspec.Struct, frozen=True):
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )
-        unknown, expired = row[13:]
+        unknown, expired, refused = row[13:]
         accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
         # part/state:error:time, and part/node/seqno:ts.
         by_part: dict[int, tuple[int, int, float]] = {}
@@ -234,7 +236,13 @@ class Finished(msgspec.Struct, frozen=True):
             reports=by_part,
             sent=sent,
             announced={k: b for k, b in (("unknown", unknown), ("expired", expired)) if b},
+            refused={part: int(result) for part, result in _by_part((refused or b"").decode())},
         )
+
+    @property
+    def answers(self) -> dict[int, int]:
+        """By part: what the gateway answered to its last Submit."""
+        return {**self.refused, **self.results}
 
 
 def _by_part(text: str) -> Iterator[tuple[int, str]]:

@@ -125,7 +125,7 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
         return False
     # A part may have been sent several times: what a Report said of one of them counts.
     states: dict[int, tuple[int | None, int | None]] = {}
-    for row in SgipMtPart.objects.filter(mt_id=mt.pk).order_by("id"):
+    for row in SgipMtPart.objects.filter(mt_id=mt.pk, part__lte=mt.parts).order_by("id"):
         if row.state is not None or row.part not in states:
             states[row.part] = (row.state, row.error_code)
     states[part.part] = (report.state, report.error)

@@ -130,11 +130,11 @@ def _rows_of_parts(
     parts: list[tuple[Any, ...]] = []
     reports: list[tuple[Any, ...]] = []
     for message in found:
-        last = {sent.part: sent for sent in message.sent}
+        last, answers = {sent.part: sent for sent in message.sent}, message.answers
         for sent in message.sent:
             # What the gateway answered belongs to the last try.
             counts = last[sent.part] is sent
-            result = message.results.get(sent.part) if counts else None
+            result = answers.get(sent.part) if counts else None
             report = message.reports.get(sent.part) if counts else None
             state, error, at = report or (None, None, 0.0)
             parts.append((
@@ -153,8 +153,10 @@ def _rows_of_parts(
 def segments(message: Finished) -> int:
     """How many short messages the operator bills for it: its parts that went out, without those
     that were refused."""
-    parts = {sent.part for sent in message.sent}
-    return sum(1 for part in parts if not message.results.get(part))
+    # A text that was refused as a whole may have had more parts before.
+    parts = {sent.part for sent in message.sent if sent.part <= message.parts}
+    answers = message.answers
+    return sum(1 for part in parts if not answers.get(part))
 
 
 def _segments_archived(known: Iterable[int]) -> Counter[int]:

@@ -44,9 +44,10 @@ class Step:
 
 def live_submits(found: Finished) -> Iterator[Step]:
     last = {sent.part: sent for sent in found.sent}  # the response is that to the last try
+    answers = found.answers
     for sent in found.sent:
         counts = last[sent.part] is sent
-        result = found.results.get(sent.part) if counts else None
+        result = answers.get(sent.part) if counts else None
         yield _submitted(at(found.submitted_at), sent, found.parts, result)
 
 

@@ -1,13 +1,23 @@
 -- Messages with what became of them. ARGV: ids. Returns for each nothing when it is gone, else a list:
 -- `msg`, `state`, `final`, `error`, `gateway`, `parts`, the times of acceptance, Submit, response and
 -- Report, `submits`, the results of responses as "part/result …", Reports as "part/state:error:time …",
--- and the events of endings that were announced before this one (announce.lua).
+-- the events of endings that were announced before this one (announce.lua), and for parts that are to be
+-- sent again the result for which, as "part/result …".
 local out = {}
 
 local function result_of_each(mt, parts)
   local found = {}
   for part = 1, parts do
     local result = redis.call('HGET', mt, 'r:' .. part)
+    if result then found[#found + 1] = part .. '/' .. result end
+  end
+  return table.concat(found, ' ')
+end
+
+local function refusal_of_each(mt, todo)
+  local found = {}
+  for part in string.gmatch(todo, '%d+') do
+    local result = redis.call('HGET', mt, 'refused:' .. part)
     if result then found[#found + 1] = part .. '/' .. result end
   end
   return table.concat(found, ' ')
@@ -23,13 +33,14 @@ for n, id in ipairs(ARGV) do
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'msg', 'state', 'final', 'error', 'gateway', 'parts',
     'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1',
-    'said:unknown', 'said:expired')
+    'said:unknown', 'said:expired', 'todo')
   local parts = tonumber(m[6]) or 0
   if m[12] and parts == 1 then
     m[12] = '1/' .. m[12]
   else
     m[12] = result_of_each(mt, parts)
   end
+  m[16] = m[15] and refusal_of_each(mt, m[15]) or ''
   m[14], m[15] = m[13] or '', m[14] or ''
   m[13] = m[11] and report_of_each(P .. 'report:' .. id) or ''
   out[n] = m[1] and m

@@ -13,7 +13,8 @@ local most, out = tonumber(ARGV[1]), {}
 local function send_again(id, part, delay, result, pack)
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'state', 'todo', 'most', 'gateway', 'final')
-  redis.call('HSET', mt, 'state', 'pending', 'todo', m[2] and m[2] .. ' ' .. part or part)
+  redis.call('HSET', mt, 'state', 'pending', 'todo', m[2] and m[2] .. ' ' .. part or part,
+    'refused:' .. part, result)
   if pack and pack < (tonumber(m[3]) or math.huge) then redis.call('HSET', mt, 'most', pack) end
   local scheduled = P .. 'zset:schedule-' .. m[4]
   if m[1] == 'pending' then

@@ -17,7 +17,7 @@ from django.utils import timezone
 from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import Mo, Mt, ReportIn
+from gateway.lifecycle.messages import Mo, Mt, ReportIn, Response
 from gateway.models import (
     SgipMo,
     SgipMt,
@@ -199,6 +199,27 @@ class TestMessages:
         Pump().turn()
         assert SgipMt.objects.count() == 3
         assert segments() == dict.fromkeys(subjects(), 4)
+
+    def test_what_was_only_too_busy_for_it_is_not_billed(self, shop: Caller) -> None:
+        """One part was accepted; the other waited to be sent again when the message ended."""
+        message = send(shop.biz, text="长" * 100)
+        first, second = submit(gateway_id(), parts=2, wait=1e-6)[message]
+        respond(first)
+        store.respond([Response(f"{second}:{TS}", 88, "again", 3600.0)], 30)
+        lost = send(shop.biz)
+        (seqno,) = submit(gateway_id(), wait=1e-6)[lost]
+        store.respond([Response(f"{seqno}:{TS}", 88, "again", 3600.0)], 30)
+        assert store.overdue(10) == 2
+        Forwarder().turn()
+        Pump().turn()
+        finals = dict(SgipMt.objects.values_list("id", "final"))
+        assert finals == {int(message): "unknown", int(lost): "failed"}
+        assert sorted(SgipMtPart.objects.values_list("part", "result")) == [
+            (1, 0),
+            (1, 88),
+            (2, 88),
+        ]
+        assert segments() == dict.fromkeys(subjects(), 1)
 
     def test_segments_are_counted_once(self, shop: Caller) -> None:
         """Of one that is archived again with its real ending, and a second time by a pump."""
