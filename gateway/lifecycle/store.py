@@ -147,8 +147,8 @@ def submit(
     """Remember Submits before they are written; those that may be written now.
 
     All parts of a message that are to be sent come in one call. One is left out when a member's
-    lease was lost to another sender. After `report_wait` seconds (0: never) their messages are
-    `overdue`, also when their gateway is gone, and nobody repeats them.
+    lease was lost to another sender, or a member has ended. After `report_wait` seconds (0: never)
+    their messages are `overdue`, also when their gateway is gone, and nobody repeats them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
     for new in submits:

@@ -193,9 +193,12 @@ class GatewayWorker:
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
         began = time.monotonic()
-        # Without those of which another sender has a message by now: it sends them.
+        # Without those of which another sender has a message by now, or one has ended.
         mine = store.submit(self.gateway.id, self._holder, new, self.patience, report_wait)
         failpoint("sms_sender_after_submit")
+        written = {one.name for one in mine}
+        others = {m.id for one in new if one.name not in written for m in one.members}
+        store.release(self.gateway.id, self._holder, sorted(others))
         self._write(
             [
                 Out(one.name, one.frame, began, max(tries[member.id] for member in one.members))

@@ -125,6 +125,7 @@ class Model:
             submit
             for submit in new
             if all(self._may_send(member.id, holder) for member in submit.members)
+            and not any(self.messages[member.id].final for member in submit.members)
         ]
         for submit in mine:
             users = {member.user_number: member.id for member in submit.members}
@@ -142,7 +143,7 @@ class Model:
             message.place, message.over = ("pending", True) if message.todo else ("", False)
             if not message.todo:
                 message.most = 0
-                message.waits = over if message.is_open else None
+                message.waits = over
         return [submit.name for submit in mine]
 
     def _may_send(self, id: str, holder: str) -> bool:

@@ -23,6 +23,7 @@ from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.congestion import Pace
+from gateway.sender.gateway_worker import LEASE_SECONDS
 from gateway.sender.packing import packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.sender.uplink import Link
@@ -293,6 +294,29 @@ def test_expired_and_impossible_ones_end_and_hold_up_nobody(log: Path) -> None:
         assert finals(late) == {"expired": 1}
         assert finals(poison + other) == {"failed": 2}
         assert finals(good) == {"delivered": 6}
+
+
+def test_who_shares_a_submit_with_one_that_has_ended_goes_without_it(
+    log: Path, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, not when the lease is over."""
+    sender, submit, ending = SmsSender(), store.submit, list[str]()
+
+    def late(*arguments: Any) -> list[NewSubmit]:
+        while ending:
+            sms_redis.hset(keys.mt(int(ending.pop())), "final", "failed")
+        return submit(*arguments)
+
+    monkeypatch.setattr(store, "submit", late)
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port)
+        until(lambda: row.pk in sender.workers and sender.workers[row.pk].link.is_up, sender)
+        ended_early, *others = ids = [mt(n, [row.pk], text="same") for n in range(3)]
+        ending.append(ended_early.id)
+        accept(*ids)
+        names = [message.id for message in others]
+        until(lambda: len(ended(names)) == 2, sender, seconds=LEASE_SECONDS / 2)
+        assert {line[1] for line in smg.lines()} == {message.user_number for message in others}
 
 
 def test_a_refused_pack_is_halved_to_its_members(log: Path) -> None:

@@ -169,6 +169,19 @@ class TestClaims:
         claim("first")
         assert claim("second") == []
 
+    def test_what_has_ended_in_a_sender_s_hands_is_not_sent(self) -> None:
+        """Its system may have sent it again."""
+        accept(mt(1))
+        claim()
+        submit(mt(1), seqno=1, wait=1e-6)
+        respond(1, "again", 88)
+        (claimed,) = claim()
+        assert store.overdue(10) == 1
+        assert finals() == {claimed.mt.id: "failed"}
+        assert not submit(mt(1), seqno=2)
+        assert store.release(GATEWAY, "me", [claimed.mt.id]) == 1
+        assert claim() == []
+
     def test_release_puts_them_in_front_in_their_order(self) -> None:
         accept(*(mt(n) for n in range(4)))
         held = claim(most=2)
