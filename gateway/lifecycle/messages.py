@@ -108,8 +108,9 @@ class NewSubmit(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A Submit_Resp and what it means: `accepted`, `again` after `delay` seconds, `refused`, or
-    `unanswered`: it says nothing of what was written before."""
+    """A Submit_Resp and what it means: `accepted`, `again` after `delay` seconds, `refused`,
+    `unanswered` (it says nothing of what was written before), or `used` (accepted if the same bytes
+    went out again, else refused)."""
 
     name: str
     result: int

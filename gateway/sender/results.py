@@ -8,6 +8,8 @@ from gateway.sgip import RETRY_RESULTS, Result
 ACCEPTED, AGAIN, REFUSED = "accepted", "again", "refused"
 # No answer: the same bytes go out again when nobody else has sent them for long enough.
 UNANSWERED = "unanswered"
+# The sequence was used: by another command, or by these bytes if another process repeated them.
+USED = "used"
 # How often a message goes out under a new sequence before it ends as failed.
 MOST_TRIES = 30
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0  # seconds
@@ -18,6 +20,8 @@ def verdict(result: int, *, repeated: bool) -> str:
     says that they were taken then, and a busy gateway says nothing about that."""
     if result == Result.OK or (result == Result.SEQUENCE and repeated):
         return ACCEPTED
+    if result == Result.SEQUENCE:
+        return USED
     if result in RETRY_RESULTS:
         return UNANSWERED if repeated else AGAIN
     return REFUSED

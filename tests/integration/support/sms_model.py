@@ -199,6 +199,8 @@ class Model:
             return "repeated"
         if verdict == "again" and packet.repeats:  # of the bytes before it says nothing
             return "unanswered"
+        if verdict == "used":  # by itself, if the same bytes went out again
+            verdict = "accepted" if packet.repeats else "refused"
         packet.result, packet.waits = result, False
         if verdict == "accepted":
             self._accepted(packet)
@@ -207,13 +209,20 @@ class Model:
         for message in self.members(packet):
             message.unrefused -= 1
             if not message.is_open:
-                message.answered.add(packet.part)
+                self._refused_late(message, packet, verdict)
         for message in still:
             if verdict == "again":
                 self._again(message, packet.part, over, most_tries)
             else:
                 self._refused(message, packet, len(still), most_tries)
         return "done"
+
+    def _refused_late(self, message: Message, packet: Packet, verdict: str) -> None:
+        """A refusal says more of a message than `unknown`, if it is alone to blame."""
+        message.answered.add(packet.part)
+        if verdict == "refused" and len(packet.users) == 1 and message.final == "unknown":
+            message.refused = True
+            self.end(message, "failed")
 
     def _refused(self, message: Message, packet: Packet, still: int, most_tries: int) -> None:
         """Of several users any may be to blame: each of a pack is tried in a smaller one, down to a

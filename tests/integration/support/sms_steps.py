@@ -24,7 +24,7 @@ from tests.integration.support.sms_places import Places
 
 GATEWAYS, NODE, TRIES, USERS = (7, 8), 3010099999, 2, 3
 TEXTS = {"短": 1, "长" * 100: 2, "很长" * 80: 3}  # and the number of their parts
-RESULTS = {"accepted": 0, "again": 11, "refused": 5}
+RESULTS = {"accepted": 0, "again": 11, "refused": 5, "used": 9}
 OVER, NEVER = 1e-6, 10_000.0
 
 

@@ -37,7 +37,7 @@ gateways = st.sampled_from([7, 7, 7, 8])
 somebody = st.sampled_from(["anna", "bert"])
 numbers = st.integers(0, 1000)
 maybe = st.booleans()
-verdicts = st.sampled_from(["accepted", "again", "refused"])
+verdicts = st.sampled_from(["accepted", "again", "refused", "used"])
 few_or_all = st.sampled_from([1, 2, 1000, 1000])
 
 

@@ -369,6 +369,30 @@ class TestResponses:
         assert sms_redis.zcard(keys.submit_due(GATEWAY)) == 1, "it will be repeated once more"
         assert respond(1) == "done"
 
+    def test_a_sequence_that_was_used_by_its_own_repeat_was_taken(self, sms_redis: Any) -> None:
+        """A slow link brought the first bytes behind those that another process repeated."""
+        accept(mt(1, report_flag=2), mt(2, report_flag=2))
+        claim()
+        submit(mt(1), seqno=1)
+        submit(mt(2), seqno=2)
+        sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
+        assert len(store.due(GATEWAY, 60, 2, 10)) == 1
+        assert [respond(seqno, "used", 9) for seqno in (1, 2)] == ["done", "done"]
+        assert finals() == {mt(1).id: "accepted", mt(2).id: "failed"}
+
+    def test_a_late_refusal_says_more_than_unknown(self) -> None:
+        accept(mt(1), mt(2), mt(3))
+        claim()
+        submit(mt(1), seqno=1, wait=1e-6)
+        submit(mt(2), mt(3), seqno=2, wait=1e-6)
+        assert store.overdue(10) == 3
+        assert set(finals().values()) == {"unknown"}
+        store.published({mt(1).id: "unknown"})
+        assert respond(1, "refused", 23) == "done"
+        assert respond(2, "refused", 23) == "done"
+        assert finals() == {mt(1).id: "failed"}, "of two it is not known who is to blame"
+        assert store.read([mt(1).id])[0].error == "23"
+
     def test_again_waits(self) -> None:
         accept(mt(1))
         claim()
