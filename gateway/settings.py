@@ -21,6 +21,10 @@ SMS_FAILING_MINUTES = env.number("SMS_FAILING_MINUTES", 15, 0, 10_080)
 # Days until the archive forgets a message, from acceptance: at least 31, and a day more than
 # SMS_SCHEDULE_DAYS and the hours for a Report (72: three days) together; 0: never.
 SMS_ARCHIVE_DAYS = env.integer("SMS_ARCHIVE_DAYS", 365, 0, 36500)
+# How long the SMS Redis keeps what was archived, compressed and 256 MiB at most, so that a restore
+# of the database loses none of it (`manage.py sms_recover`): longer than the time between two
+# backups; 0: not at all.
+SMS_KEEP_ARCHIVED_HOURS = env.integer("SMS_KEEP_ARCHIVED_HOURS", 24, 0, 720)
 # The account that gets the MOs whose number gives them to no other one.
 # By default: none, they are archived only
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")

@@ -93,7 +93,7 @@ class Forwarder(Worker):
             # Empty: the message has another ending by now, which is published in its turn.
             if payload := payloads.get(message.id, event.payload):
                 made.append(replace(event, payload=payload))
-        _publish(made)
+        publish(made)
         # A forwarder that is killed here publishes the same keys once more.
         failpoint("forwarder_after_publish")
         store.published({message.id: message.final for message in found})
@@ -111,7 +111,7 @@ class Forwarder(Worker):
             owner = {"biz": account.biz_id, "account": account.id} if account else {}
             found.append(msgspec.structs.replace(mo, **owner))
         mo_store.rewrite(found)
-        _publish([events.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"])
+        publish([events.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"])
         failpoint("forwarder_after_mo_publish")
         there = [mo.id for mo in found]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
@@ -129,9 +129,9 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def _publish(made: Sequence[intake.Event]) -> None:
-    """All of them durable, or an exception. One that Notify refuses is our own fault: it raises an
-    alert, and must not hold up the archive."""
+def publish(made: Sequence[intake.Event]) -> None:
+    """Make all of them durable, or raise an exception. One that Notify refuses is our own fault:
+    it raises an alert, and must not hold up the archive."""
     for event, verdict in zip(made, intake.publish_many(made) if made else (), strict=True):
         if verdict.code == Conflict.code:
             # Published by a forwarder that was killed; more of it, as another Report, is known now.

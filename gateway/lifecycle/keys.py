@@ -24,12 +24,16 @@ MO_REPORTING = PREFIX + "zset:mo-reporting"
 LIST_MO_FINISH = PREFIX + "list:mo-finish"
 MO_FINISHING = PREFIX + "zset:mo-finishing"
 MO_PARTS = PREFIX + "zset:mo-part"
+# Batches of what was archived lately, and their bytes.
+ARCHIVED = PREFIX + "zset:archived"
+ARCHIVED_BYTES = PREFIX + "archived-bytes"
 # Counters: of messages ever accepted and received, and of sequences.
 MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
 # minute (unix time / 60) → how many messages were accepted in it, of the last day.
 MT_MINUTES = PREFIX + "mt-minutes"
-COUNTS = (MT_COUNT, MT_MINUTES)  # all that accepted messages leave behind
+# All that accepted messages leave behind.
+COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"

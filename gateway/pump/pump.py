@@ -4,7 +4,7 @@ is nothing to move it deletes what the archive has kept long enough.
 Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
 the same rows again.
 
-    list:finish ─ lease_some ─▶ zset:finishing ─ rows, then forget ─▶ gone from Redis
+    list:finish ─ lease_some ─▶ zset:finishing ─ rows, keep, forget ─▶ zset:archived, for hours
                                       │ the lease is over: the next pump takes it
 """
 
@@ -16,7 +16,8 @@ from functools import partial
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
-from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle import archived_store, keys, mo_store, store
+from gateway.lifecycle.archived_store import Batch
 from gateway.pump import late_reports, mo_rows, rows
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import alerts, logging
@@ -69,6 +70,7 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
         return ids
     # A pump that is killed here writes the same rows once more.
     failpoint("pump_after_commit_before_forget")
+    archived_store.keep(Batch(messages=found))
     store.forget(found)
     # Archived already, by an earlier entry of the same id.
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
@@ -76,8 +78,10 @@ def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]
 
 
 def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
-    mo_rows.write(mo_store.read(ids))
+    found = mo_store.read(ids)
+    mo_rows.write(found)
     failpoint("pump_after_mo_commit_before_forget")
+    archived_store.keep(Batch(mos=found))
     mo_store.forget(ids)
     return ids
 

@@ -491,7 +491,9 @@ class TestMos:
         row = SgipMo.objects.get()
         assert (row.biz_id, row.text, bytes(row.content)) == (shop.biz.pk, "TD", b"TD")
         left = {k.decode() for k in sms_redis.keys("*")}
-        assert {name for name in left if "mo-seen" not in name} == {keys.MO_COUNT}
+        assert {name for name in left if "mo-seen" not in name} == {
+            keys.MO_COUNT, keys.ARCHIVED, keys.ARCHIVED_BYTES,
+        }  # fmt: skip
 
     def test_one_that_cannot_be_worked_off_holds_up_nobody(
         self, shop: Caller, sms_redis: Any

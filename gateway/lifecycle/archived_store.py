@@ -1,0 +1,55 @@
+"""What went into the archive lately, kept in Redis for a restore: a database that goes back to its
+backup has lost it, and nobody else has it.
+
+A sorted set, one member for each batch of the pump. It is compressed, so that a message takes about
+a hundred bytes, and bounded by hours and by bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from redis.exceptions import OutOfMemoryError
+
+from gateway.connections import sms_redis
+from gateway.lifecycle import keys, scripts
+from gateway.lifecycle.messages import Finished, Mo
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+MAX_BYTES = 256 << 20
+_LEVEL = 1  # higher ones take several times as long, and save a tenth
+
+
+class Batch(msgspec.Struct, frozen=True):
+    messages: Sequence[Finished] = ()
+    mos: Sequence[Mo] = ()
+
+
+_decode = msgspec.msgpack.Decoder(Batch).decode
+
+
+def keep(batch: Batch) -> None:
+    """Keep what was archived, before its own keys are deleted. A Redis that is full keeps nothing:
+    to be emptied matters more."""
+    seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
+    if not seconds or not (batch.messages or batch.mos):
+        return
+    packed = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
+    try:
+        scripts.run("keep", [packed, seconds, MAX_BYTES])
+    except OutOfMemoryError as error:
+        log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
+
+
+def batches() -> Iterator[Batch]:
+    """The oldest first; one at a time, since all of them may be much."""
+    client: Any = sms_redis()
+    for place in range(client.zcard(keys.ARCHIVED)):
+        for packed in client.zrange(keys.ARCHIVED, place, place):
+            yield _decode(zlib.decompress(packed))
