@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -21,4 +22,9 @@ def shown(figure: Figure, counts: Counts) -> Any:
         return cells.NOTHING
     if figure.unit == "number":
         return f"{value:.1f}"
+    if span := figure.span(counts):
+        low, high = span
+        if high == math.inf:
+            return _("more than %s") % age(low)
+        return _("%(low)s to %(high)s") % {"low": age(low), "high": age(high)}
     return age(value) if value >= 1 else _("%d ms") % round(value * 1000)

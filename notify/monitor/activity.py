@@ -28,7 +28,10 @@ def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Fi
     def of(counts: Counts) -> float | None:
         return histogram.percentile(counts, share)
 
-    return Figure(name, title, histogram.names, of)
+    def span(counts: Counts) -> tuple[float, float] | None:
+        return histogram.span(counts, share)
+
+    return Figure(name, title, histogram.names, of, span=span)
 
 
 def _answer(name: str) -> str:

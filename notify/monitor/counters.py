@@ -10,6 +10,7 @@ event type, whose subject is negative (`event_types.py`).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from http import HTTPStatus
+from itertools import pairwise
 from typing import NamedTuple
 
 from django.db.models import Sum
@@ -36,6 +38,11 @@ _TOTALS = "notify:totals"
 # How the counters of failed attempts by answer begin; an HTTP status, or a class of error, follows.
 _ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
+# A percentile within a bucket that is longer, and whose end is more than so many times its begin,
+# is shown as a range.
+_MIN_WIDE_SECONDS = 60.0
+_MAX_RATIO = 3.0
+_ROUNDING = 1e-9
 
 
 class Key(NamedTuple):
@@ -47,34 +54,70 @@ class Key(NamedTuple):
 Counts = Counter[Key]
 
 
+class Bucket(NamedTuple):
+    """A counter of durations longer than `low` and up to `high` seconds."""
+
+    name: str
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Histogram:
     """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for what is longer than every bound.
 
     Each counts what is longer than the bound before it, so that only buckets in which something
     happened are written; `cumulative` gives them the form that Prometheus wants.
+
+    `earlier` are the bounds of earlier releases, whose counters are still stored. One of them whose
+    bucket was wider keeps its name and its meaning; the bucket that ends there now is
+    `<name>_gt_<low>_le_<bound>s`.
     """
 
     name: str
     bounds: tuple[float, ...]  # seconds, ascending
+    earlier: tuple[float, ...] = ()
 
     def counter(self, seconds: float) -> str:
         """The counter of the bucket that a duration belongs to."""
-        return self.names[bisect_left(self.bounds, seconds)]
+        return self._buckets[bisect_left(self.bounds, seconds)].name
+
+    @cached_property
+    def _buckets(self) -> Sequence[Bucket]:
+        earlier = {high: low for low, high in pairwise((0.0, *self.earlier))}
+        found = []
+        for low, high in pairwise((0.0, *self.bounds)):
+            name = f"{self.name}_le_{round(high * 1000)}ms"
+            if earlier.get(high, low) != low:
+                name = f"{self.name}_gt_{low:g}_le_{high:g}s"
+            found.append(Bucket(name, low, high))
+        return [*found, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
+
+    @cached_property
+    def _earlier_buckets(self) -> Sequence[Bucket]:
+        """Those of earlier releases that are no longer written."""
+        written = {bucket.name for bucket in self._buckets}
+        found = [
+            Bucket(f"{self.name}_le_{round(high * 1000)}ms", low, high)
+            for low, high in pairwise((0.0, *self.earlier))
+        ]
+        return [bucket for bucket in found if bucket.name not in written]
 
     @cached_property
     def names(self) -> Sequence[str]:
-        return [
-            *(f"{self.name}_le_{round(b * 1000)}ms" for b in self.bounds),
-            f"{self.name}_le_inf",
-        ]
+        """Every counter that may be stored."""
+        return [bucket.name for bucket in (*self._buckets, *self._earlier_buckets)]
 
     def cumulative(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
-        """(upper bound, how many up to it), the last one being +Inf."""
-        bounds = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
+        """(upper bound, how many up to it), the last one being +Inf. An earlier, wider bucket
+        counts at its upper bound."""
+        added: defaultdict[float, float] = defaultdict(float)
+        for bucket in (*self._buckets, *self._earlier_buckets):
+            added[bucket.high] += counts.get(bucket.name, 0)
         running, found = 0.0, []
-        for bound, name in zip(bounds, self.names, strict=True):
-            running += counts.get(name, 0)
+        for bucket in self._buckets:
+            running += added[bucket.high]
+            bound = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
             found.append((bound, running))
         return found
 
@@ -83,22 +126,52 @@ class Histogram:
 
         None when nothing was counted; the last bound when it lies beyond that.
         """
-        values = [counts.get(name, 0) for name in self.names]
-        wanted, below = sum(values) * share, 0.0
-        if not any(values):
+        counted = self._counted(counts)
+        if not counted:
             return None
-        edges = (0.0, *self.bounds)
-        for low, high, value in zip(edges, self.bounds, values, strict=False):
-            if value and below + value >= wanted:
-                return low + (high - low) * (wanted - below) / value
+        wanted, below = sum(counts[bucket.name] for bucket in counted) * share, 0.0
+        edges = {edge for _, *both in counted for edge in both} - {math.inf}
+        for low, high in pairwise(sorted(edges)):
+            value = sum(
+                counts[name] * (high - low) / (end - start)
+                for name, start, end in counted
+                if start <= low and high <= end
+            )
+            if value and below + value >= wanted - _ROUNDING:
+                return low + (high - low) * min(1.0, (wanted - below) / value)
             below += value
         return self.bounds[-1]
 
+    def span(self, counts: Mapping[str, int], share: float) -> tuple[float, float] | None:
+        """The bucket of a percentile where it is too wide for one number; else None. Its end is
+        infinite for what is longer than every bound."""
+        estimate = self.percentile(counts, share)
+        if estimate is None:
+            return None
+        here = [b for b in self._counted(counts) if b.low <= estimate <= b.high]
+        low, high = max(((b.low, b.high) for b in here), key=lambda both: both[1] - both[0])
+        is_wide = high >= _MIN_WIDE_SECONDS and high > _MAX_RATIO * low
+        return (low, high) if is_wide else None
+
+    def _counted(self, counts: Mapping[str, int]) -> list[Bucket]:
+        """The buckets in which something was counted."""
+        every = (*self._buckets, *self._earlier_buckets)
+        return [bucket for bucket in every if counts.get(bucket.name)]
+
 
 # From the acceptance of a message to the end of the attempt that delivered it: retries take days.
-LATENCY = Histogram("latency", (0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400))
+LATENCY = Histogram(
+    "latency",
+    (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400,
+     21600, 43200, 86400),
+    earlier=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400),
+)  # fmt: skip
 # One request, whatever its answer.
-DURATION = Histogram("duration", (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60))
+DURATION = Histogram(
+    "duration",
+    (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60),
+    earlier=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60),
+)
 
 
 def answer(status: int, error: str) -> str:

@@ -29,8 +29,8 @@ RESERVE = 4
 # A part of it is for lanes of systems with little in flight: the consumers of one system
 # that stop answering, however many they are, cannot fill it.
 _RESERVE_OF_SYSTEMS = 32
-# A lane stays busy for so many seconds with nothing waiting: between two orders it is empty. It
-# keeps its rate: without it the next orders would again be longer than their lease.
+# A lane stays busy for so many seconds with nothing waiting, as between two orders. It keeps
+# its rate meanwhile: without it the next orders would again be longer than their lease.
 _BUSY_GAP_SECONDS = 10.0
 _BUSY_AVERAGE_SECONDS = 60.0
 # The weight of the latest measurement in the rate of answers.

@@ -63,6 +63,9 @@ class Figure:
     counters: Collection[str]
     of: Callable[[Counts], float | None]
     unit: Literal["seconds", "number"] = "seconds"
+    # The bounds between which the number lies where they are too far apart for one number; else
+    # None. The upper one may be infinite.
+    span: Callable[[Counts], tuple[float, float] | None] = lambda counts: None
 
 
 @dataclass(frozen=True)

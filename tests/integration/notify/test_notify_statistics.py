@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,7 @@ from django.db import OperationalError, connection
 from django.test.utils import override_settings
 from pytest_django import Settings
 
+from msgplatform.console import figures
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs import counters as platform_counters
@@ -148,6 +150,39 @@ def test_percentiles_at_the_edges() -> None:
     assert DURATION.percentile({DURATION.counter(0.0): 1}, 0.95) == pytest.approx(0.025 * 0.95)
     assert DURATION.counter(0.025) == DURATION.counter(0.0) == "duration_le_25ms"
     assert DURATION.counter(0.0251) == "duration_le_50ms"
+
+
+def test_twenty_two_minutes_are_not_thirty_three() -> None:
+    counts = Counter(LATENCY.counter(seconds) for seconds in [22 * 60] * 6000)
+    for share in (0.5, 0.95):
+        assert 20 * 60 <= (LATENCY.percentile(counts, share) or 0) <= 30 * 60
+        assert LATENCY.span(counts, share) is None
+    counts = Counter(DURATION.counter(6.0) for _ in range(100))
+    assert 5 <= (DURATION.percentile(counts, 0.95) or 0) <= 10
+
+
+def test_no_bucket_is_wide() -> None:
+    for histogram in (LATENCY, DURATION):
+        for low, high in pairwise(histogram.bounds):
+            assert high <= 2.5 * low
+        assert all(len(name) <= 32 for name in histogram.names)
+        assert len(set(histogram.names)) == len(histogram.names)
+
+
+def test_counters_of_earlier_releases_keep_their_meaning() -> None:
+    """What was counted between one and ten minutes is not taken for five to ten."""
+    assert LATENCY.counter(400) == "latency_gt_300_le_600s"
+    old = {"latency_le_600000ms": 100}
+    assert LATENCY.span(old, 0.5) == (60, 600)
+    assert LATENCY.percentile(old, 0.5) == pytest.approx(330)
+    both = {**old, LATENCY.counter(400): 100}
+    assert LATENCY.percentile(both, 0.999) == pytest.approx(600, rel=0.01)
+    assert 300 < (LATENCY.percentile(both, 0.5) or 0) < 420
+    bounds = dict(LATENCY.cumulative(both))
+    assert (bounds["300.0"], bounds["600.0"], bounds["+Inf"]) == (0, 200, 200)
+    (median, _p95, _request) = ACTIVITY.figures
+    assert figures.shown(median, old) == "1 min to 10 min"
+    assert figures.shown(median, {"latency_le_inf": 1}) == "more than 1 d"
 
 
 def test_what_is_too_long_for_its_step_is_refused(row: BizReceive) -> None:
