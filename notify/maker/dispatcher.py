@@ -95,7 +95,7 @@ class Dispatcher:
         """
         waiting = list(backlogs)
         expired = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
-        if expired and jobs.oldest_seconds(orders.MARKER_QUEUE) >= MARKER_LAG_SECONDS:
+        if expired and are_results_late():
             # The marker is behind: what looks like an expired lease may be delivered already.
             pending = int(_Status.PENDING)
             left = [b for b in backlogs if pending in b.statuses]
@@ -170,6 +170,11 @@ class Dispatcher:
         fitting = there[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
         return fitting, lost + len(fitting)
+
+
+def are_results_late() -> bool:
+    """True if the marker is behind: a delivery whose lease is over may have arrived."""
+    return jobs.oldest_seconds(orders.MARKER_QUEUE) >= MARKER_LAG_SECONDS
 
 
 def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:

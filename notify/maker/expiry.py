@@ -20,6 +20,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.directory import Subscription
 from notify.maker import ending
+from notify.maker.dispatcher import are_results_late
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, given_up
 from notify.monitor.event_types import EventTypes
@@ -28,26 +29,31 @@ from notify.subscriptions import limits
 PAGE = 500
 ERROR = "not tried, breaker open"
 _Status = ReceiveMsg.Status
-# A queued delivery counts from the end of its lease: nobody queues it again behind a breaker.
-_WAITING = (_Status.PENDING, _Status.QUEUED)
 
 
 def expire(behind_breaker: Iterable[tuple[Subscription, float]], event_types: EventTypes) -> int:
-    """Exhaust up to two pages of each subscription's deliveries; how many.
+    """Exhaust up to two pages of each subscription's deliveries; how many. Raises RedisError.
 
     With each subscription comes for how many seconds its breaker is open: since its latest attempt
     failed.
     """
     dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
-    if dead:
-        event_types.refresh()
+    if not dead:
+        return 0
+    event_types.refresh()
+    # A queued delivery counts from the end of its lease: nobody queues it again behind a breaker.
+    # While results wait for the marker it may have arrived.
+    is_late = are_results_late()
+    waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
     return sum(
-        transactions.retrying(partial(_expire_one, s, open_for, event_types))
+        transactions.retrying(partial(_expire_one, s, open_for, event_types, waiting))
         for s, open_for in dead
     )
 
 
-def _expire_one(subscription: Subscription, open_for: float, event_types: EventTypes) -> int:
+def _expire_one(
+    subscription: Subscription, open_for: float, event_types: EventTypes, statuses: Iterable[int]
+) -> int:
     # A moment, not a distance from the present: this process may be frozen after each line.
     before = sql.now() - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
@@ -56,7 +62,7 @@ def _expire_one(subscription: Subscription, open_for: float, event_types: EventT
     failpoint("maker_before_expiry")
     with transaction.atomic():
         begun, ended = sql.now(), list[int]()
-        for status in _WAITING:
+        for status in statuses:
             waiting = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before
             )

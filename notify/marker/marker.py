@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, logging
@@ -104,8 +103,7 @@ class Marker(Worker):
             if job is None:
                 break
             jobs.append(job)
-        oldest = jobs[0].enqueued_at if jobs else 0.0
-        self.heartbeat.lag = max(0.0, timezone.now().timestamp() - oldest) if oldest else 0.0
+        self.heartbeat.lag = jobs[0].waited if jobs else 0.0
         return jobs
 
     def mark(self, results: Sequence[Result]) -> Sequence[Result]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -37,8 +36,8 @@ _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
-# Returns how many queues it asked, then (index, job id, data, enqueued_at) of each order. An entry
-# whose job's ttl is over is dropped: its rows are queued again when their lease is over. So is an
+# Returns how many queues it asked, then (index, job id, data, age in seconds) of each order. An
+# entry whose job's ttl is over is dropped: its rows are queued again when their lease is over. So is an
 # entry that somebody has claimed already: `put` was sent twice, because Redis answered too late.
 _CLAIM = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
@@ -52,13 +51,14 @@ for i = 1, #ARGV - 2 do
   local list, hands = KEYS[2 * i], KEYS[2 * i + 1]
   local id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
   while id do
-    local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'enqueued_at')
+    local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'put_at')
     local member = ARGV[i + 2] .. '|' .. id
     local held = redis.call('ZSCORE', KEYS[1], member)
     if job[1] and not (held and tonumber(held) > now) then
       redis.call('ZADD', KEYS[1], till, member)
       local n = #taken
-      taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], job[2] or ''
+      local age = job[2] and string.format('%.6f', now - job[2]) or ''
+      taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], age
       capacity = capacity - #job[1]
       break
     end
@@ -68,6 +68,15 @@ for i = 1, #ARGV - 2 do
   if capacity <= 0 then break end
 end
 return taken
+"""
+
+# KEYS: jobs that were put. RQ's own `enqueued_at` is by the clock of the host that puts, and ages
+# must not depend on that.
+_PUT_AT = """
+local time = redis.call('TIME')
+for _, key in ipairs(KEYS) do
+  redis.call('HSET', key, 'put_at', string.format('%.6f', time[1] + time[2] / 1e6))
+end
 """
 
 # KEYS: intermediate list, queue, claims. ARGV: job id, member of the claims.
@@ -99,12 +108,13 @@ def not_for_workers(*_args: Any) -> None:
 
 @dataclass(frozen=True)
 class Claimed:
-    """An order that this process holds; `data` is what was put."""
+    """An order that this process holds; `data` is what was put. `waited` is how many seconds ago,
+    by Redis' clock; 0 for an order of an earlier release."""
 
     queue: str
     id: str
     data: Any
-    enqueued_at: float
+    waited: float
 
 
 class _Job(Job):
@@ -138,14 +148,16 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
     if not by_queue:
         return
     with work_redis().pipeline(transaction=True) as pipe:
+        made: list[Job] = []
         for name, of_queue in by_queue.items():
-            _queue(name, work_redis()).enqueue_many(
+            made += _queue(name, work_redis()).enqueue_many(
                 [
                     Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
                     for order in of_queue
                 ],
                 pipeline=pipe,
             )
+        pipe.eval(_PUT_AT, len(made), *(Job.key_for(job.id) for job in made))
         pipe.execute()
 
 
@@ -177,18 +189,18 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
     claimed, unreadable = [], []
     decode = _decoder(kind).decode
     found, asked = _claim(names, seconds)
-    for name, job_id, data, enqueued in found:
+    for name, job_id, data, waited in found:
         try:
-            claimed.append(Claimed(name, job_id, decode(_data(data))[2][0], enqueued))
+            claimed.append(Claimed(name, job_id, decode(_data(data))[2][0], waited))
         except (msgspec.DecodeError, zlib.error):
             log.exception("order_unreadable", queue=name, job=job_id)
-            unreadable.append(Claimed(name, job_id, None, enqueued))
+            unreadable.append(Claimed(name, job_id, None, waited))
     done(unreadable)
     return claimed, asked
 
 
 def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, bytes, float]], int]:
-    """Queue, job id, data and time of each order taken, and how many queues were asked.
+    """Queue, job id, data and age of each order taken, and how many queues were asked.
 
     One script, so that a killed process leaves an entry with its claim, or no entry.
     """
@@ -200,7 +212,7 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, b
     fields = iter(taken)
     asked = int(next(fields))
     orders = zip(fields, fields, fields, fields, strict=True)
-    return [(names[i], job.decode(), data, _moment(put)) for i, job, data, put in orders], asked
+    return [(names[i], job.decode(), data, float(age or 0)) for i, job, data, age in orders], asked
 
 
 @lru_cache(maxsize=16)
@@ -212,11 +224,6 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def _data(stored: bytes) -> bytes:
     """A job's data, which RQ itself compresses and we do not; uncompressed, it is a JSON list."""
     return stored if stored.startswith(b"[") else zlib.decompress(stored)
-
-
-def _moment(stored: bytes) -> float:
-    """RQ's text for a time as unix seconds; 0.0 without one."""
-    return datetime.fromisoformat(stored.decode()).timestamp() if stored else 0.0
 
 
 def done(orders: Iterable[Claimed]) -> None:
@@ -259,7 +266,7 @@ def depths(names: Sequence[str]) -> dict[str, int]:
 
 
 def oldest_seconds(name: str) -> float:
-    """Age of the oldest order that waits or is claimed; 0 for an empty queue."""
+    """Age of the oldest order that waits or is claimed, by Redis' clock; 0 for an empty queue."""
     connection = work_redis()
     queue = _queue(name, connection)
     ages = [0.0]
@@ -267,7 +274,7 @@ def oldest_seconds(name: str) -> float:
     ends = [(key, at) for key in (queue.key, queue.intermediate_queue_key) for at in (0, -1)]
     for key, at in ends:
         found: Any = connection.lindex(key, at)
-        enqueued: Any = found and connection.hget(Job.key_for(found.decode()), "enqueued_at")
-        if enqueued:
-            ages.append(clock(connection) - _moment(enqueued))
+        put_at: Any = found and connection.hget(Job.key_for(found.decode()), "put_at")
+        if put_at:
+            ages.append(clock(connection) - float(put_at))
     return max(ages)

@@ -211,7 +211,7 @@ def test_old_results_keep_leases_from_being_reclaimed(biz: Biz, work_redis: redi
     ReceiveMsg.objects.update(next_at=Now())
     jobs.put(orders.MARKER_QUEUE, [[]], ttl=None)
     job = work_redis.lindex("rq:queue:notify-marker", 0).decode()
-    work_redis.hset(f"rq:job:{job}", "enqueued_at", "2026-01-01T00:00:00.000000Z")
+    work_redis.hset(f"rq:job:{job}", "put_at", "1767225600.0")
     run(maker)
     assert claimed_orders(row) == []
     marker_job = jobs.claim(orders.MARKER_QUEUE, 30)

@@ -17,17 +17,19 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from msgplatform.core import connections
+from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import Alert, Biz, MinuteCounter
+from msgplatform.models import Alert, Biz, GivenUp, MinuteCounter
 from notify import due, intake, lane_status, orders
 from notify.bulk import send_again
 from notify.lane_status import Live
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
+from notify.marker.marker import Marker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from tests.integration.support.children import run as run_children
 from tests.integration.support.notify_rows import publish, subscription
@@ -56,8 +58,8 @@ def items(row: BizReceive) -> list[list[int]]:
     return found
 
 
-def run(maker: Maker) -> None:
-    while maker.turn():
+def run(worker: Worker) -> None:
+    while worker.turn():
         pass
 
 
@@ -426,6 +428,32 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     assert set(ended.values_list("error", "send_times")) == {(expiry.ERROR, 0)}
     counted = MinuteCounter.objects.filter(subject=row.pk, name="exhausted")
     assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
+
+
+def test_a_success_that_waits_for_the_marker_is_not_given_up(
+    biz: Biz, work_redis: redis.Redis, settings: Settings
+) -> None:
+    """Its lease is over, and its result is on the marker's queue: it is delivered, not lost."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    row = subscription(biz, schedule=[1])
+    publish(biz, 2)
+    run(Maker())
+    (claimed,) = jobs.claim_all([queue_of(row)], 30, orders.Order)[0]
+    order = claimed.data
+    done = [orders.Result(i.id, row.pk, order.claim, 1, "delivered", 200) for i in order.items]
+    jobs.put(orders.MARKER_QUEUE, [done], None)
+    jobs.done([claimed])
+    (job,) = work_redis.lrange(f"rq:queue:{orders.MARKER_QUEUE}", 0, -1)
+    work_redis.hset(f"rq:job:{job.decode()}", "put_at", sql.now().timestamp() - 30)
+    ReceiveMsg.objects.update(next_at=Now() - 3 * HOUR)
+    dead(row, 4 * HOUR)
+    run(Maker())
+    assert deliveries(row, Status.QUEUED) == 2
+    run(Marker())
+    assert deliveries(row, Status.DELIVERED) == 2
+    counted = MinuteCounter.objects.filter(subject=row.pk, name__in=["exhausted", "delivered"])
+    assert dict(counted.values_list("name", "value")) == {"delivered": 2}
+    assert not GivenUp.objects.filter(count__gt=0).exists()
 
 
 @pytest.mark.usefixtures("by_schedule_alone")
