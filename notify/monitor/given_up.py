@@ -18,12 +18,14 @@ from msgplatform.core.said import say
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Back, Lost
 from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import runbooks
 from notify.monitor.counters import FLOW
 from notify.orders import Result
 
 _Status = ReceiveMsg.Status
 STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 _POISON = "poison: "
+_SENDING = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 # What `answer` and `take_back` need of a delivery.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
@@ -80,7 +82,7 @@ def failures() -> list[Failure]:
     groups = given_up.groups(FLOW)
     rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
     known = {row.pk: row for row in rows.select_related("biz", "receive").only(
-        "biz__name", "biz__title", "receive__name", "receive__title"
+        "status", "biz__name", "biz__title", "receive__name", "receive__title"
     )}  # fmt: skip
     messages = dict(
         ReceiveMsg.objects.filter(id__in=[group.sample for group in groups]).values_list(
@@ -107,6 +109,8 @@ def failures() -> list[Failure]:
                 list_page=ViewLink("console:find", (FLOW,), query),
                 action="requeue",
                 filter={"subscription": wanted, "status": status, "answer": group.answer},
+                place_filter={"subscription": wanted, "status": status},
+                button=runbooks.DELIVER_NOW if row and row.status in _SENDING else None,
             )
         )
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +24,7 @@ from msgplatform.console import answers
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, personal, said
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.text import Text
 from msgplatform.jobs import given_up
 from msgplatform.models import Acknowledgement, AuditLog, GivenUp
 from msgplatform.models.failures import MAX_NOTE
@@ -43,16 +45,55 @@ class AcknowledgeForm(forms.Form):
 
 
 @dataclass(frozen=True)
+class Again:
+    """The form that sends several groups of a place again: its address, and how many messages."""
+
+    url: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """What was given up at one place, with the address of the form that sends each group again.
+
+    `agains` are the forms for all groups together; `button` acts on the place, at an address.
+    """
+
+    failures: list[tuple[flows.Failure, str]]
+    agains: list[Again]
+    button: tuple[flows.Button, str] | None
+
+    @property
+    def first(self) -> flows.Failure:
+        return self.failures[0][0]
+
+    @property
+    def has_heading(self) -> bool:
+        """True if its groups have something in common above them."""
+        return bool(self.agains) or (self.button is not None and len(self.failures) > 1)
+
+
+@dataclass(frozen=True)
 class Listed:
-    """A flow's failures; `problem` is a sentence when they cannot be read."""
+    """A flow's failures by place; `problem` is a sentence when they cannot be read."""
 
     flow: flows.Flow
-    failures: list[tuple[flows.Failure, str]]  # each with the address that sends it again
+    places: list[Place]
     problem: str = ""
 
     @property
+    def number(self) -> int:
+        return sum(len(place.failures) for place in self.places)
+
+    @property
     def is_cut(self) -> bool:
-        return len(self.failures) >= flows.MOST_FAILURES
+        return self.number >= flows.MOST_FAILURES
+
+    @property
+    def kind(self) -> Text:
+        """What its places are, such as subscriptions."""
+        activity = self.flow.activity
+        return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
 @staff_member_required
@@ -61,15 +102,14 @@ def failures(request: HttpRequest) -> HttpResponse:
     """What nobody has sent again or acknowledged, and what was acknowledged lately."""
     user: Any = request.user
     able = visible(request)
-    may_send, clear = user.has_perm("msgplatform.add_bulkjob"), sees_personal(request)
-    listed = [_listed(flow, may_send and flow.is_bulk_allowed(user), clear) for flow in able]
+    listed = [_listed(flow, user, sees_personal(request)) for flow in able]
     return page(
         request,
         "failures.html",
         _("Failures"),
-        listed=[one for one in listed if one.failures or one.problem],
+        listed=[one for one in listed if one.places or one.problem],
         may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
-        acknowledged=_acknowledged(able, clear),
+        acknowledged=_acknowledged(able, sees_personal(request)),
         max_note=MAX_NOTE,
     )
 
@@ -83,7 +123,7 @@ def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgeme
     return rows
 
 
-def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:
+def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
     try:
         found = flow.failures()
     except UNAVAILABLE as error:
@@ -92,15 +132,40 @@ def _listed(flow: flows.Flow, may_send: bool, clear: bool) -> Listed:
     if not clear:  # an answer is a content, and may say whose it is
         found = [replace(one, said=personal.text(one.said)) for one in found]
     found = [replace(one, answer=answers.shown(str(one.answer))) for one in found]
-    latest = sorted(found, key=lambda failure: failure.last_at, reverse=True)
-    return Listed(flow, [(one, _send_again(flow, one) if may_send else "") for one in latest])
+    places: dict[int, list[flows.Failure]] = defaultdict(list)
+    for failure in sorted(found, key=lambda failure: failure.last_at, reverse=True):
+        places[failure.subject].append(failure)
+    return Listed(flow, [_place(flow, groups, user) for groups in places.values()])
 
 
-def _send_again(flow: flows.Flow, failure: flows.Failure) -> str:
-    """The form of bulk jobs with this group's filter and its count; '' when nothing sends it."""
-    if failure.action not in flow.bulk_actions:
+def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> Place:
+    button = groups[0].button
+    if button is None or not user.has_perm(button.permission):
+        acting = None
+    else:
+        acting = button, reverse(button.view, args=[groups[0].subject])
+    if not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
+        return Place([(one, "") for one in groups], [], acting)
+    failures = [(one, _form(flow, one.action, one.filter)) for one in groups]
+    return Place(failures, _agains(flow, groups), acting)
+
+
+def _agains(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Again]:
+    """One form for all groups of a place that the same filter finds."""
+    together: dict[str, list[flows.Failure]] = defaultdict(list)
+    for one in groups:
+        if one.place_filter and (url := _form(flow, one.action, one.place_filter)):
+            together[url].append(one)
+    return [
+        Again(url, sum(one.count for one in same)) for url, same in together.items() if same[1:]
+    ]
+
+
+def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
+    """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
+    if action not in flow.bulk_actions:
         return ""
-    query = urlencode({"action": failure.action, **failure.filter, "count": "1"})
+    query = urlencode({"action": action, **filter, "count": "1"})
     return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
 
 

@@ -44,6 +44,10 @@ class Failure:
     list_page: ViewLink | None = None  # the list of these messages
     action: str = ""  # the bulk action that sends them again; '' when there is none
     filter: Mapping[str, str] = field(default_factory=dict)  # of that action
+    # The filter for what was given up at this place in the same state, whatever the answer; empty
+    # where there is none.
+    place_filter: Mapping[str, str] = field(default_factory=dict)
+    button: Button | None = None  # acts on the place
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
 # Returns how many queues it asked, then (index, job id, data, age in seconds) of each order. An
-# entry whose job's ttl is over is dropped: its rows are queued again when their lease is over. So is an
-# entry that somebody has claimed already: `put` was sent twice, because Redis answered too late.
+# entry whose job's ttl is over is dropped: its rows are queued again when their lease is over. So
+# is an entry that somebody has claimed already: `put` was sent twice, because Redis answered late.
 _CLAIM = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local time = redis.call('TIME')

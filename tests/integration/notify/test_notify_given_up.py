@@ -64,8 +64,8 @@ def give_up(row: BizReceive, count: int, status: int = 503, body: str = "") -> l
 def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
     publish(row.biz, count)
     Maker().splitter.split()
-    ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(seconds=9))
-    BizReceive.objects.update(failing_since=sql.now() - timedelta(seconds=20), failures=9)
+    ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(hours=2))
+    BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
     opened = lane_status.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
     lane_status.report({row.pk: opened})
     drain(Maker())

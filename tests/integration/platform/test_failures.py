@@ -67,6 +67,24 @@ def person(*permissions: str) -> Client:
     return client
 
 
+def test_all_groups_of_a_subscription_are_sent_again_at_once(
+    admin_client: Client, row: BizReceive
+) -> None:
+    lose(row.pk, 30, "HTTP 503")
+    assert "of this subscription again" not in text(admin_client), "one group has its own button"
+    lose(row.pk, 12, "timeout")
+    lose(row.pk, 1, "poison: message is gone")
+    shown = text(admin_client)
+    assert "Send all 42 of this subscription again…" in shown
+    (form,) = re.findall(r'href="([^"]*)">Send all 42', shown)
+    assert "answer" not in form
+    assert admin_client.get(html.unescape(form)).status_code == 200
+    assert shown.count("Deliver now</button>") == 1
+    viewer = person("notify.view_bizmsg")
+    assert "Send all" not in text(viewer)
+    assert "Deliver now" not in text(viewer)
+
+
 def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) -> None:
     assert "None: everything" in text(admin_client)
     lose(row.pk, 3332)
