@@ -1,9 +1,10 @@
 """Names to vetted addresses, in a few threads, with a short bounded cache.
 
 The system's resolver blocks, for tens of seconds when a domain's servers are dead. Hence the
-threads, and hence two lanes: names whose last lookup was slow have their own, so that dead domains
-cannot hold up healthy ones. A name in steady use never waits, since an answer that has just
-expired is still used while it is being refreshed.
+threads, and hence three lanes, so that dead domains cannot hold up healthy ones: names whose last
+lookup was slow; names that are in use, to be refreshed; names that nobody knows yet. A lane has as
+many threads as names wait in it, up to a bound. A name in steady use never waits, since an answer
+that has just expired is still used while it is being refreshed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from msgplatform.core.http.addresses import AddressGuard, canonical
 
@@ -23,7 +24,10 @@ Lookup = Callable[[str], Sequence[str]]
 TTL_SECONDS = 30.0
 NEGATIVE_TTL_SECONDS = 5.0
 _CAPACITY = 4096  # names
-_THREADS, _SLOW_THREADS = 8, 2  # of the two lanes
+# Of each lane: a hundred dead names at ten seconds delay an unknown one by about as long, not by
+# two minutes.
+MAX_THREADS, _MAX_SLOW_THREADS = 64, 2
+_IDLE_SECONDS = 30.0  # a thread without work ends after this long
 _SLOW_SECONDS = 1.0  # a lookup that took longer than this puts its name into the slow lane
 
 
@@ -73,14 +77,11 @@ class Resolver:
         self._ttl, self._negative_ttl = ttl, negative_ttl
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         # `_answers` and `_asked` belong to the thread that asks; the threads that look names up
-        # only take from `_lanes` and put into `_results`.
+        # only take from a lane and put into `_results`.
         self._asked: set[str] = set()
-        self._lanes: tuple[SimpleQueue[str | None], SimpleQueue[str | None]] = (
-            SimpleQueue(),
-            SimpleQueue(),
-        )
+        self._new, self._known = (_Lane(MAX_THREADS, self._look_up) for _ in range(2))
+        self._slow = _Lane(_MAX_SLOW_THREADS, self._look_up)
         self._results: SimpleQueue[Answer] = SimpleQueue()
-        self._started = False
 
     def ask(self, name: str) -> Answer | None:
         """The answer for `name`; None when it must be looked up first: see `collect()`."""
@@ -90,10 +91,7 @@ class Resolver:
             return answer
         if name not in self._asked:
             self._asked.add(name)
-            if not self._started:
-                self._start()
-            is_slow = answer is not None and answer.seconds > _SLOW_SECONDS
-            self._lanes[is_slow].put(name)
+            self._lane(answer).put(name)
         return answer if answer is not None and now < answer.usable_until else None
 
     def collect(self) -> list[Answer]:
@@ -111,23 +109,17 @@ class Resolver:
 
     def close(self) -> None:
         """Ask the threads to end; one that is inside a lookup ends after it."""
-        for lane, threads in zip(self._lanes, (_THREADS, _SLOW_THREADS), strict=True):
-            for _ in range(threads if self._started else 0):
-                lane.put(None)
+        for lane in (self._new, self._known, self._slow):
+            lane.close()
 
-    def _start(self) -> None:
-        # Daemon threads: a lookup that hangs must not hold up the end of the process.
-        self._started = True
-        for lane, threads in zip(self._lanes, (_THREADS, _SLOW_THREADS), strict=True):
-            for _ in range(threads):
-                threading.Thread(
-                    target=self._work, args=(lane,), name="resolver", daemon=True
-                ).start()
+    def _lane(self, answer: Answer | None) -> _Lane:
+        if answer is not None and answer.seconds > _SLOW_SECONDS:
+            return self._slow
+        return self._new if answer is None or answer.error else self._known
 
-    def _work(self, lane: SimpleQueue[str | None]) -> None:
-        while (name := lane.get()) is not None:
-            self._results.put(self._answer(name))
-            self._notify()
+    def _look_up(self, name: str) -> None:
+        self._results.put(self._answer(name))
+        self._notify()
 
     def _answer(self, name: str) -> Answer:
         answer, started = Answer(name), time.monotonic()
@@ -149,3 +141,45 @@ class Resolver:
         answer.fresh_until = now + (self._negative_ttl if answer.error else self._ttl)
         answer.usable_until = answer.fresh_until + (0 if answer.error else self._ttl)
         return answer
+
+
+class _Lane:
+    """Names that wait, and threads that `work` on them: started when they are needed, up to a
+    bound, and ended when they are not."""
+
+    def __init__(self, max_threads: int, work: Callable[[str], None]) -> None:
+        self._max_threads, self._work = max_threads, work
+        self._names: SimpleQueue[str | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = self._idle = 0
+
+    def put(self, name: str) -> None:
+        with self._lock:
+            self._names.put(name)
+            is_short = self._names.qsize() > self._idle
+            if not is_short or self._threads >= self._max_threads:
+                return
+            self._threads += 1
+        # A daemon thread: a lookup that hangs must not hold up the end of the process.
+        threading.Thread(target=self._run, name="resolver", daemon=True).start()
+
+    def close(self) -> None:
+        with self._lock:
+            for _ in range(self._threads):
+                self._names.put(None)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                name, is_over = self._names.get(timeout=_IDLE_SECONDS), False
+            except Empty:
+                name, is_over = None, True
+            with self._lock:
+                self._idle -= 1
+                if name is None and not (is_over and self._names.qsize()):
+                    self._threads -= 1
+                    return
+            if name is not None:
+                self._work(name)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from msgplatform.core.http import resolver as resolver_module
 from msgplatform.core.http.addresses import Network
 from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.engine import (
@@ -27,7 +28,7 @@ from msgplatform.core.http.engine import (
     engine_from_settings,
     outline,
 )
-from msgplatform.core.http.resolver import Resolver
+from msgplatform.core.http.resolver import MAX_THREADS, Resolver
 from tests.integration.support import http_engines
 from tests.integration.support import http_sinks as sinks
 from tests.integration.support.http_engines import JSON, LOOPBACK, collect, names, request, send
@@ -839,7 +840,7 @@ def test_slow_names_do_not_hold_up_others() -> None:
     resolver = Resolver(AddressGuard(), came.set, lookup, negative_ttl=0.0)
     with closing(resolver):
         started = time.monotonic()
-        dead = [f"dead{n}.test" for n in range(8)]
+        dead = [f"dead{n}.test" for n in range(MAX_THREADS)]
         for name in dead:
             assert resolver.ask(name) is None
         resolver.ask("first.test")
@@ -854,6 +855,57 @@ def test_slow_names_do_not_hold_up_others() -> None:
             wait_for({"fresh.test"})  # while the others are still looked up
         finally:
             go_on.set()
+
+
+def test_dead_names_that_nobody_knows_yet_do_not_hold_up_others() -> None:
+    """Neither a name that is asked for the first time, nor those that are in use."""
+    came = threading.Event()
+
+    def lookup(name: str) -> list[str]:
+        if name.startswith("dead"):
+            time.sleep(3.0)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return ["8.8.8.8"]
+
+    with closing(Resolver(AddressGuard(), came.set, lookup, ttl=0.2)) as resolver:
+
+        def wait_for(name: str) -> float:
+            began = time.monotonic()
+            while name not in {answer.name for answer in resolver.collect()}:
+                assert came.wait(120)
+                came.clear()
+            return time.monotonic() - began
+
+        resolver.ask("used.test")
+        wait_for("used.test")
+        for number in range(40):
+            resolver.ask(f"dead{number}.test")
+        resolver.ask("new.test")
+        assert wait_for("new.test") < 2
+        for number in range(40, 200):  # more than there are threads
+            resolver.ask(f"dead{number}.test")
+        time.sleep(0.25)
+        assert resolver.ask("used.test"), "it is refreshed beside its use"
+        assert wait_for("used.test") < 2
+
+
+def test_threads_of_the_resolver_end_when_nothing_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resolver_module, "_IDLE_SECONDS", 0.1)
+    came = threading.Event()
+    before = threading.active_count()
+    with closing(Resolver(AddressGuard(), came.set, lambda _name: ["8.8.8.8"])) as resolver:
+        for number in range(50):
+            resolver.ask(f"name{number}.test")
+        deadline = time.monotonic() + 60
+        while threading.active_count() > before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert threading.active_count() <= before
+        assert len(resolver.collect()) == 50
+        resolver.ask("later.test")
+        came.clear()
+        assert came.wait(60) or resolver.collect()
 
 
 # -- proxies ---------------------------------------------------------------------------------------
