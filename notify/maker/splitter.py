@@ -14,6 +14,7 @@ split itself: they are inserted as claimed, and put on its queue after the commi
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -39,8 +40,9 @@ from notify.turns import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a thousand subscriptions make a million of a full batch. Messages
-# that are accepted meanwhile wait for it.
-MAX_DELIVERIES = 10_000
+# that are accepted meanwhile wait for it, so it has only as many as a split lately made in time.
+MIN_DELIVERIES, MAX_DELIVERIES = 2_000, 20_000
+SPLIT_SECONDS = 0.2
 # Bytes of payloads in a batch, estimated from the last one's.
 _BATCH_BYTES = 16 * 1024 * 1024
 # So many ids are always reserved: a few messages are split at once whatever the last ones took.
@@ -95,6 +97,7 @@ class Splitter:
     def __init__(self, subscriptions: Subscriptions, event_types: EventTypes) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
         self._means: dict[int, _Mean] = defaultdict(_Mean)
+        self._max_deliveries = MAX_DELIVERIES
 
     def waiting(self) -> dict[int, int]:
         """How many messages of each system the next split may take. An idle turn costs one index
@@ -106,7 +109,7 @@ class Splitter:
         limits = {}
         for biz_id in systems:
             mean = self._means[biz_id]
-            limit = min(BATCH, MAX_DELIVERIES / mean.deliveries, _BATCH_BYTES / mean.bytes)
+            limit = min(BATCH, self._max_deliveries / mean.deliveries, _BATCH_BYTES / mean.bytes)
             limits[biz_id] = max(1, int(limit * share))
         return payloads.count_accepted(limits)
 
@@ -126,7 +129,8 @@ class Splitter:
             return 0, 0
         self._event_types.refresh()
         expected = sum(count * self._means[biz_id].deliveries for biz_id, count in limits.items())
-        needed = max(_LEAST_IDS, min(MAX_DELIVERIES, math.ceil(expected)))
+        needed = max(_LEAST_IDS, min(self._max_deliveries, math.ceil(expected)))
+        began = time.monotonic()
         while True:
             try:
                 plan = transactions.retrying(
@@ -148,6 +152,9 @@ class Splitter:
                 enqueue.Claimed(subscription, plan.token, plan.lease_until, items, is_probe)
             )
         enqueue.put(claimed)
+        if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
+            in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
+            self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, in_time))
         return len(plan.messages), len(plan.rows)
 
     def split_once(
@@ -182,7 +189,7 @@ class Splitter:
         as they are."""
         if not messages:
             return
-        most = min(reserved, MAX_DELIVERIES)
+        most = min(reserved, self._max_deliveries)
         # After the messages are locked: see `Wanted`.
         wanted = fanout.Wanted({message.biz_id for message in messages})
         self._measure(messages, wanted)
