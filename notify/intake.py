@@ -103,6 +103,19 @@ def _committer() -> GroupCommit[Item[Event], Verdict]:
     return GroupCommit(_store, max_items=500)
 
 
+def stored_before(event: Event) -> Verdict | None:
+    """The verdict on an event whose key was used before by the same event; None for any other.
+    Raises InvalidInput."""
+    item = _item(event)
+    if item.key is None:
+        return None
+    first_id, first_hash = idempotency.first_ones([item], IdempotencyKey).get(
+        (item.biz, item.key), (0, "")
+    )
+    is_same = first_hash == item.payload_hash
+    return Verdict.repeated(is_same, first_id) if is_same else None
+
+
 def _item(event: Event) -> Item[Event]:
     """Raises InvalidInput."""
     check(event)

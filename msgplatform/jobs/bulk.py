@@ -6,8 +6,9 @@ deletes counters, and deletes expired sessions.
     pending or running ── pause, or a step that must wait ──▶ paused ── resume ──▶ pending
     pending, running or paused ── cancel ──▶ cancelled
 
-The cursor is saved after each page, under the job's claim: a killed runner's job goes on after the
-last saved page, and a page that is repeated changes nothing.
+Jobs take turns: a page of the job whose last page is longest ago, so that a replay of millions does
+not hold up a later job. The cursor is saved after each page, under the job's claim: a killed
+runner's job goes on after the last saved page, and a page that is repeated changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class BulkRunner(Worker):
         if not open_jobs.exists():  # a claim would write; an idle turn only reads
             return False
         claim = claims.claim(
-            open_jobs.order_by("id"), limit=1, lease=LEASE_SECONDS, set={"state": _State.RUNNING}
+            open_jobs.order_by("lease_until", "id"),  # a new job has none, and is the first
+            limit=1,
+            lease=LEASE_SECONDS,
+            set={"state": _State.RUNNING},
         )
         if not claim.ids:
             return False
@@ -98,7 +102,7 @@ class BulkRunner(Worker):
                 claimed_by="",
                 **said,
                 # The job's rate holds for all runners: none claims it before its next page is due.
-                lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else None,
+                lease_until=Now() + timedelta(seconds=step.done / job.rate if job.rate else 0),
             )
         batch.done()
 

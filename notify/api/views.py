@@ -116,7 +116,12 @@ class MessageListView(ListView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        return answer(intake.publish(_checked(caller_of(request).biz_id, body)))
+        biz = caller_of(request).biz_id
+        try:
+            catalogue.check(biz, body.event_type, body.payload)
+        except InvalidInput as error:
+            return answer(_repeated(_event(biz, body), error))
+        return answer(intake.publish(_event(biz, body)))
 
 
 @extend_schema(tags=["events"])
@@ -139,17 +144,27 @@ class MessageBatchView(BatchView):
     required_scope = "events:write"
     item = PublishBody
 
-    def read(self, body: PublishBody) -> intake.Event:
-        return _checked(caller_of(self.request).biz_id, body)
+    def read(self, body: PublishBody) -> intake.Event | Verdict:
+        biz = caller_of(self.request).biz_id
+        try:
+            catalogue.check(biz, body.event_type, body.payload)
+        except InvalidInput as error:
+            return _repeated(_event(biz, body), error)
+        return _event(biz, body)
 
-    def accept(self, items: list[intake.Event]) -> list[Verdict]:
-        return intake.publish_many(items)
+    def accept(self, items: list[intake.Event | Verdict]) -> list[Verdict]:
+        events = [item for item in items if isinstance(item, intake.Event)]
+        verdicts = iter(intake.publish_many(events) if events else ())
+        return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
 
 
-def _checked(biz: int, body: PublishBody) -> intake.Event:
-    """Raises InvalidInput for a payload that its system's catalogue does not allow."""
-    catalogue.check(biz, body.event_type, body.payload)
-    return _event(biz, body)
+def _repeated(event: intake.Event, error: InvalidInput) -> Verdict:
+    """The verdict on an event that does not match its schema: it is a duplicate when it was
+    accepted before the schema was changed. Raises the error for any other."""
+    verdict = intake.stored_before(event)
+    if verdict is None:
+        raise error
+    return verdict
 
 
 def _publish_at_the_door(

@@ -69,6 +69,36 @@ def test_in_a_batch_only_that_event(orders: Caller) -> None:
     assert BizMsg.objects.count() == 2
 
 
+def test_a_repeat_of_what_was_accepted_before_the_schema_changed(orders: Caller) -> None:
+    """An Agent that died after the POST sends it again: it must not take the event for dead."""
+    event = {**GOOD, "idempotency_key": "order-7"}
+    first = orders.post(MESSAGES, event)
+    assert first.status_code == 202
+    row = EventType.objects.get()
+    row.schema = {**SCHEMA, "required": ["n", "currency"]}
+    row.save()
+    catalogue.forget()
+    again = orders.post(MESSAGES, event)
+    assert (again.status_code, again.json()["outcome"]) == (200, "duplicate")
+    assert again.json()["id"] == first.json()["id"]
+    other = {**event, "payload": {"n": 2}}
+    problem(orders.post(MESSAGES, other), 400, "invalid-input")
+    problem(orders.post(MESSAGES, GOOD), 400, "invalid-input")
+    new = {"event_type": "order.paid", "payload": {"n": 3, "currency": "CNY"}}
+    batch = [
+        event,
+        other,
+        new,
+        {**event, "idempotency_key": "order-8"},
+        {**event, "event_type": ""},
+    ]
+    answer = orders.post(f"{MESSAGES}/batch", {"messages": batch}).json()["results"]
+    outcomes = [each["outcome"] for each in answer]
+    assert outcomes == ["duplicate", "rejected", "created", "rejected", "rejected"]
+    assert answer[0]["id"] == first.json()["id"]
+    assert BizMsg.objects.count() == 2
+
+
 def test_who_does_not_validate_pays_nothing(orders: Caller) -> None:
     """Not a statement more than once in seconds, whatever the catalogue says."""
     stock = Caller("stock", "events:write")

@@ -12,7 +12,7 @@ from django.utils import translation
 
 from msgplatform.admin import key_scopes
 from msgplatform.core import flows
-from msgplatform.jobs import control
+from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.bulk import actions
@@ -67,6 +67,29 @@ def test_until_a_time_before_all_messages_means_none(
         pass
     job.refresh_from_db()
     assert (job.state, job.done) == (BulkJob.State.DONE, 0)
+
+
+def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long one does not hold up a later one, however far it is."""
+    Biz.objects.create(name="nobody")
+    monkeypatch.setattr(bulk, "PAGE", 2)
+    long, later = (
+        BulkJob.objects.create(flow="notify", action="requeue", filter=given, created_by="x")
+        for given in ({}, {"biz": "nobody"})
+    )
+    runner = BulkRunner()
+    runner.turn(), runner.turn(), runner.turn()
+    newest = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
+    for _ in range(6):
+        assert runner.turn()
+    long.refresh_from_db(), later.refresh_from_db(), newest.refresh_from_db()
+    assert later.state == BulkJob.State.DONE
+    assert newest.cursor
+    assert long.state == BulkJob.State.RUNNING
+    while runner.turn():
+        pass
+    long.refresh_from_db(), newest.refresh_from_db()
+    assert long.done + newest.done == 20
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
