@@ -7,6 +7,7 @@ lease runs out, and the next one queues them again.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Collection, Mapping
 
 from msgplatform.core.connections import RedisError
@@ -27,6 +28,7 @@ RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0
 # Under load a turn waits so long for more: ten statements and a commit are for all of them.
 GATHER_SECONDS = 0.05
+_LONG_SECONDS = 0.05  # of queueing
 
 
 class Maker(Worker):
@@ -83,6 +85,7 @@ class Maker(Worker):
         if not due and not accepted:
             return 0
         self._texts.forget()
+        began = time.monotonic()
         try:
             capacity = Capacity.read(self.subscriptions.all())
             queued, behind = self.dispatcher.queue(due, capacity, self._texts)
@@ -91,6 +94,8 @@ class Maker(Worker):
                 self.heartbeat.done += self.splitter.split(accepted, None)[0]
             raise
         split = at_once = expired = 0
+        if not self._dedicated and time.monotonic() - began > _LONG_SECONDS:
+            accepted = self.splitter.waiting()  # what came meanwhile need not wait for a turn more
         if accepted:
             split, at_once = self.splitter.split(accepted, capacity, behind)
         # Every two seconds, and without a pause while there is something to end.
