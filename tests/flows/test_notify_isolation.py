@@ -144,3 +144,58 @@ def _assert_isolated(
         if beside <= 2 * without + NOISE_SECONDS:
             return
     raise AssertionError(f"{what}: the bad ones delayed the healthy in each of {ROUNDS} rounds")
+
+
+# -- systems -------------------------------------------------------------------------------------
+HANDED_OVER = 200_000 if FULL else 20_000
+FEW = 5
+SYSTEMS = """
+import json
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+def subscribe(name, url):
+    receive = Receive.objects.create(name=name, url=url)
+    biz = Biz.objects.create(name=name)
+    BizReceive.objects.create(biz=biz, receive=receive)
+    return biz.pk
+print(json.dumps([subscribe("busy", {url!r}), subscribe("quiet", {url!r})]))
+"""
+HAND_OVER = """
+import json
+from notify import intake
+def publish(biz, count):
+    event = intake.Event(biz, "load.test", b"{{}}")
+    for start in range(0, count, 1000):
+        intake.publish_many([event] * min(1000, count - start))
+publish({busy}, {many})
+publish({quiet}, {few})
+print(json.dumps(True))
+"""
+# Ids of deliveries are made when their message is split.
+SPLIT_BEFORE = """
+import json
+from django.db.models import Max
+from notify.models import BizMsg, ReceiveMsg
+of_quiet = ReceiveMsg.objects.filter(biz_id={quiet})
+last = of_quiet.aggregate(last=Max("id"))["last"] or 0
+before = ReceiveMsg.objects.filter(biz_id={busy}, id__lt=last).count()
+print(json.dumps([of_quiet.count(), before, BizMsg.objects.filter(state=0).count()]))
+"""
+
+
+@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+def test_a_system_that_hands_over_very_many_delays_no_other(cluster: Cluster) -> None:
+    """What matters is the order: it does not depend on how busy the machine is."""
+    with SinkProcess(cluster.folder / "seen", []) as sink:
+        busy, quiet = cluster.script(SYSTEMS.format(url=sink.url))
+        cluster.stop("run_maker")
+        cluster.script(HAND_OVER.format(busy=busy, quiet=quiet, many=HANDED_OVER, few=FEW))
+        cluster.start("run_maker")
+
+        def split() -> list[int]:
+            return list(cluster.script(SPLIT_BEFORE.format(busy=busy, quiet=quiet)))
+
+        cluster.wait_until(lambda: split()[2] == 0, "every message split", 300)
+        of_quiet, before, _ = split()
+    assert of_quiet == FEW
+    assert before <= 2_000, "of the other system no more than a transaction or two"
