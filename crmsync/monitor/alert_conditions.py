@@ -126,6 +126,21 @@ def _of_sources(
                     crm=str(policy.crm),
                 ),
             )
+        elif known.without_time:
+            yield Condition(
+                f"{SOURCE}:{policy.pk}",
+                say(_("Rows of the source %(name)s have no time"), name=str(policy.source)),
+                say(
+                    _(
+                        "%(count)d rows or more have no time in %(column)s, so that they never "
+                        "reach %(crm)s. Set it in the source's database, and let the database "
+                        "set it in each row."
+                    ),
+                    count=known.without_time,
+                    column=policy.source.time_column,
+                    crm=str(policy.crm),
+                ),
+            )
         # Where the horizon is only assumed, its age is what was set for the source.
         elif known.exact and known.horizon_age > HORIZON_SECONDS:
             yield Condition(

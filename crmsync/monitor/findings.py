@@ -37,8 +37,14 @@ def examine() -> Iterator[Finding]:
         elif not known.exact:
             yield Finding(
                 "warn", f"{name}: the source does not show its open transactions",
-                "GRANT PROCESS ON *.* to the source's user; until then no transaction may take "
-                "longer than is set for the source",
+                "GRANT PROCESS ON *.* to the source's user, and name the server that is written "
+                "to, no replica; until then no transaction may take longer than is set for the "
+                "source",
+            )  # fmt: skip
+        elif known.without_time:
+            yield Finding(
+                "warn", f"{name}: {known.without_time} rows or more have no time and are not read",
+                f"set {policy.source.time_column} in the source's database",
             )  # fmt: skip
         else:
             yield Finding("ok", name)

@@ -21,6 +21,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     `horizon_age`, `waiting` and `exact` are those of `poller.reading.increment.Facts`. `problem`
     says why the source cannot be read, which has been so for `problem_for` seconds; '' when it can.
+    `without_time` rows of it are never read.
     """
 
     horizon_age: float = 0.0
@@ -28,6 +29,7 @@ class Facts(msgspec.Struct, frozen=True):
     exact: bool = True
     problem: str = ""
     problem_for: float = 0.0
+    without_time: int = 0
 
 
 _policies = Presence(work_redis, "crm:policies", Facts, STALE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 from functools import partial
 
@@ -11,7 +12,7 @@ from crmsync.models.sources import MOST_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Facts, Increment, Watermark
-from crmsync.poller.store import Round, store
+from crmsync.poller.store import Round, Unstorable, store_or_set_aside
 from msgplatform.core.data import ids, transactions
 
 _Kind = models.Policy.Kind
@@ -62,12 +63,14 @@ class Changes:
             self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
-        wanted = requests.wanted(policy, page.rows, operation)
-        while requests.is_too_large(wanted):
-            page = increment.read(self._watermark, len(page.rows) // 2)
+        while True:
             wanted = requests.wanted(policy, page.rows, operation)
-        this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
-        stored = store(this)
+            this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
+            with contextlib.suppress(Unstorable):
+                if not requests.is_too_large(wanted):
+                    stored = store_or_set_aside(this)
+                    break
+            page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Only now: had the transaction failed, the same rows would have to come again.
         increment.stored(page)
         self._watermark = page.watermark

@@ -18,7 +18,7 @@ from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Key
 from crmsync.poller.reading.source import Source, SourceMismatch
-from crmsync.poller.store import Round, store
+from crmsync.poller.store import Round, Unstorable, store_or_set_aside
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql
 
@@ -84,14 +84,17 @@ class Comparison:
         """Read these rows and queue them: one operation, or several when that is too large."""
         operation = ids.new(ids.bucket(policy.id, None))
         wanted = requests.wanted(policy, increment.rows(keys), operation)
-        if requests.is_too_large(wanted):
+        # No watermark, because it must not move: these rows lie anywhere in the order of time.
+        this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
+        try:
+            if requests.is_too_large(wanted):
+                raise Unstorable
+            stored = store_or_set_aside(this)
+        except Unstorable:
             half = len(keys) // 2
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
-        # No watermark, because it must not move: these rows lie anywhere in the order of time.
-        this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
-        stored = store(this)
         # None when all are rows that the policy does not carry: these are behind in every run.
         if stored.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(stored.requests))

@@ -215,8 +215,9 @@ class PolicyPoll:
         if read is None:
             return facts
         return msgspec.structs.replace(
-            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact
-        )
+            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact,
+            without_time=read.without_time,
+        )  # fmt: skip
 
 
 def described(row: models.Source) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,12 @@ from crmsync.directory import Policy
 from crmsync.models.operations import MAX_KEY
 from crmsync.orders import Request, digest
 from crmsync.poller.reading.increment import Row
-from crmsync.poller.reading.source import SourceMismatch
 from msgplatform.core.errors import InvalidInput
 
 # The size of an operation's data, which is one value of one statement: servers take 16 MiB by
 # default (max_allowed_packet).
 MAX_BYTES = 4 * 1024 * 1024
+_VERSIONS = 2**63  # a version has 63 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,8 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
     """Requests for the rows that this policy carries.
 
     Where the source has no versions, the operation's id is the version; `store` makes it greater
-    than that of the record, whose reader may have had another clock. A version that is NULL is older than all others.
-
-    Raises SourceMismatch for a key that is too long.
+    than that of the record, whose reader may have had another clock. A version that is NULL is
+    older than all others. A row of which no request can be made has a problem.
     """
     found = []
     for row in rows:
@@ -43,18 +43,56 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
             continue
         if policy.appkeys and row.values.get("appkey") not in policy.appkeys:
             continue
-        key = str(row.key)
-        if len(key) > MAX_KEY:
-            raise SourceMismatch(f"there is a key of more than {MAX_KEY} characters")
-        version = (row.version or 0) if policy.source.version_column else operation
+        key = _short(str(row.key))
+        version = _version(row) if policy.source.version_column else operation
         request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
-        if not row.deleted:
-            try:
+        try:
+            _check(row)
+            if not row.deleted:
                 request = _storable(Request(request.key, version, policy.mapping.apply(row.values)))
-            except InvalidInput as error:
-                problem = error
+        except InvalidInput as error:
+            problem = error
+        except Exception as error:  # noqa: BLE001 - one row must not stop its policy
+            problem = InvalidInput(f"No request can be made of the row: {type(error).__name__}.")
         found.append(Wanted(key, request, digest(request), problem))
     return found
+
+
+def unstorable(each: Wanted, error: Exception) -> Wanted:
+    """A row that the database refuses, without the values that it may be refused for."""
+    request = Request(each.request.key, each.request.version, {}, each.request.deleted)
+    problem = InvalidInput(f"The row cannot be stored: {type(error).__name__}.")
+    return Wanted(each.key, request, digest(request), problem)
+
+
+def _check(row: Row) -> None:
+    """Raises InvalidInput for a row that could not be read, or that no record can be about."""
+    if row.problem:
+        raise InvalidInput(row.problem)
+    if len(str(row.key)) > MAX_KEY:
+        raise InvalidInput(
+            f"The key has {len(str(row.key))} characters, and at most {MAX_KEY} can be carried."
+        )
+    if row.version is not None and _version(row) != row.version:
+        raise InvalidInput(
+            f"The version {str(row.version)[:40]} is no whole number below {_VERSIONS}: correct "
+            "it, and try again."
+        )
+
+
+def _version(row: Row) -> int:
+    """A version that can be stored; one that cannot is newer than all others."""
+    if row.version is None:
+        return 0
+    is_storable = isinstance(row.version, int) and -_VERSIONS <= row.version < _VERSIONS
+    return row.version if is_storable else _VERSIONS - 1
+
+
+def _short(key: str) -> str:
+    """The key, or its beginning with a hash of it where it is too long to be stored."""
+    if len(key) <= MAX_KEY:
+        return key
+    return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
 def _storable(request: Request) -> Request:

@@ -32,10 +32,13 @@ from crmsync.monitor import counters, given_up
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.reading.increment import Watermark
-from crmsync.poller.requests import Wanted
+from crmsync.poller.requests import Wanted, unstorable
+from msgplatform.core import logging
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import LeaseLost
+from msgplatform.core.errors import UNAVAILABLE, LeaseLost
+
+log = logging.get(__name__)
 
 _State = models.Record.State
 # The columns of a record as it is stored, in this order.
@@ -46,6 +49,10 @@ COLUMNS = (
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
 MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
+
+
+class Unstorable(Exception):
+    """The database refuses one of several rows: they are to be stored in smaller parts."""
 
 
 @dataclass(slots=True)
@@ -83,6 +90,22 @@ def store(this: Round) -> Stored:
     buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
     return transactions.retrying(lambda: _store_once(this, new_ids))
+
+
+def store_or_set_aside(this: Round) -> Stored:
+    """As `store`; a row that the database refuses alone is dead with the reason.
+
+    Raises Unstorable for several rows of which the database refuses one.
+    """
+    try:
+        return store(this)
+    except (*UNAVAILABLE, LeaseLost):
+        raise
+    except Exception as error:
+        if len(this.wanted) != 1:
+            raise Unstorable from error
+        log.exception("row_not_stored", policy=this.policy.name)
+        return store(replace(this, wanted=[unstorable(this.wanted[0], error)]))
 
 
 def _store_once(this: Round, new_ids: Sequence[int]) -> Stored:
@@ -185,9 +208,9 @@ class _Decisions:
         does not make it a newer one."""
         if self._has_versions:
             is_same = each.request.version == known["version"]
-            return known["state"] == _State.DISMISSED and is_same
-        given_up = (_State.DISMISSED, _State.DEAD)
-        return known["state"] in given_up and each.digest == known["digest"]
+            return is_same and bool(known["state"] == _State.DISMISSED)
+        is_given_up = known["state"] in (_State.DISMISSED, _State.DEAD)
+        return is_given_up and bool(each.digest == known["digest"])
 
     def _new(self, each: Wanted, new_id: int) -> None:
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")

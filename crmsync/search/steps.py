@@ -96,7 +96,7 @@ def _handled(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
     entries = rows.defer("request").order_by()[:_READ_HANDLED]
     for entry in sorted(entries, key=lambda entry: -entry.pk)[:_SHOWN_HANDLED]:
         crm = by_record[entry.record_id or 0].policy.crm
-        what = RecoveryEntry.State(entry.state).label
+        what = str(RecoveryEntry.State(entry.state).label)
         if entry.state == RecoveryEntry.State.OPEN:
             what = _("open, its row is read again")
         title = _("%(crm)s: %(what)s by %(who)s") % {

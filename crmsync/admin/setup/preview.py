@@ -65,6 +65,7 @@ class Facts:
     behind: timedelta
     is_indexed: bool
     is_empty: bool
+    without_time: int
 
 
 def examine(source: Source) -> Facts:
@@ -73,9 +74,8 @@ def examine(source: Source) -> Facts:
     increment = Increment(source)
     page = increment.read(None, 1)
     facts = page.facts
-    return Facts(
-        facts.bounded_by, facts.age, increment.is_indexed, not (page.rows or facts.waiting)
-    )
+    is_empty = not (page.rows or facts.waiting or facts.without_time)
+    return Facts(facts.bounded_by, facts.age, increment.is_indexed, is_empty, facts.without_time)
 
 
 def sample(policy: Policy) -> list[Mapped]:

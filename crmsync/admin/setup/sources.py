@@ -241,6 +241,10 @@ def _reservations(facts: preview.Facts, row: Source) -> Any:
             "written, and only the comparison of versions finds it."
         ) % {"seconds": row.lag_seconds}
         yield f"{_BOUNDS[facts.bounded_by]} {late}"
+    if facts.without_time:
+        yield gettext("%(count)d rows or more have no time in %(time)s: they are never read.") % {
+            "count": facts.without_time, "time": row.time_column,
+        }  # fmt: skip
     if not facts.is_indexed:
         yield gettext(
             "There is no index by %(time)s and %(key)s: every look reads the whole table."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Database:
         config = databases.configuration(source.database)
         databases.refuse_unsafe(config)
         if databases.is_mysql(config):
-            config["OPTIONS"] = {**config["OPTIONS"], **_MYSQL}
+            config["OPTIONS"] = {**config["OPTIONS"], **_MYSQL, "conv": _conversions()}
         else:
             # `mode=rw`: a file that does not exist is not created.
             config["NAME"] = f"{Path(config['NAME']).absolute().as_uri()}?mode=rw"
@@ -95,6 +95,14 @@ class Database:
             # After any other error nobody knows whether the connection can still be used.
             self.connection.close()
             raise SourceUnavailable(f"the source's server does not answer ({text})") from error
+
+
+def _conversions() -> Mapping[Any, Any]:
+    """MySQL's TIME is a duration of up to 838 hours, which no time of Python holds: as text."""
+    from django.db.backends.mysql.base import django_conversions  # needs the driver
+    from MySQLdb.constants import FIELD_TYPE
+
+    return {**django_conversions, FIELD_TYPE.TIME: str}
 
 
 def _sqlite_error(error: Exception, text: str) -> PlatformError:

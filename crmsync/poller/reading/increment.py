@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.horizon import Bound, Reading, horizon_of
 from crmsync.poller.reading.source import Source
-from crmsync.poller.reading.table import FIRST_TIME, inspect
+from crmsync.poller.reading.table import FIRST_TIME, Table, inspect
 from msgplatform.core import logging
+from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import PlatformError
 
 log = logging.get(__name__)
 
@@ -32,6 +34,7 @@ _MORE = timedelta(minutes=1)
 # A horizon stays true, so pages that follow each other closely share one. MariaDB's and MySQL's
 # list of transactions is renewed only when nobody asked for 0.1 s.
 _HORIZON_SECONDS = 0.2
+_COUNT_SECONDS = 60.0  # rows without a time are counted as often
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,15 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it was read. `version` is None where the source has none."""
+    """A row as it was read. `version` is None where the source has none. With a `problem` its
+    values could not be read."""
 
     key: Key
     time: str
     deleted: bool
     version: int | None
     values: dict[str, Any]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Facts:
     `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` says why the horizon is
     only assumed, by the source's `lag`; '' where it is exact. `clock_back` is by how much the
     server's clock went back, 0 when it did not: rows that were written since may lie behind the
-    watermark (see `before`).
+    watermark (see `before`). `without_time` counts rows that are never read, up to WAITING_CAP.
     """
 
     horizon: datetime
@@ -72,6 +77,7 @@ class Facts:
     waiting: int
     bounded_by: Bound
     clock_back: timedelta
+    without_time: int = 0
 
     @property
     def exact(self) -> bool:
@@ -101,7 +107,8 @@ class Increment:
         table = inspect(source, self._database)
         self._zone = table.zone
         self._horizon = horizon_of(source, self._database, table.zone)
-        self._select = _Select(source, self._database, table.index)
+        self._select = _Select(source, self._database, table)
+        self._without_time, self._counted_at = 0, float("-inf")
         self._reading: Reading | None = None
         self._read_at = 0.0
         self._clock_back = timedelta(0)
@@ -185,17 +192,20 @@ class Increment:
             back = max(back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
-        return Facts(reading.horizon, age, waiting, reading.bounded_by, back)
+        if time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._without_time = self._select.count_without_time()
+            self._counted_at = time.monotonic()
+        return Facts(reading.horizon, age, waiting, reading.bounded_by, back, self._without_time)
 
 
 class _Select:
     """The statements that read a source's rows. The server's optimizer does not choose the index:
     with old statistics it may take another one, and sort the whole table for each page."""
 
-    def __init__(self, source: Source, database: Database, index: str) -> None:
+    def __init__(self, source: Source, database: Database, table: Table) -> None:
         self._database = database
         self._names = source.columns.values
-        columns, quote = source.columns, database.quote
+        columns, quote, index = source.columns, database.quote, table.index
         self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
         self._table = self._from = f"FROM {quote(source.table)}"
         spelled = f"{moment} || ''"
@@ -203,27 +213,58 @@ class _Select:
             spelled = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
             self._from += f" FORCE INDEX ({quote(index)})" if index else ""
         deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
-        version = quote(columns.version) if columns.version else "NULL"
-        others = "".join(f", {quote(name)}" for name in self._names)
-        self._columns = f"{key}, {spelled}, {deleted}, {version}{others}"
+
+        def value(name: str) -> str:
+            # The driver gives bits as bytes, which nobody could tell from text.
+            return f"{quote(name)} + 0" if name.lower() in table.bits else quote(name)
+
+        version = value(columns.version) if columns.version else "NULL"
+        self._own = f"{key}, {spelled}, {deleted}, {version}"
+        self._columns = self._own + "".join(f", {value(name)}" for name in self._names)
 
     def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
         condition, parameters = self._after(after)
-        statement = (
-            f"SELECT {self._columns} {self._from} WHERE {condition} AND {self._time} < %s "
+        rest = (
+            f"{self._from} WHERE {condition} AND {self._time} < %s "
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
-        return self._read(statement, [*parameters, until])
+        return self._readable(rest, [*parameters, until])
 
     def of(self, keys: Sequence[Key]) -> list[Row]:
         places = ", ".join(["%s"] * len(keys))
-        return self._read(
-            f"SELECT {self._columns} {self._table} WHERE {self._key} IN ({places})", list(keys)
-        )
+        return self._readable(f"{self._table} WHERE {self._key} IN ({places})", list(keys))
+
+    def _readable(self, rest: str, parameters: list[Any]) -> list[Row]:
+        """The rows of a statement, also when the driver cannot read a value of one of them: that
+        row comes without its values, and the others as they are."""
+        try:
+            return self._read(f"SELECT {self._columns} {rest}", parameters)
+        except PlatformError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of the driver, for a value
+            log.warning("source_values_unreadable", error_class=type(error).__name__)
+        bare = self._read(f"SELECT {self._own} {rest}", parameters)
+        unreadable: dict[Key, Exception] = {}
+        keys = [row.key for row in bare]
+        whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
+        by_key = {row.key: row for row in whole}
+        # With the time at which they are read: one that changed since is read again.
+        return [
+            replace(row, problem=_unreadable(unreadable[row.key]))
+            if row.key in unreadable
+            else replace(by_key[row.key], time=row.time)
+            for row in bare
+            if row.key in unreadable or row.key in by_key
+        ]
+
+    def _of_readable(self, keys: Sequence[Key]) -> list[Row]:
+        places = ", ".join(["%s"] * len(keys))
+        statement = f"SELECT {self._columns} {self._table} WHERE {self._key} IN ({places})"
+        return self._read(statement, list(keys))
 
     def _read(self, statement: str, parameters: list[Any]) -> list[Row]:
         return [
-            Row(key, moment, bool(deleted), version, dict(zip(self._names, others, strict=True)))
+            Row(key, moment, bool(deleted), version, dict(zip(self._names, others, strict=False)))
             for key, moment, deleted, version, *others in self._database.rows(statement, parameters)
         ]
 
@@ -244,6 +285,14 @@ class _Select:
         )
         return int(count)
 
+    def count_without_time(self) -> int:
+        """How many rows have no place in the order of time, up to WAITING_CAP."""
+        ((count,),) = self._database.rows(
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} IS NULL "  # noqa: S608
+            f"OR {self._time} < '{FIRST_TIME}' LIMIT {WAITING_CAP}) AS timeless"
+        )
+        return int(count)
+
     def _after(self, after: Watermark | None) -> tuple[str, list[Any]]:
         if after is None:
             return f"{self._time} >= %s", [FIRST_TIME]
@@ -252,3 +301,13 @@ class _Select:
             condition = f"(({self._time} = %s AND {self._key} > %s) OR {self._time} > %s)"
             return condition, [after.time, after.key, after.time]
         return f"({self._time}, {self._key}) > (%s, %s)", [after.time, after.key]
+
+
+def _is_of_source(error: Exception) -> bool:
+    """True if the source cannot be read at all, so that no row is to blame."""
+    return isinstance(error, PlatformError)
+
+
+def _unreadable(error: Exception) -> str:
+    # The error's own text may hold the value.
+    return f"A value of the row cannot be read: {type(error).__name__}."

@@ -10,9 +10,19 @@ from crmsync.poller.reading.source import Source, SourceMismatch, parse_zone
 
 # Rows whose time is NULL or zero have no place in the order by time: they would never be read.
 FIRST_TIME = "1970-01-01 00:00:01"
-_INTEGERS = {"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "bool"}
+_INTEGERS = {
+    "tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "bool", "numeric",
+}  # fmt: skip
 _TEXTS = {"char", "varchar", "text", "uuid"}
-_TIMES = {"mysql": {"timestamp", "datetime"}, "sqlite": {"timestamp", "datetime", "text"}}
+_TIMES = {"mysql": {"timestamp", "datetime"}, "sqlite": {"datetime", "text"}}
+
+_AFFINITIES = (
+    (("int",), "integer"),
+    (("char", "clob", "text", "uuid", "uniqueidentifier"), "text"),
+    (("datetime", "timestamp"), "datetime"),
+    (("bool",), "bool"),
+    (("numeric", "decimal"), "numeric"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class Table:
 
     zone: tzinfo
     index: str
+    bits: frozenset[str] = frozenset()  # columns of the type BIT, in lower case
 
 
 def inspect(source: Source, database: Database) -> Table:
@@ -63,8 +74,9 @@ def inspect(source: Source, database: Database) -> Table:
         raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
     _check_times(source, database)
     kind = by_name[source.columns.update_time.lower()].type
-    is_utc = database.is_mysql and kind == "timestamp"
-    return Table(UTC if is_utc else parse_zone(source.zone), _order_index(source, indexes))
+    zone = UTC if database.is_mysql and kind == "timestamp" else parse_zone(source.zone)
+    bits = frozenset(name for name, column in by_name.items() if column.type == "bit")
+    return Table(zone, _order_index(source, indexes), bits)
 
 
 def _check_columns(source: Source, columns: dict[str, Column], vendor: str) -> None:
@@ -80,17 +92,19 @@ def _check_columns(source: Source, columns: dict[str, Column], vendor: str) -> N
 
 
 def _check_times(source: Source, database: Database) -> None:
-    table, time = database.quote(source.table), database.quote(source.columns.update_time)
-    for condition in (f"{time} IS NULL", f"{time} < '{FIRST_TIME}'"):
-        statement = f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"  # noqa: S608 - quoted names
-        if database.rows(statement):
-            raise SourceMismatch(
-                f"there are rows without a time in {source.columns.update_time}: they would never "
-                "be read"
-            )
+    """SQLite stores whatever it is given, and times of another form are in another order."""
     if database.is_mysql:
         return
-    # SQLite stores whatever text it is given, and texts of another form are in another order.
+    table, time = database.quote(source.table), database.quote(source.columns.update_time)
+    numbers = database.rows(
+        f"SELECT {time} || '' FROM {table} "  # noqa: S608 - quoted names
+        f"WHERE {time} < '' ORDER BY {time} DESC LIMIT 1"
+    )
+    if numbers:
+        raise SourceMismatch(
+            f"times in {source.columns.update_time} are numbers, such as {numbers[0][0]}; they "
+            "must be text, written as 2026-01-31 23:59:59.999"
+        )
     newest = database.rows(f"SELECT MAX({time}) || '' FROM {table}")[0][0]  # noqa: S608
     if newest and not (newest[:4].isdigit() and newest[10:11] == " "):
         raise SourceMismatch(
@@ -139,7 +153,7 @@ def _sqlite_table(table: str, database: Database) -> tuple[list[Column], list[In
     quoted = database.quote(table)
     columns, indexes = [], []
     for _, name, kind, not_null, _, primary in database.rows(f"PRAGMA table_info({quoted})"):
-        columns.append(Column(name, _plain(kind), not (not_null or primary)))
+        columns.append(Column(name, _affinity(kind), not (not_null or primary)))
         if primary == 1:
             indexes.append(Index("PRIMARY", (name.lower(),), True))
     if len([row for row in database.rows(f"PRAGMA table_info({quoted})") if row[5]]) > 1:
@@ -150,6 +164,16 @@ def _sqlite_table(table: str, database: Database) -> tuple[list[Column], list[In
             indexes.append(Index(name, tuple(str(part[2]).lower() for part in parts), bool(unique)))
     kinds = database.rows("SELECT type FROM sqlite_master WHERE name = %s", [table])
     return columns, indexes, kinds == [("view",)]
+
+
+def _affinity(kind: str) -> str:
+    """What SQLite makes of a declared type, by its own rules; it knows neither times nor truth
+    values, which are told by their names."""
+    declared = kind.lower()
+    for parts, meaning in _AFFINITIES:
+        if any(part in declared for part in parts):
+            return meaning
+    return declared.partition("(")[0].strip() or "blob"
 
 
 def _plain(kind: str) -> str:

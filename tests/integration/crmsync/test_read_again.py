@@ -9,17 +9,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import DataError
 
 from crmsync import models
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
+from crmsync.monitor import poller_status
+from crmsync.monitor.alert_conditions import AlertConditions
+from crmsync.poller import store
 from crmsync.poller.policy_poll import PolicyPoll
+from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
 from crmsync.queues import MainQueue
 from crmsync.recovery import actions
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.models import Alert
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.support.lead_tables import INSERT
 from tests.integration.support.sources import run_as_owner
@@ -32,10 +38,10 @@ State = Record.State
 class Shop:
     """Somebody's table without versions, of which the user sees no open transactions."""
 
-    def __init__(self, source: Source, lag: int, mapping: str) -> None:
+    def __init__(self, source: Source, lag: int, mapping: str, **more: Any) -> None:
         row = models.Source.objects.create(
             name="shop", database=source.database, table="lead", time_column="UpdateTime",
-            value_columns=["uid", "name", "phone"], lag_seconds=lag,
+            lag_seconds=lag, **{"value_columns": ["uid", "name", "phone"], **more},
         )  # fmt: skip
         crm = sync.crm(settings={"table": "customer"}, credentials={"url": "sqlite:////nowhere.db"})
         self.row = models.Policy.objects.create(
@@ -47,6 +53,9 @@ class Shop:
         """A poller with nothing in memory."""
         self._policies, self._crms = Policies(), Crms()
         self._poll = PolicyPoll(self.row.pk, HOLDER, self._policies, self._crms, lambda _: None)
+
+    def facts(self) -> poller_status.Facts:
+        return self._poll.facts()
 
     def change(self, **fields: Any) -> None:
         models.Policy.objects.filter(pk=self.row.pk).update(**fields)
@@ -127,3 +136,120 @@ class TestClocks:
         assert row.version == first.version + 1
         (order,) = [claimed.data for claimed in iter(MainQueue("sales").claim, None)]
         assert {entry.request.version for entry in order.entries} >= {row.version}
+
+
+def reasons() -> dict[str, str]:
+    entries = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN)
+    return {entry.key: entry.reason for entry in entries}
+
+
+class TestOneBadRow:
+    """Three rows, of which the second cannot be carried: the others are."""
+
+    def rows(self, mariadb: MariaDb, *statements: str) -> None:
+        run_as_owner(mariadb, *(INSERT.format(uid=each) for each in "abc"), *statements)
+
+    def test_a_duration_is_text(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
+        source = foreign()
+        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN spent TIME")
+        times = zip("abc", ("00:00:05", "26:10:00", "-01:02:03"), strict=True)
+        self.rows(
+            mariadb, *(f"UPDATE lead SET spent = '{time}' WHERE uid = '{u}'" for u, time in times)
+        )
+        shop = Shop(source, 60, "spent = spent", value_columns=["spent"])
+        shop.turn_until(lambda: states() == [State.QUEUED] * 3)
+        orders = [claimed.data for claimed in iter(MainQueue("sales").claim, None)]
+        sent = [entry.request.fields["spent"] for order in orders for entry in order.entries]
+        assert sorted(sent) == ["-01:02:03", "00:00:05", "26:10:00"]
+
+    def test_a_version_beyond_63_bits(
+        self, foreign: Callable[..., Source], mariadb: MariaDb
+    ) -> None:
+        source = foreign()
+        run_as_owner(mariadb, "ALTER TABLE lead MODIFY version BIGINT UNSIGNED NOT NULL DEFAULT 1")
+        self.rows(mariadb, f"UPDATE lead SET version = {2**63 + 5} WHERE uid = 'b'")
+        shop = Shop(source, 60, "name = name", version_column="version")
+        shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
+        (reason,) = reasons().values()
+        assert reason.startswith(f"The version {2**63 + 5} is no whole number")
+        # Corrected and tried again, it is carried.
+        run_as_owner(mariadb, "UPDATE lead SET version = 7 WHERE uid = 'b'")
+        actions.retry([RecoveryEntry.objects.get().pk], "ann")
+        shop.turn_until(lambda: states() == [State.QUEUED] * 3)
+
+    def test_a_long_key(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
+        source = foreign()
+        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN code VARCHAR(200) NOT NULL DEFAULT ''")
+        self.rows(
+            mariadb,
+            f"UPDATE lead SET code = IF(uid = 'b', '{'b' * 150}', uid)",
+            "ALTER TABLE lead ADD UNIQUE (code)",
+        )
+        shop = Shop(source, 60, "name = name", key_column="code")
+        shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
+        ((key, reason),) = reasons().items()
+        assert (len(key), key[:100]) == (128, "b" * 100)
+        assert reason == "The key has 150 characters, and at most 128 can be carried."
+
+    def test_a_value_that_the_driver_cannot_read(
+        self, foreign: Callable[..., Source], mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such as a date of a year that Python does not know."""
+        source = foreign()
+        self.rows(mariadb, "UPDATE lead SET name = 'odd' WHERE uid = 'b'")
+        read = _Select._read
+
+        def odd(select: _Select, statement: str, parameters: list[Any]) -> list[Row]:
+            rows = read(select, statement, parameters)
+            if any(row.values.get("name") == "odd" for row in rows):
+                raise ValueError("year 0 is out of range")
+            return rows
+
+        monkeypatch.setattr(_Select, "_read", odd)
+        shop = Shop(source, 60, "name = name", version_column="version")
+        shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
+        assert list(reasons().values()) == ["A value of the row cannot be read: ValueError."]
+        monkeypatch.undo()
+        actions.retry([RecoveryEntry.objects.get().pk], "ann")
+        shop.turn_until(lambda: states() == [State.QUEUED] * 3)
+
+    def test_one_that_the_platforms_database_refuses(
+        self, foreign: Callable[..., Source], mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = foreign()
+        self.rows(mariadb)
+        made = store._store_once
+
+        def refusing(this: store.Round, new_ids: Any) -> store.Stored:
+            if any(each.request.fields.get("uid") == "b" for each in this.wanted):
+                raise DataError("odd")
+            return made(this, new_ids)
+
+        monkeypatch.setattr(store, "_store_once", refusing)
+        shop = Shop(source, 60, "uid = uid")
+        shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
+        assert list(reasons().values()) == ["The row cannot be stored: DataError."]
+
+    def test_rows_without_a_time_are_counted(
+        self, foreign: Callable[..., Source], mariadb: MariaDb
+    ) -> None:
+        source = foreign("DATETIME(6)")
+        run_as_owner(mariadb, "ALTER TABLE lead MODIFY UpdateTime DATETIME(6) NULL DEFAULT NOW(6)")
+        self.rows(mariadb, "UPDATE lead SET UpdateTime = NULL WHERE uid = 'b'")
+        shop = Shop(source, 60, "name = name", zone="+08:00")
+        shop.turn_until(lambda: states() == [State.QUEUED] * 2)
+        assert shop.facts().without_time == 1
+        poller_status.report({shop.row.pk: shop.facts()})
+        AlertConditions().reconcile()
+        alert = Alert.objects.get(key=f"crm.source:{shop.row.pk}")
+        assert "have no time" in str(alert.subject)
+
+    def test_bits_are_numbers(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
+        source = foreign()
+        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN active BIT(1), ADD COLUMN flags BIT(9)")
+        self.rows(mariadb, "UPDATE lead SET active = uid = 'a', flags = 257")
+        shop = Shop(source, 60, "a = active\nf = flags", value_columns=["active", "flags"])
+        shop.turn_until(lambda: states() == [State.QUEUED] * 3)
+        orders = [claimed.data for claimed in iter(MainQueue("sales").claim, None)]
+        sent = [entry.request.fields for order in orders for entry in order.entries]
+        assert sent == [{"a": 1, "f": 257}, {"a": 0, "f": 257}, {"a": 0, "f": 257}]

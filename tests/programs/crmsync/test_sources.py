@@ -22,7 +22,7 @@ from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
-from tests.integration.support.sources import NAME, PASSWORD, reader_url, run_as_owner
+from tests.integration.support.sources import NAME, PASSWORD, Follower, reader_url, run_as_owner
 
 MakeSource = Callable[..., Source]
 
@@ -121,8 +121,12 @@ def test_rows_without_a_time(foreign: MakeSource, mariadb: MariaDb) -> None:
         INSERT.format(uid="a"),
         "UPDATE lead SET UpdateTime = NULL",
     )
-    with pytest.raises(SourceMismatch, match="rows without a time"):
-        Increment(source)
+    run_as_owner(mariadb, INSERT.format(uid="b"), "UPDATE lead SET UpdateTime = UTC_TIMESTAMP()")
+    run_as_owner(mariadb, "UPDATE lead SET UpdateTime = NULL WHERE uid = 'a'")
+    follower = Follower(source)
+    assert follower.until("b") == ["b"]  # the others are read, and it is told
+    assert follower.page
+    assert follower.page.facts.without_time == 1
 
 
 def sqlite_file(folder: Path) -> Path:
@@ -152,6 +156,54 @@ def test_sqlite_times_in_another_spelling(tmp_path: Path) -> None:
         owner.execute("UPDATE lead SET UpdateTime = '2026-01-01T00:00:00Z'")
     with pytest.raises(SourceMismatch, match="written as"):
         Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+
+
+def test_sqlite_times_that_are_numbers(tmp_path: Path) -> None:
+    """As Prisma writes them."""
+    file = sqlite_file(tmp_path)
+    with sqlite3.connect(file) as owner:
+        owner.execute("UPDATE lead SET UpdateTime = 1767225600000")
+    with pytest.raises(SourceMismatch, match="are numbers, such as 1767225600000; they must be"):
+        Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+
+
+@pytest.mark.parametrize(
+    ("key", "time", "deleted", "version"),
+    [
+        ("INT8", "DATETIME2", "BOOLEAN", "UNSIGNED BIG INT"),
+        ("NVARCHAR(40)", "VARCHAR(30)", "NUMERIC", "INT2"),
+        ("CHARACTER(20)", "TIMESTAMP", "TINYINT(1)", "BIGINT"),
+        ("CLOB", "DATETIME(6)", "BOOL", "NUMERIC"),
+        ("NATIVE CHARACTER(70)", "TEXT", "DECIMAL(1,0)", "MEDIUMINT"),
+        ("UNIQUEIDENTIFIER", "timestamp without time zone", "boolean", "integer"),
+    ],
+)
+def test_sqlite_types_as_frameworks_declare_them(
+    tmp_path: Path, key: str, time: str, deleted: str, version: str
+) -> None:
+    file = tmp_path / "shop.db"
+    with sqlite3.connect(file) as owner:
+        owner.execute(
+            f"CREATE TABLE lead (id {key} NOT NULL PRIMARY KEY, UpdateTime {time} NOT NULL, "
+            f"IsDelete {deleted} NOT NULL, version {version} NOT NULL, uid CLOB)"
+        )
+        owner.execute("INSERT INTO lead VALUES ('1', '2026-01-01 00:00:00.000', 1, 3, 'a')")
+    columns = replace(LEADS, values=("uid",))
+    (row,) = Increment(Source("lead", columns, f"sqlite:///{file}")).read(None, 10).rows
+    assert (str(row.key), row.deleted, row.version, row.values) == ("1", True, 3, {"uid": "a"})
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"), [("UpdateTime", "DATE"), ("IsDelete", "VARCHAR(5)"), ("version", "BLOB")]
+)
+def test_sqlite_types_that_cannot_be_used(tmp_path: Path, column: str, kind: str) -> None:
+    file = tmp_path / "shop.db"
+    kinds = {"UpdateTime": "TEXT", "IsDelete": "INT", "version": "INT", column: kind}
+    declared = ", ".join(f"{name} {each} NOT NULL" for name, each in kinds.items())
+    with sqlite3.connect(file) as owner:
+        owner.execute(f"CREATE TABLE lead (id INTEGER PRIMARY KEY, {declared}, uid TEXT)")
+    with pytest.raises(SourceMismatch, match=f"the column {column} has the type"):
+        Increment(Source("lead", replace(LEADS, values=("uid",)), f"sqlite:///{file}"))
 
 
 def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
