@@ -84,6 +84,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "msgplatform.web.middleware.compressed_pages.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "msgplatform.web.static_files.StaticFilesMiddleware",
     "msgplatform.web.middleware.never_stored.NeverStoredMiddleware",
@@ -345,6 +346,23 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
+    "SITE_ICON": "msgplatform.console.navigation.favicon",
+    # The one accent of the theme and of the console's own pages: indigo.
+    "COLORS": {
+        "primary": {
+            "50": "#eef2ff",
+            "100": "#e0e7ff",
+            "200": "#c7d2fe",
+            "300": "#a5b4fc",
+            "400": "#818cf8",
+            "500": "#6366f1",
+            "600": "#4f46e5",
+            "700": "#4338ca",
+            "800": "#3730a3",
+            "900": "#312e81",
+            "950": "#1e1b4b",
+        }
+    },
     "LOGIN": {"form": "msgplatform.console.signing_in.login.LoginForm"},
     "SITE_FAVICONS": [
         {

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
+from django.utils.text import capfirst
 
 from msgplatform.admin import auditing
 from msgplatform.admin.auditing import audit, hidden_fields
@@ -33,10 +34,16 @@ def sees_personal(request: HttpRequest) -> bool:
 
 
 class PlainList(ChangeList):
-    """A list that offers "show all" only if a filter leaves something out."""
+    """A list that offers "show all" only if a filter leaves something out, and is called by what it
+    lists."""
 
     result_list: Any
     sortable_by: Sequence[Any]
+    title: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = capfirst(str(self.opts.verbose_name_plural))
 
     def get_ordering_field(self, field_name: Any) -> Any:
         """Only of columns whose header offers it: an address may name any."""
@@ -164,11 +171,21 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
 
     # COUNT(*) of a hot table grows with the table; nobody pages further than this.
     MOST = 10_000
+    template_name = "admin/bounded_pages.html"
 
     @cached_property
     def count(self) -> int:
+        return min(self._counted, self.MOST)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if there are more rows than `count`."""
+        return self._counted > self.MOST
+
+    @cached_property
+    def _counted(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by()[: self.MOST].count())
+        return int(rows.order_by()[: self.MOST + 1].count())
 
     def page(self, number: int | str) -> Page[Any]:
         """Reads first the ids, which an index holds, then the rows of one page: a database that has

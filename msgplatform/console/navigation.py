@@ -21,11 +21,15 @@ _ICONS = {
     "ApiKey": "key",
     "AuditLog": "history",
     "Biz": "apartment",
-    "BulkJob": "playlist_play",
     "Group": "group",
-    "MinuteCounter": "pin",
     "User": "person",
 }
+
+
+# Apps in the order of the menu, in every language; others follow by name.
+_ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
+# Models of no group: the console's own page has bulk jobs, and the last group what is internal.
+_ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
@@ -37,14 +41,15 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
     }
     order = {model: place for place, model in enumerate(icons)}
-    for app in admin.site.get_app_list(request):
+    apps = {app["app_label"]: app for app in admin.site.get_app_list(request)}
+    for app in sorted(apps.values(), key=_place):
         models = sorted(
             app["models"], key=lambda model: order.get(model["object_name"], len(order))
         )
         items = [
             _item(model["name"], icons.get(model["object_name"], "table_rows"), model["admin_url"])
             for model in models
-            if model["admin_url"]
+            if model["admin_url"] and model["object_name"] not in _ELSEWHERE
         ]
         links = [
             _item(str(link.title), link.icon, reverse(link.view))
@@ -56,18 +61,46 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path == link["link"] for link in links):
             items = [{**item, "active": False} for item in items]
-        groups.append({"title": app["name"], "separator": True, "items": [*items, *links]})
-    return groups
+        title = _("People") if app["app_label"] == "auth" else app["name"]
+        groups.append({"title": title, "separator": True, "items": [*items, *links]})
+    return [group for group in [*groups, _internals(request)] if group["items"]]
+
+
+def _place(app: dict[str, Any]) -> tuple[int, str]:
+    label = app["app_label"]
+    return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
+
+
+def _internals(request: HttpRequest) -> dict[str, Any]:
+    """What only people look at who know how the platform is made."""
+    user: Any = request.user
+    items = []
+    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
+        items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
+    if user.has_perm("msgplatform.view_minutecounter"):
+        address = reverse("admin:msgplatform_minutecounter_changelist")
+        items.append(_item(_("Counters"), "pin", address))
+    return {"title": _("Internals"), "separator": True, "collapsible": True, "items": items}
+
+
+def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
+    """The page that starts bulk jobs; for those who may only look the list of them."""
+    user: Any = request.user
+    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
+        flow.is_bulk_allowed(user) for flow in flows.all()
+    )
+    if may_start:
+        return [_item(_("Bulk jobs"), "replay", reverse("console:bulk"))]
+    if user.has_perm("msgplatform.view_bulkjob"):
+        address = reverse("admin:msgplatform_bulkjob_changelist")
+        return [_item(_("Bulk jobs"), "replay", address)]
+    return []
 
 
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
     able = any(user.has_perm(flow.permission) for flow in flows.all() if flow.activity)
-    may_see_queues = user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
-    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
-        flow.is_bulk_allowed(user) for flow in flows.all()
-    )
     return {
         "title": _("Console"),
         "items": [
@@ -80,8 +113,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
             *_failures(request),
             _item(_("Search"), "search", reverse("console:search")),
             *([_item(_("Statistics"), "bar_chart", reverse("console:statistics"))] if able else []),
-            *([_item(_("Bulk jobs"), "replay", reverse("console:bulk"))] if may_start else []),
-            *([_item(_("Queues"), "stacks", reverse("django_rq:home"))] if may_see_queues else []),
+            *_bulk(request),
             _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
             _item(_("API documentation"), "description", reverse("api-docs")),
         ],

@@ -8,6 +8,7 @@ seconds are more: the machine may be busy.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import re
@@ -278,3 +279,13 @@ def test_the_session_is_for_https_only(nginx: Nginx) -> None:
     assert re.search(r"set-cookie: csrftoken=.*; secure", answer)
     assert "strict-transport-security: max-age=31536000" in answer
     assert "content-security-policy: " in answer
+
+
+def test_answers_to_programs_and_pages_are_compressed(nginx: Nginx) -> None:
+    accepts = (pycurl.HTTPHEADER, ["Accept-Encoding: gzip"])
+    for path, words in (
+        ("/api/schema/?format=json", b'"openapi"'),
+        ("/admin/login/", b'name="password"'),
+    ):
+        body = nginx.ask(HONEST, path, accepts)[1]
+        assert words in gzip.decompress(body), path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import http.client
 import json
 import os
 import resource
@@ -161,6 +163,24 @@ def test_who_closes_one_side(server: Server, key: str) -> None:
     assert said == b"" or said.startswith(b"HTTP/1.1 202")
     answers_others(server, key)
     assert BizMsg.objects.filter(payload=b"7").count() <= 1
+
+
+def fetched(server: Server, path: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SOON)
+    connection.request("GET", path, headers={"Accept-Encoding": "gzip, br"})
+    return connection.getresponse()
+
+
+def test_pages_are_compressed_and_answers_to_programs_are_not(server: Server) -> None:
+    page = fetched(server, "/admin/login/")
+    assert page.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in page.headers["Vary"]
+    body = page.read()
+    whole = gzip.decompress(body)
+    assert b'name="password"' in whole
+    assert len(body) < len(whole) / 2
+    assert fetched(server, "/api/schema/?format=json").headers["Content-Encoding"] is None
+    assert b'name="password"' in server.request("GET", "/admin/login/")[1]
 
 
 def test_a_request_id_is_given_back(server: Server) -> None:

@@ -1,0 +1,94 @@
+"""The menu, the titles of tabs and the way past the menu, the same for everybody."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import translation
+
+from msgplatform.admin import BoundedPaginator
+from msgplatform.console import navigation
+from msgplatform.models import Biz, Preferences
+from tests.integration.support.notify_rows import publish, subscription
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+
+
+def menu(client: Client) -> list[dict[str, Any]]:
+    request = client.get("/console/").wsgi_request
+    return navigation.sidebar(request)
+
+
+def titles(client: Client) -> list[str]:
+    return [str(group["title"]) for group in menu(client)]
+
+
+def tab_title(client: Client, path: str) -> str:
+    page = client.get(path).content.decode()
+    found = re.search(r"<title>(.*?)</title>", page, re.DOTALL)
+    assert found, path
+    return " ".join(found[1].split())
+
+
+def test_the_order_of_the_menu_is_the_same_in_every_language(admin_client: Client) -> None:
+    order = ["Console", "Notify", "SMS", "Feed", "CRM sync", "Platform", "People", "Internals"]
+    assert titles(admin_client) == order
+    user = User.objects.get(username="admin")
+    Preferences.objects.create(user=user, language="zh-hans")
+    links = [group["items"][0]["link"] for group in menu(admin_client)]
+    with translation.override("zh-hans"):
+        assert titles(admin_client)[1:4] == ["通知", "短信", "动态"]
+    translation.deactivate()
+    assert [group["items"][0]["link"] for group in menu(admin_client)] == links
+
+
+def test_nothing_is_in_the_menu_twice(admin_client: Client) -> None:
+    items = [item["title"] for group in menu(admin_client) for item in group["items"]]
+    assert items.count("Bulk jobs") == 1
+    internals = menu(admin_client)[-1]
+    assert [item["title"] for item in internals["items"]] == ["Queues", "Counters"]
+    looker = User.objects.create_user("looker", password="x", is_staff=True)
+    looker.user_permissions.add(Permission.objects.get(codename="view_bulkjob"))
+    client = Client()
+    client.force_login(looker)
+    links = {item["title"]: item["link"] for group in menu(client) for item in group["items"]}
+    assert links["Bulk jobs"] == "/admin/msgplatform/bulkjob/"
+    assert "Internals" not in titles(client)
+
+
+def test_a_tab_says_what_it_shows(admin_client: Client) -> None:
+    row = subscription(Biz.objects.create(name="orders"))
+    (message,) = publish(row.biz, 1)
+    title = tab_title(admin_client, f"/console/notify/{message}")
+    assert title.endswith(f" {message} · Message | msgplatform")
+    assert tab_title(admin_client, "/admin/gateway/smsgateway/").startswith("Gateways | ")
+
+
+def test_the_first_stop_leads_past_the_menu(admin_client: Client) -> None:
+    for path in ("/console/", "/admin/notify/bizreceive/"):
+        page = admin_client.get(path).content.decode()
+        body = page.partition("<body")[2]
+        first = re.search(r"<a [^>]*>", body)
+        assert first
+        assert 'href="#content"' in first[0]
+        assert 'id="content" tabindex="-1"' in body
+
+
+def test_a_count_that_ends_says_more_than(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    biz = Biz.objects.create(name="orders")
+    publish(biz, 5)
+    monkeypatch.setattr(BoundedPaginator, "MOST", 5)
+    assert "more than" not in admin_client.get("/admin/notify/bizmsg/").content.decode()
+    monkeypatch.setattr(BoundedPaginator, "MOST", 4)
+    assert "more than 4 messages" in " ".join(
+        admin_client.get("/admin/notify/bizmsg/").content.decode().split()
+    )
