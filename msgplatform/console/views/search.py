@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +27,8 @@ from msgplatform.models import SavedFilter
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
 MIN_TEXT = 3  # characters: fewer are in nearly every message
+MIN_CJK = 2  # of a text with a Chinese, Japanese or Korean character: words have two
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 TEXT_HOURS = 24
 TEXT_SECONDS = 0.2  # of one piece; a person sees that it goes on, and can stop it
 
@@ -48,7 +51,7 @@ def search(request: HttpRequest) -> HttpResponse:
     ]
     hits = [(flow, hit) for flow, found in groups for hit in found]
     # Who finds out whether a text is there can guess it piece by piece.
-    looks = len(query) >= MIN_TEXT and clear
+    looks = _is_long_enough(query) and clear
     with_texts = [flow for flow in able if flow.texts] if looks else []
     return page(
         request,
@@ -63,7 +66,7 @@ def search(request: HttpRequest) -> HttpResponse:
         searchable=[flow for flow in able if flow.search_fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),
-        short=0 < len(query) < MIN_TEXT,
+        short=bool(query) and not _is_long_enough(query),
         clear=clear,
         unseen=[flow for flow in flows.all() if flow not in able],
         hours=TEXT_HOURS,
@@ -79,8 +82,9 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     if not sees_personal(request):
         raise PermissionDenied
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
-    if len(query) < MIN_TEXT:
-        return JsonResponse({"problem": _("Enter at least %d characters.") % MIN_TEXT}, status=400)
+    if not _is_long_enough(query):
+        problem = _("Enter at least %d characters.") % MIN_TEXT
+        return JsonResponse({"problem": problem}, status=400)
     since = sql.now() - timedelta(hours=TEXT_HOURS)
     try:
         found = flow.search_text(query, since, request.GET.get("cursor", ""), TEXT_SECONDS)
@@ -151,6 +155,11 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
     return JsonResponse(
         {"options": [{"value": each.value, "label": str(each.label)} for each in found]}
     )
+
+
+def _is_long_enough(query: str) -> bool:
+    """True if texts can be searched for it."""
+    return len(query) >= (MIN_CJK if _CJK.search(query) else MIN_TEXT)
 
 
 def _shown(request: HttpRequest, hits: Sequence[flows.Hit]) -> Sequence[flows.Hit]:

@@ -20,7 +20,7 @@ class Hit:
     id: str
     title: str
     state: str
-    at: datetime
+    at: datetime | None  # None when there is no such time
     biz: str = ""
     # For people who may not see personal data, when the title has some.
     masked_title: str = ""

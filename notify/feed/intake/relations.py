@@ -165,8 +165,9 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     """Add a change to the plan, which has all changes before it."""
     add, remove = _wanted(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
-    if change.action != Action.BLOCK and add and plan.after & blocks:
-        reason = _("One of the two users has blocked the other one.")
+    if change.action != Action.BLOCK and add and (found := sorted(plan.after & blocks)):
+        blocked, _relation, blocker = found[0]
+        reason = _("%(who)s has blocked %(whom)s.") % {"who": blocker, "whom": blocked}
         return Verdict("rejected", code=BLOCKED, field="other", reason=reason)
     new, gone = add - plan.after, remove & plan.after
     if not new and not gone:

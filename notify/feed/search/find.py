@@ -21,7 +21,7 @@ from msgplatform.core.flows import FilterField, Found, Hit, Text, TextFound
 from notify.feed.models import EventQueue, Feed
 from notify.feed.search import candidates, matches
 from notify.feed.search.filters import DELETED, HANDLED, OPEN, TOPIC, Filter, parse
-from notify.feed.search.hits import hits
+from notify.feed.search.hits import hits, readers
 from notify.feed.search.timeline import page
 
 __all__ = ["FIELDS", "find", "page", "search", "search_text"]
@@ -48,14 +48,15 @@ TEXT_HITS = 50  # of one piece of a search through texts
 
 
 def search(query: str, limit: int) -> list[Hit]:
-    """Find by a post's or an event's id, else by the id of an author; newest first."""
+    """Find by a post's or an event's id, else by the id of a user: the user's timeline, and posts
+    of this author, newest first."""
     query = query.strip()
     if not query or "\x00" in query:
         return []
     with suppress(InvalidInput):
         if found := hits([number(query)]):
             return list(found.values())
-    return list(_Search(Filter(user=query), limit).run(MAX_ID).hits)
+    return [*readers(query), *_Search(Filter(user=query), limit).run(MAX_ID).hits]
 
 
 def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from msgplatform.core.flows import Hit
 from msgplatform.models import Biz
-from notify.feed.models import EventQueue, Feed
+from notify.feed.models import EventQueue, Feed, FeedUser
 
 _SHOWN = 60  # characters of a post
+_SYSTEMS = 500  # of which users are looked up
 
 
 def hits(ids: Sequence[int]) -> dict[int, Hit]:
@@ -36,6 +39,26 @@ def hits(ids: Sequence[int]) -> dict[int, Hit]:
                 biz=names.get(row.biz_id, str(row.biz_id)),
             )
     return lines
+
+
+def readers(uid: str) -> list[Hit]:
+    """A line for each system's user of this id, which leads to the user's timeline; those who only
+    read have no other."""
+    systems = {biz.pk: biz for biz in Biz.objects.order_by("name")[:_SYSTEMS]}
+    rows = FeedUser.objects.filter(biz_id__in=list(systems), uid=uid)
+    address = reverse("admin:feed_users")
+    return [
+        Hit(
+            id=f"user-{row.biz_id}-{row.uid}",
+            title=_("user %(uid)s of %(system)s → timeline")
+            % {"uid": row.uid, "system": systems[row.biz_id]},
+            state=_("active") if row.active else _("inactive"),
+            at=row.visit_date,
+            biz=str(systems[row.biz_id]),
+            link=f"{address}?{urlencode({'system': systems[row.biz_id].name, 'uid': row.uid})}",
+        )
+        for row in rows
+    ]
 
 
 def title(post: Feed | None, event: EventQueue | None) -> str:

@@ -26,7 +26,9 @@ class Reason(models.TextChoices):
     FOLLOWER = "follower", _("The user follows the author, and the post is for followers too.")
     FRIENDS_ONLY = "friends_only", _("The user follows the author, but the post is for friends.")
     NO_RELATION = "no_relation", _("The user is no friend of the author, and does not follow them.")
-    BLOCKED = "blocked", _("One of the two users has blocked the other one.")
+    HAS_BLOCKED = "has_blocked", _("The user has blocked the author.")
+    IS_BLOCKED = "is_blocked", _("The author has blocked the user.")
+    BOTH_BLOCKED = "both_blocked", _("The user and the author have blocked each other.")
     INACTIVE = "inactive", _("The user has stayed away for long, so posts are merged at read.")
     BELOW = "below", _("The post is older than what is written, so it is merged at read.")
     MERGED = "merged", _("The author has very many recipients, so posts are merged at read.")
@@ -81,10 +83,13 @@ def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Re
         followers = post.topic == Topic.VIP
         return followers, Reason.FOLLOWER if followers else Reason.FRIENDS_ONLY
     key = {"biz_id": post.biz_id, "relation": _BLOCK}
-    blocked = (
-        _BLOCK in relations or Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
-    )
-    return False, Reason.BLOCKED if blocked else Reason.NO_RELATION
+    by_user = _BLOCK in relations
+    by_author = Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
+    if by_user and by_author:
+        return False, Reason.BOTH_BLOCKED
+    if by_user:
+        return False, Reason.HAS_BLOCKED
+    return False, Reason.IS_BLOCKED if by_author else Reason.NO_RELATION
 
 
 def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -40,7 +41,7 @@ def found(**filter: str) -> list[int]:
 
 
 def searched(query: str) -> list[int]:
-    return [int(hit.id) for hit in find.search(query, 50)]
+    return [int(hit.id) for hit in find.search(query, 50) if not hit.link]
 
 
 def upkeep(biz: Biz) -> int:
@@ -50,6 +51,21 @@ def upkeep(biz: Biz) -> int:
 
 
 class TestSearch:
+    def test_a_user_who_only_reads_is_found(
+        self, biz: Biz, other: Biz, admin_client: Client
+    ) -> None:
+        related(biz, ("12", "follow", "ann"))
+        assert [hit.link for hit in find.search("13", 50)] == []
+        (hit,) = find.search("12", 50)
+        assert hit.title == "user 12 of orders → timeline"
+        page = admin_client.get(hit.link)
+        assert page.status_code == 200
+        assert page.context["uid"] == "12"
+        assert (
+            hit.link.replace("&", "&amp;")
+            in admin_client.get("/console/search?q=12").content.decode()
+        )
+
     def test_by_id_or_author(self, biz: Biz, other: Biz) -> None:
         first, second = post(biz, "ann"), post(biz, "ann", topic="vip")
         theirs, bobs = post(other, "ann"), post(biz, "7")

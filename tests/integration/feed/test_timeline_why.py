@@ -29,8 +29,10 @@ def test_what_two_users_are_to_each_other() -> None:
     assert reasons("cid", friends) == [Reason.FRIENDS_ONLY]
     assert reasons("cid", all_of_them) == [Reason.FOLLOWER, Reason.INACTIVE]
     assert reasons("eve", all_of_them) == [Reason.NO_RELATION]
-    assert reasons("dan", all_of_them) == [Reason.BLOCKED]
-    assert reasons("ann", post("dan")) == [Reason.BLOCKED]
+    assert reasons("dan", all_of_them) == [Reason.HAS_BLOCKED]
+    assert reasons("ann", post("dan")) == [Reason.IS_BLOCKED]
+    change(("ann", "block", "dan"))
+    assert reasons("dan", all_of_them) == [Reason.BOTH_BLOCKED]
     assert reasons("ann", friends) == [Reason.OWN, Reason.INACTIVE]
     posts.delete(BIZ, friends)
     assert reasons("bob", friends) == [Reason.DELETED]

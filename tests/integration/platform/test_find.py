@@ -63,7 +63,7 @@ def test_a_text_of_the_last_day_is_found_piece_by_piece(
     assert f'data-key="notify-{done[0]}"' in rows
     assert str(done[1]) not in rows, "it is older than a day"
     assert all("back to" in answer["looked"] for answer in answers[:-1])
-    assert "All of them" in answers[-1]["looked"]
+    assert "all searched" in answers[-1]["looked"]
 
 
 def test_an_answer_is_searched_too(row: BizReceive, admin_client: Client) -> None:
@@ -110,6 +110,22 @@ def test_the_page_says_what_was_not_searched(row: BizReceive) -> None:
     assert "three characters" in page
     for flow in ("sms", "feed", "crmsync"):
         assert client.get(f"/console/texts/{flow}?q=RB123456785CN").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("query", "is_searched"),
+    [("库存", True), ("库", False), ("ab", False), ("a库", True), ("カナ", True), ("재고", True)],
+)
+def test_a_chinese_word_has_two_characters(
+    row: BizReceive, admin_client: Client, query: str, is_searched: bool
+) -> None:
+    publish(row.biz, 1, f'{{"text": "{query} 25"}}'.encode())
+    page = admin_client.get("/console/search", {"q": query}).content.decode()
+    assert ("data-texts" in page) is is_searched
+    answer = admin_client.get("/console/texts/notify", {"q": query})
+    assert answer.status_code == (200 if is_searched else 400)
+    if is_searched:
+        assert "order.paid" in answer.json()["rows"]
 
 
 def test_a_url_finds_who_delivers_there(row: BizReceive, admin_client: Client) -> None:
