@@ -271,6 +271,22 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "msgplatform.api.schema_bodies.close_bodies",
+        "msgplatform.api.schema_introduction.introduce",
+    ],
+    # In the order of docs/integrate.md, then what sets the platform up.
+    "TAGS": [
+        {"name": "events", "description": "Publish an event; see who got it, and how."},
+        {"name": "sms", "description": "Send texts, see what became of them, read what came in."},
+        {"name": "leads", "description": "Hand over leads; CRMs get every version of them."},
+        {"name": "sync", "description": "What carries leads to CRMs: policies and their runs."},
+        {"name": "feed", "description": "Posts, relations of users, and their timelines."},
+        {"name": "business systems", "description": "Management: who may use the platform."},
+        {"name": "API keys", "description": "Management: the keys of business systems."},
+        {"name": "consumers", "description": "Management: where events are delivered to."},
+        {"name": "subscriptions", "description": "Management: which consumer gets which events."},
+        {"name": "event types", "description": "Management: the catalogue, with JSON Schemas."},
+        {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
+        {"name": "statistics", "description": "Management: the counters of every flow."},
     ],
     "GET_MOCK_REQUEST": "msgplatform.api.schema.mock_request",
     "SCHEMA_PATH_PREFIX": "/api/v1",
@@ -297,6 +313,7 @@ SPECTACULAR_SETTINGS = {
         ],
     },
     "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "filter": True},
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
 }
 # The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.

@@ -245,7 +245,10 @@ class TestPages:
 
     def test_docs_load_nothing_from_elsewhere(self, api: Api) -> None:
         page = api.get("/api/docs/").content.decode()
-        links = re.findall(r'(?:src|href)="([^"]+)"', page)
+        found = re.findall(r'(?:src|href)="([^"]+)"', page)
+        elsewhere = {"/console/", "/problems/", "/api/schema/?format=json"}
+        assert elsewhere <= set(found), "the way back, and what belongs to it"
+        links = [link for link in found if link not in elsewhere]
         assert len(links) >= 3
         ours = (django_settings.STATIC_URL, "/api/docs/")
         assert all(link.startswith(ours) for link in links)
@@ -253,6 +256,20 @@ class TestPages:
         assert {answer.status_code for answer in answers} == {200}
         # The script that names the schema has an address of its own: no script is in the page.
         assert "/api/schema/" in b"".join(map(_content, answers)).decode(errors="replace")
+
+    def test_the_document_begins_with_what_holds_for_every_request(self, api: Api) -> None:
+        schema = api.get("/api/schema/?format=json").json()
+        said = schema["info"]["description"]
+        for words in ("Bearer mp_", "Ids are strings", "`idempotency_key`", "/problems/conflict"):
+            assert words in said
+        assert "](" not in said.replace("](https://", ""), "a link to a page that is not served"
+        # The groups in the order of the document, each with a sentence.
+        tags = [tag["name"] for tag in schema["tags"]]
+        assert tags[:5] == ["events", "sms", "leads", "sync", "feed"]
+        used = {tag for methods in schema["paths"].values() for one in methods.values()
+                for tag in one["tags"]}  # fmt: skip
+        assert set(tags) == used - {"test"}
+        assert all(tag["description"].endswith(".") for tag in schema["tags"])
 
     def test_docs_without_the_slash(self, api: Api) -> None:
         response = api.get("/api/docs")
