@@ -69,7 +69,6 @@ class Intake:
         the same keys."""
         return self.commit(self.prepare(asked))
 
-    @patiently()
     def prepare(self, asked: Sequence[Request]) -> Prepared:
         """Check requests. Raises RedisError: then nothing was accepted."""
         self.directory.refresh()
@@ -96,7 +95,7 @@ class Intake:
         calls = zip(checked, _calls(list(checked.values())), strict=True)
         return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
 
-    @patiently()
+    @patiently()  # what may be stored already is better waited for
     def commit(self, prepared: Prepared) -> list[Verdict]:
         """Store them with one script. Raises RedisError: then nothing is known."""
         verdicts, calls = list(prepared.verdicts), prepared.calls
@@ -136,7 +135,6 @@ class Intake:
 def _over_limit(call: store.Call) -> Verdict:
     limit = call.allowance.limit if call.allowance else 0
     return Verdict.rejected(LimitReached(limit, len(call.messages)))
-
 
     def _without_account(self, biz: int) -> str:
         """Why there is none for a request that names none."""

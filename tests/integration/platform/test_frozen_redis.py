@@ -4,6 +4,7 @@ server is silent, and are themselves again soon after it goes on."""
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -11,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -24,6 +27,7 @@ from msgplatform.core.connections import AWAY_SECONDS
 from msgplatform.core.servers.private_server import PrivateServer
 from msgplatform.models import Biz
 from tests.integration.platform.test_api_server import Server
+from tests.integration.support import sms_rows
 from tests.integration.support.notify_rows import subscription
 from tests.servers import Servers
 
@@ -137,8 +141,27 @@ def until_all_is_back(browser: Browser) -> float:
     return time.monotonic() - begun
 
 
+def post(server: Server, path: str, body: Any, key: str) -> tuple[int, float]:
+    """Status and seconds of a call of the API."""
+    begun = time.monotonic()
+    raw = json.dumps(body).encode()
+    status, _answer = server.request("POST", path, key, raw, {"Content-Type": "application/json"})
+    return status, time.monotonic() - begun
+
+
 def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
+    clinic = sms_rows.Caller("clinic", "sms:write", "events:write")
+    sms_rows.gateway()
+    sms_rows.account(clinic.biz)
     with frozen(servers.work):
+        for path, body in (
+            ("/api/v1/messages", {"event_type": "order.paid", "payload": {}}),
+            ("/api/v1/messages/batch", {"messages": [{"event_type": "a.b", "payload": {}}]}),
+            ("/api/v1/sms", {"to": "13800000000", "text": "hello"}),
+            ("/api/v1/sms/batch", {"messages": [{"to": "13800000000", "text": "hello"}]}),
+        ):
+            status, seconds = post(server, path, body, clinic.key)
+            assert (status in (200, 202), seconds < PROMPT) == (True, True), path
         stranger = Browser(server)
         assert stranger.log_in() < PROMPT
         slow = {path: took for path, took in times(browser).items() if took > PROMPT}
@@ -156,8 +179,21 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
     assert browser.open("/readyz")[0] == 200
 
 
-def test_sms_redis(browser: Browser, servers: Servers) -> None:
-    with frozen(servers.sms):
+def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
+    clinic = sms_rows.Caller("clinic", "sms:write")
+    sms_rows.gateway()
+    sms_rows.account(clinic.biz)
+    batch = {"messages": [{"to": "13800000000", "text": "hello"}]}
+
+    def send(_number: int) -> tuple[int, float]:
+        return post(server, "/api/v1/sms/batch", batch, clinic.key)
+
+    assert send(0)[0] == 200
+    with frozen(servers.sms), ThreadPoolExecutor(40) as callers:
+        # More than the server has threads: none of them is held.
+        sent = list(callers.map(send, range(80)))
+        assert {status for status, _seconds in sent} == {503}
+        assert max(seconds for _status, seconds in sent) < 2 * PROMPT
         slow = {path: took for path, took in times(browser).items() if took > PROMPT}
         assert not slow
         time.sleep(AWAY_SECONDS)
@@ -167,6 +203,7 @@ def test_sms_redis(browser: Browser, servers: Servers) -> None:
         assert SILENT in browser.open("/console/")[1]
         assert browser.open("/readyz")[0] == 200, "SMS alone is away"
     assert until_all_is_back(browser) < AWAY_SECONDS + 2
+    assert send(0)[0] == 200
 
 
 @pytest.mark.parametrize("name", ["work", "sms"])
