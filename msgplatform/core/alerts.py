@@ -26,6 +26,7 @@ from django.db import transaction
 
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
+from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
@@ -120,8 +121,8 @@ def reconcile(
     try:
         # Read first: an alert that is raised between this and the end is not resolved by mistake.
         opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
-    except Exception:
-        log.exception("open_alerts_not_read", kinds=sorted(kinds))
+    except Exception as error:
+        _log_unread("open_alerts_not_read", error, kinds=sorted(kinds))
         return False
     wanted = {condition.key: condition for condition in holding}
     for key, condition in wanted.items():
@@ -130,8 +131,8 @@ def reconcile(
     try:
         for store in _stores:
             store.renew([condition for key, condition in wanted.items() if key in opened])
-    except Exception:
-        log.exception("alerts_not_renewed", keys=len(opened & wanted.keys()))
+    except Exception as error:
+        _log_unread("alerts_not_renewed", error, keys=len(opened & wanted.keys()))
     for key in sorted(opened - wanted.keys()):
         if key not in undecided:
             resolve(key)
@@ -149,6 +150,14 @@ def _when_committed(event: AlertEvent) -> None:
         transaction.on_commit(partial(_hand_out, event), robust=True)
     else:
         _hand_out(event)
+
+
+def _log_unread(event: str, error: Exception, **facts: object) -> None:
+    """An unavailable database is no fault of the platform, and the next look makes up for it."""
+    if isinstance(error, UNAVAILABLE):
+        log.warning(event, why=str(error)[:200], **facts)
+    else:
+        log.error(event, exc_info=error, **facts)
 
 
 def _hand_out(event: AlertEvent) -> None:

@@ -204,8 +204,10 @@ class Marker(Worker):
         try:
             failing_subscriptions.reconcile_alerts()
             alert_events.announce_missed()
+        # It is done again within a minute; marking does not wait for it.
+        except UNAVAILABLE as error:
+            log.warning("alerts_not_brought_in_line", why=str(error)[:200])
         except Exception:
-            # It is done again within a minute; marking does not wait for it.
             log.exception("alerts_not_brought_in_line")
 
 

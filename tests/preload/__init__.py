@@ -19,13 +19,18 @@ def build(name: str, folder: Path) -> Path:
 
 
 class Disk:
-    """A disk for servers: while it is full, none of their files grows."""
+    """A disk for servers: while it is full, none of their files grows but those whose names end
+    with `reserved`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reserved: str = "") -> None:
         folder.mkdir()
         self.folder = folder
         self._full = folder / "full"
-        self.environment = [f"LD_PRELOAD={build('disk', folder)}", f"DISK={folder}"]
+        self.environment = [
+            f"LD_PRELOAD={build('disk', folder)}",
+            f"DISK={folder}",
+            f"DISK_RESERVED={reserved}",
+        ]
 
     def fill(self) -> None:
         self._full.touch()

@@ -2,13 +2,15 @@
  *
  * DISK is a folder. Every sync takes as long as the file `delay` there says (microseconds), and the
  * file `syncing` exists meanwhile. While there is a file `full` no regular file grows: half of the
- * first write fits, as on a disk that fills up, and what a file has room for can be written. */
+ * first write fits, as on a disk that fills up, and what a file has room for can be written. Files
+ * whose names end with DISK_RESERVED have room of their own. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,12 +45,22 @@ static void be_slow(void) {
   unlink(path);
 }
 
+static int is_reserved(int fd) {
+  char link[64], path[512];
+  const char *reserved = getenv("DISK_RESERVED");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t size = reserved ? readlink(link, path, sizeof path) : -1;
+  ssize_t end = reserved ? strlen(reserved) : 0;
+  return size >= end && end > 0 && !memcmp(path + size - end, reserved, end);
+}
+
 /* Standard output and error are the log: a server has to be able to say what is wrong. */
 static int has_no_room(int fd, off_t end) {
   char path[512];
   struct stat about;
   if (fd <= 2 || access(place(path, sizeof path, "full"), F_OK)) return 0;
-  return !fstat(fd, &about) && S_ISREG(about.st_mode) && end > about.st_size;
+  if (fstat(fd, &about) || !S_ISREG(about.st_mode) || end <= about.st_size) return 0;
+  return !is_reserved(fd);
 }
 
 static off_t end_of_write(int fd, size_t size) {
