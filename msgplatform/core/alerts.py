@@ -121,7 +121,7 @@ def reconcile(
     try:
         # Read first: an alert that is raised between this and the end is not resolved by mistake.
         opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_unread("open_alerts_not_read", error, kinds=sorted(kinds))
         return False
     wanted = {condition.key: condition for condition in holding}
@@ -131,7 +131,7 @@ def reconcile(
     try:
         for store in _stores:
             store.renew([condition for key, condition in wanted.items() if key in opened])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_unread("alerts_not_renewed", error, keys=len(opened & wanted.keys()))
     for key in sorted(opened - wanted.keys()):
         if key not in undecided:
