@@ -131,11 +131,6 @@ class Intake:
             routes = [_only(request.gateway, route) for route in routes]
         return _Checked(request, account, numbers, routes, parts, allowance(account, len(numbers)))
 
-
-def _over_limit(call: store.Call) -> Verdict:
-    limit = call.allowance.limit if call.allowance else 0
-    return Verdict.rejected(LimitReached(limit, len(call.messages)))
-
     def _without_account(self, biz: int) -> str:
         """Why there is none for a request that names none."""
         if any(account.biz_id == biz for account in self.directory.accounts.values()):
@@ -242,3 +237,8 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
             Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
         )
     return verdicts
+
+
+def _over_limit(call: store.Call) -> Verdict:
+    limit = call.allowance.limit if call.allowance else 0
+    return Verdict.rejected(LimitReached(limit, len(call.messages)))
