@@ -16,7 +16,7 @@ from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
@@ -219,12 +219,15 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 
 def _daemons() -> Iterator[Finding]:
+    ended = exits.everywhere()
+    for one in ended.values():
+        yield Finding("bad", f"{one.program} ends again and again on {one.host}: {one.text}")
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, flows.BULK.command]:
         if command.removeprefix("run_") in running:
             yield Finding("ok", f"{command} is running")
-        else:
+        elif command.removeprefix("run_") not in ended:
             repair = f"{sys.executable} manage.py {command}"
             yield Finding("warn", f"{command} is not running", repair)
 

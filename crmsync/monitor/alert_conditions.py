@@ -3,7 +3,7 @@ seconds.
 
 crm.source      a source could not be read for a minute
 crm.horizon     a transaction at a source is open for ten minutes, and holds up the reading
-crm.stalled     a CRM has confirmed nothing for ten minutes while records wait for it
+crm.stalled     a CRM has confirmed nothing for ten minutes in which records were due for it
 crm.dead        more than 5 % of a policy's records ended dead in the last hour, of at least 20
 crm.recovery    entries of the recovery log are open for more than a day
 """
@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext_noop as _
 
 from crmsync.models import Record
-from crmsync.monitor import backlog, counters, poller_status
+from crmsync.monitor import backlog, counters, crm_status, poller_status
 from crmsync.monitor.backlog import PolicyProgress
 from crmsync.monitor.poller_status import Facts
 from msgplatform.core import alerts
@@ -35,6 +35,8 @@ STALLED_SECONDS = 600.0
 DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
 OPEN_FOR = timedelta(days=1)
 _COUNTED = 1_000
+_IN_FLIGHT = int(Record.State.QUEUED)
+_MAX_PASSED_SECONDS = 60.0
 _HOUR = timedelta(hours=1)
 
 
@@ -43,21 +45,22 @@ class AlertConditions:
     Several processes may check them."""
 
     def __init__(self) -> None:
-        # CRM → the minute of its last confirmed record, and since when (by this process's clock)
-        # every check found records waiting and that minute unchanged.
+        # CRM → the minute of its last confirmed record, and for how many seconds checks of this
+        # process have found records due or in flight since, and that minute unchanged.
         self._stalls: dict[int, tuple[datetime | None, float]] = {}
+        self._looked_at = 0.0  # monotonic
 
     def reconcile(self) -> None:
         """Raise what holds, resolve what is over. Raises OperationalError."""
         now = sql.now()
         policies = backlog.of_policies(now)
         working = [one for one in policies if one.takes_work]
-        stalled = self._stalled(working)
+        stalled = self._stalled(working, now)
         recently = now - timedelta(seconds=STALLED_SECONDS)
         # Another process may have found these stalled before this one began to look.
         undecided = {
             f"{STALLED}:{crm}"
-            for crm, (at, _since) in self._stalls.items()
+            for crm, (at, _seconds) in self._stalls.items()
             if at is None or at < recently
         }
         alerts.reconcile([STALLED], stalled, undecided)
@@ -71,8 +74,9 @@ class AlertConditions:
         undecided = {f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld}
         alerts.reconcile([SOURCE, HORIZON], _of_sources(working, facts), undecided)
 
-    def _stalled(self, working: Sequence[PolicyProgress]) -> list[Condition]:
-        """CRMs that confirm nothing, though records wait for them."""
+    def _stalled(self, working: Sequence[PolicyProgress], now: datetime) -> list[Condition]:
+        """CRMs that confirm nothing, though records are due for them or in flight. Time in which
+        nothing is due, or a CRM wants fewer calls, does not count."""
         counted = backlog.counts([one.policy.pk for one in working], Record.OPEN, most=1)
         waiting = [one for one in working if any(counted[one.policy.pk, s] for s in Record.OPEN)]
         confirmed: dict[int, datetime | None] = {one.policy.crm_id: None for one in waiting}
@@ -80,9 +84,15 @@ class AlertConditions:
             crm, at = one.policy.crm_id, one.confirmed_at
             if crm in confirmed and at is not None:
                 confirmed[crm] = max(at, confirmed[crm] or at)
-        begun = time.monotonic()
+        busy = {
+            one.policy.crm_id
+            for one in waiting
+            if counted[one.policy.pk, _IN_FLIGHT] or (one.due_at and one.due_at <= now)
+        }
+        passed = self._since_last_look()
+        passes = dict.fromkeys(busy - _held(), passed)
         self._stalls = {
-            crm: old if (old := self._stalls.get(crm)) and old[0] == at else (at, begun)
+            crm: (at, self._stalled_for(crm, at) + passes.get(crm, 0.0))
             for crm, at in confirmed.items()
         }
         names = {one.policy.crm_id: one.policy.crm.name for one in working}
@@ -101,9 +111,27 @@ class AlertConditions:
                     )
                 ),
             )
-            for crm, (_at, since) in self._stalls.items()
-            if time.monotonic() - since > STALLED_SECONDS
+            for crm, (_at, seconds) in self._stalls.items()
+            if seconds > STALLED_SECONDS
         ]
+
+    def _stalled_for(self, crm: int, confirmed_at: datetime | None) -> float:
+        """Seconds so far; they begin anew with each record that is confirmed."""
+        before, seconds = self._stalls.get(crm, (confirmed_at, 0.0))
+        return seconds if before == confirmed_at else 0.0
+
+    def _since_last_look(self) -> float:
+        before, self._looked_at = self._looked_at, time.monotonic()
+        # A process that stood still has seen nothing of what happened meanwhile.
+        return min(self._looked_at - before, _MAX_PASSED_SECONDS) if before else 0.0
+
+
+def _held() -> set[int]:
+    """CRMs that want fewer calls for a while, or whose limit is used up."""
+    try:
+        return {crm for crm, live in crm_status.read().items() if live.held_for > 0}
+    except RedisError:
+        return set()
 
 
 def _of_sources(

@@ -7,17 +7,17 @@ It is calm only when nothing is known to be wrong. What is late, silent or unava
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from msgplatform.console.views.page import visible
-from msgplatform.core import flows
+from msgplatform.core import flows, said
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.jobs import given_up
 from msgplatform.models import Alert
@@ -29,7 +29,8 @@ _looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 @dataclass(frozen=True)
 class Condition:
     """`alerts` are open and nobody has acknowledged them; those about what was given up are not
-    among them, but in `failures`, as groups. `missing` are roles that no running daemon has."""
+    among them, but in `failures`, as groups. `missing` are roles that no running daemon has;
+    `ended` says of programs that end again and again how often, and their last words."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -37,11 +38,13 @@ class Condition:
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
     redis_problem: str = ""
+    ended: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
         """How many things need somebody."""
-        return self.alerts + self.failures + len(self.missing) + bool(self.redis_problem)
+        silent = len({*self.missing, *self.ended})
+        return self.alerts + self.failures + silent + bool(self.redis_problem)
 
 
 def open_alerts() -> QuerySet[Alert]:
@@ -65,7 +68,7 @@ def failures(request: HttpRequest) -> int:
 
 
 def look() -> Condition:
-    """Two statements and one call of Redis. Works while Redis does not."""
+    """Two statements and two calls of Redis. Works while Redis does not."""
     every = flows.all()
     lost = {flow.given_up_alert or f"{flow.name}.{watch.GIVEN_UP}" for flow in every}
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
@@ -73,9 +76,10 @@ def look() -> Condition:
     seen = sum(states)
     failures = given_up.number(flow.name for flow in every)
     try:
-        daemons = heartbeats.alive()
+        daemons, ended = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
         return Condition(len(states) - seen, seen, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    return Condition(len(states) - seen, seen, failures, daemons, missing)
+    texts = {role: said.read(one.text) for role, one in sorted(ended.items())}
+    return Condition(len(states) - seen, seen, failures, daemons, missing, ended=texts)

@@ -44,6 +44,17 @@ def unexpected_errors(logs: Path | str, expected: Collection[str] = ()) -> list[
     return lines
 
 
+def last_words(text: str) -> str:
+    """The last line of a log that says something: of a program that has just ended, why it did."""
+    for line in reversed(text.splitlines()):
+        if not line.startswith("{"):
+            if line.strip():
+                return line.strip()[:_MAX_EXAMPLE]
+        elif entry := next(_structured(line), None):
+            return f"{entry.event}: {entry.text}"[:_MAX_EXAMPLE]
+    return ""
+
+
 def errors(text: str) -> Iterator[LoggedError]:
     """Entries at level error, in their order."""
     lines = iter(text.splitlines())

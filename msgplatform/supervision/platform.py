@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from socket import socket
 from typing import Self
@@ -24,6 +24,7 @@ from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
+from msgplatform.supervision.ended import EndedPrograms
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 from msgplatform.web import static_files
 
@@ -36,6 +37,11 @@ _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
 _FOLLOW_SECONDS = 5.0  # how soon a change of own processes takes effect
+_ENDED_SECONDS = 1.0
+# Programs start when the web server listens, since callers wait for it and not for them; if it does
+# not, they start without it.
+_WEB_SECONDS = 30.0
+_WEB_POLL_SECONDS = 0.1
 _MANAGE = environment.BASE_DIR / "manage.py"
 
 
@@ -59,6 +65,7 @@ class Platform:
         migrate: bool = False,
         processes: Mapping[str, int] | None = None,
         held: socket | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if Path(state_dir) != Path(settings.STATE_DIR):
             raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
@@ -77,12 +84,15 @@ class Platform:
             [
                 *(Program(name, server.argv, _REDIS) for name, server in self.redis.items()),
                 web(self.host, port, workers),
-                *daemons(processes or {}),
             ],
             {**(env or {}), "STATE_DIR": str(self.state_dir), "PUBLIC_URL": self.url},
             environment.BASE_DIR,
         )
+        self._daemons = daemons(processes or {})
+        self._ended = EndedPrograms(self._supervisor.places.logs, say)
+        self._begun = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
+        self._observer = ThreadLoop("ended-programs", self._look_at_ended, every=_ENDED_SECONDS)
 
     def start(self) -> Self:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
@@ -96,8 +106,10 @@ class Platform:
             self._held = self._held or address.hold(self.host, self.port)
             prepare_databases(self.migrate)
             static_files.collect()
+            self._begun = time.monotonic()
             self._supervisor.start()
             self._follower.start()
+            self._observer.start()
         except BaseException:  # also of a signal: the next `up` must not be refused
             self._release()
             raise
@@ -132,6 +144,7 @@ class Platform:
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
         self._follower.stop()  # first, or it would start processes again that are being stopped
+        self._observer.stop()
         self._supervisor.stop()
         self._release()
 
@@ -141,15 +154,36 @@ class Platform:
             self._held = None
         self._lock.release()
 
-    def _follow(self) -> None:
-        """Start and stop processes as the settings say now, unless everything is about to stop."""
+    def _follow(self) -> float | None:
+        """Start the daemons, then start and stop processes as the settings say now, unless
+        everything is about to stop."""
         if self.stop_requested or self.wait(0) is not None:
-            return
+            return None
         try:
-            self._supervisor.follow(own_processes())
+            if self._begun:
+                if not self._is_time_for_daemons():
+                    return _WEB_POLL_SECONDS
+                self._supervisor.follow(self._daemons)
+                self._begun = 0.0
+            self._supervisor.follow([*self._daemons, *own_processes()])
         except (OSError, RpcError) as error:
             if not self.stop_requested:
                 log.warning("own_processes_wait", why=str(error)[:200])
+        return None
+
+    def _is_time_for_daemons(self) -> bool:
+        is_late = time.monotonic() - self._begun > _WEB_SECONDS
+        return is_late or address.answers(self.host, self.port)
+
+    def _look_at_ended(self) -> None:
+        """What ends by itself again and again, unless everything is about to stop."""
+        if self.stop_requested or self.wait(0) is not None:
+            return
+        try:
+            self._ended.look(self._supervisor.processes())
+        except (OSError, RpcError) as error:
+            if not self.stop_requested:
+                log.warning("ended_programs_unknown", why=str(error)[:200])
 
     def pids(self) -> dict[str, int]:
         """Process name → pid of those that run now."""

@@ -103,7 +103,7 @@ class Supervisor:
 
     def follow(self, others: Sequence[Program]) -> None:
         """Run `others` beside the first programs, and stop those of the last call that are not
-        among them. All of them come and go. Raises OSError, RpcError; then call it again."""
+        among them: those that come and go. Raises OSError, RpcError; then call it again."""
         if list(others) == self._others:
             return
         config = render([*self._programs, *others], self.places)

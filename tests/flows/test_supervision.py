@@ -400,3 +400,73 @@ def test_a_database_server_is_migrated_only_when_asked(folder, mariadb):
     assert "manage.py migrate --database default" in said
     assert mariadb.execute("SHOW TABLES FROM up_refused WHERE Tables_in_up_refused = 'biz'") == ()
     assert not is_running(folder)
+
+
+FAULT = """
+import os, sys
+if len(sys.argv) > 1 and sys.argv[1] == "run_maker":
+    sys.stderr.write("Traceback (most recent call last):\\nRuntimeError: boom\\n")
+    sys.stderr.flush()
+    os._exit(1)
+"""
+LOOK = """
+from msgplatform.console import condition
+from msgplatform import doctor
+from msgplatform.models import Alert
+print(dict(condition.look().ended))
+print([f.what for f in doctor.examine() if "ends again" in f.what])
+print([a.text for a in Alert.objects.filter(key="platform.silent:maker", open_key__isnull=False)])
+"""
+
+
+def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_path):
+    """In the terminal, on the overview, by doctor and as an alert; and no longer when it runs."""
+    port, terminal = free_port(), tmp_path / "terminal"
+    fault = tmp_path / "fault"
+    fault.mkdir()
+    (fault / "sitecustomize.py").write_text(FAULT)
+
+    def look():
+        done = subprocess.run(
+            [sys.executable, "manage.py", "shell", "-v0", "-c", LOOK],
+            cwd=ROOT,
+            env={**os.environ, "STATE_DIR": str(folder), "DATABASE_URL": "", "REDIS_URL": ""},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.splitlines()[-3:]
+
+    with terminal.open("w") as said:
+        platform = up(folder, port, said=said, PYTHONPATH=str(fault))
+    try:
+        until(lambda: "run_maker: It ended 3 times" in terminal.read_text())
+        assert "its last words: RuntimeError: boom" in terminal.read_text()
+        until(lambda: all("RuntimeError: boom" in line for line in look()))
+        (fault / "sitecustomize.py").unlink()
+        until(lambda: look() == ["{}", "[]", "[]"])
+    finally:
+        platform.terminate()
+        platform.communicate(timeout=180)
+
+
+def test_callers_do_not_wait_for_programs(folder):
+    """They start when the web server answers."""
+    port = free_port()
+    platform = up(folder, port)
+    try:
+        until(lambda: answers(port, "/healthz"))
+        begun = psutil.Process(platform.pid).create_time()
+        children = psutil.Process(platform.pid).children(recursive=True)
+        times = {
+            name: child.create_time() - begun
+            for child in children
+            for name in ("msgplatform.web", "run_maker")
+            if name in " ".join(child.cmdline())
+        }
+        print(f"web server after {times['msgplatform.web']:.1f} s")
+        assert "run_maker" not in times or times["run_maker"] > times["msgplatform.web"] + 0.5
+        until(lambda: "run_maker" in commands(psutil.Process(platform.pid).children(True)))
+    finally:
+        platform.terminate()
+        platform.communicate(timeout=180)

@@ -23,7 +23,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.watch import watch
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, unmigrated
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.copies import Copies
@@ -148,16 +148,8 @@ class Loop:
         close_old_connections()  # before the turn: the server may have closed an idle one
         try:
             did_work = self.worker.turn()
-        except UNAVAILABLE as error:
-            pause = self.trouble.next()
-            log.warning("waiting", role=self.worker.role, why=str(error)[:200], pause=pause)
-            self._recover(pause)
-            return 0.0
-        except Exception:
-            # The worker has postponed the unit that raised: the next turn begins with others.
-            self.worker.heartbeat.failed += 1
-            log.exception("turn_failed", role=self.worker.role)
-            self._recover(self.trouble.next())
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._report(error)
             return 0.0
         finally:
             close_old_connections()
@@ -167,8 +159,17 @@ class Loop:
             return 0.0
         return self.idle.next()
 
-    def _recover(self, pause: float) -> None:
-        """After trouble new work does not shorten the pause: it would be in the same trouble."""
+    def _report(self, error: Exception) -> None:
+        """Log what a turn raised, and pause. New work does not shorten the pause: it would be in
+        the same trouble."""
+        pause, role = self.trouble.next(), self.worker.role
+        lack = unmigrated.reason(error) if self.worker.watches else ""
+        if lack or isinstance(error, UNAVAILABLE):
+            log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)
+        else:
+            # The worker has postponed the unit that raised: the next turn begins with others.
+            self.worker.heartbeat.failed += 1
+            log.error("turn_failed", role=role, exc_info=error)
         close_old_connections()
         self.worker.stopping.wait(pause)
 

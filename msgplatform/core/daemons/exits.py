@@ -30,10 +30,14 @@ _TTL_SECONDS = 30.0
 class Exits:
     """A program's exits in the last minute; `words` are the last that it wrote to its log."""
 
-    role: str
+    program: str  # run_maker, web
     count: int
     words: str
     host: str = field(default_factory=socket.gethostname)
+
+    @property
+    def role(self) -> str:
+        return self.program.removeprefix("run_")
 
     @property
     def text(self) -> str:
@@ -49,13 +53,16 @@ _exits = Presence(work_redis, "platform:exits", Exits, _TTL_SECONDS)
 _decoder = msgspec.json.Decoder(list[Exits])
 
 
-def report(exits: Sequence[Exits]) -> None:
-    """Write down what ends again and again on this machine. Raises OSError, RedisError."""
+def report(exits: Sequence[Exits], over: Sequence[Exits]) -> None:
+    """Write down what ends again and again on this machine, without those that are over. Raises
+    OSError, RedisError."""
     path = _path()
     part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(exits))
     part.replace(path)
-    _exits.report({f"{each.host}:{each.role}": each for each in exits})
+    there = {_name(each) for each in exits}
+    _exits.withdraw(*({_name(each) for each in over} - there))
+    _exits.report({_name(each): each for each in exits})
 
 
 def of_platform() -> dict[str, Exits]:
@@ -77,6 +84,10 @@ def everywhere() -> dict[str, Exits]:
         return of_platform()
     except RedisError:
         return of_machine()
+
+
+def _name(exits: Exits) -> str:
+    return f"{exits.host}:{exits.program}"
 
 
 def _path() -> Path:

@@ -42,6 +42,7 @@ class Command(BaseCommand):
                 settings.STATE_DIR,
                 **{name: options[name] for name in names},
                 processes=dict(options["processes"]),
+                say=_say,
             )
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP

@@ -39,7 +39,9 @@ def a_count_cannot_be_read(places: Places) -> Course:
         counted_since=sql.now(), last_at=sql.now(),
     )  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE msgplatform_givenup SET since = 'never' WHERE flow = 'sms'")
+        cursor.execute(
+            "UPDATE msgplatform_givenup SET since = '2026-13-01 00:00:00' WHERE flow = 'sms'"
+        )
     yield
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM msgplatform_givenup WHERE flow = 'sms'")

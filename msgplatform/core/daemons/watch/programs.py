@@ -64,7 +64,7 @@ def _condition(role: str, seen: Mapping[str, float], ended: Mapping[str, Exits])
             _("%(exits)s Its work waits. Its log on %(host)s has more."),
             exits=ended[role].text, host=ended[role].host,
         )  # fmt: skip
-        subject = say(_("run_%(role)s ends again and again"), role=role)
+        subject = say(_("%(program)s ends again and again"), program=ended[role].program)
         return Condition(key(SILENT, role), subject, text)
     text = say(
         _(
