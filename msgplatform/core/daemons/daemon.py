@@ -23,7 +23,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.watch import watch
-from msgplatform.core.data import ids, unmigrated
+from msgplatform.core.data import ids, schema_state
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.copies import Copies
@@ -163,7 +163,7 @@ class Loop:
         """Log what a turn raised, and pause. New work does not shorten the pause: it would be in
         the same trouble."""
         pause, role = self.trouble.next(), self.worker.role
-        lack = unmigrated.reason(error) if self.worker.watches else ""
+        lack = schema_state.reason(error) if self.worker.watches else ""
         if lack or isinstance(error, UNAVAILABLE):
             log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)
         else:

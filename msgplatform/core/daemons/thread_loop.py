@@ -8,7 +8,6 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.data import unmigrated
 from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
 
@@ -78,11 +77,11 @@ class ThreadLoop:
             # What else went wrong in it is logged all the same.
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
             if work is not self._turn or not self._stopping.is_set() or not of_server:
-                why = unmigrated.reason(error) or str(error)[:200]
+                why = schema_state.reason(error) or str(error)[:200]
                 log.warning("thread_waits", thread=self._name, why=why)
             return None
         except Exception as error:
-            if why := unmigrated.reason(error):
+            if why := schema_state.reason(error):
                 log.warning("thread_waits", thread=self._name, why=why)
             else:
                 log.exception("thread_failed", thread=self._name)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 
-from django.db import router
+from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform import env
+from msgplatform.core.data.transactions import error_code
 
+_UNKNOWN_COLUMN, _NO_TABLE = 1054, 1146
+_OF_SQLITE = re.compile(r"no such (?:table|column)")
+# What applies migrations takes a while, and each look reads all their files.
+_LOOK_SECONDS = 10.0
+_looked: tuple[float, str] | None = None  # when (monotonic), and the sentence then
 _MAX_NAMED = 5  # tables in the sentence
 
 
@@ -46,3 +54,24 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
         f"({', '.join(missing[:_MAX_NAMED])}{more}): the load of a dump was cut short. Drop the "
         "database and load the dump again, and look at the exit status of the load."
     )
+
+
+def reason(error: Exception) -> str:
+    """A sentence when the error comes from missing migrations of the main database, else ''."""
+    global _looked
+    if not isinstance(error, DatabaseError):
+        return ""
+    is_of_schema = error_code(error) in (_UNKNOWN_COLUMN, _NO_TABLE)
+    if not is_of_schema and not _OF_SQLITE.search(str(error)):
+        return ""
+    if _looked is None or time.monotonic() - _looked[0] > _LOOK_SECONDS:
+        _looked = time.monotonic(), _lack()
+    return _looked[1]
+
+
+def _lack() -> str:
+    try:
+        count = open_migrations(connections["default"])
+    except DatabaseError:
+        return ""
+    return f"the database lacks {count} migrations: run manage.py migrate" if count else ""
