@@ -36,7 +36,6 @@ DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
 OPEN_FOR = timedelta(days=1)
 _COUNTED = 1_000
 _IN_FLIGHT = int(Record.State.QUEUED)
-_MAX_PASSED_SECONDS = 60.0
 _HOUR = timedelta(hours=1)
 
 
@@ -48,6 +47,7 @@ class AlertConditions:
         # CRM → the minute of its last confirmed record, and for how many seconds checks of this
         # process have found records due or in flight since, and that minute unchanged.
         self._stalls: dict[int, tuple[datetime | None, float]] = {}
+        self._busy: set[int] = set()  # CRMs with such records at the last check
         self._looked_at = 0.0  # monotonic
 
     def reconcile(self) -> None:
@@ -89,12 +89,14 @@ class AlertConditions:
             for one in waiting
             if counted[one.policy.pk, _IN_FLIGHT] or (one.due_at and one.due_at <= now)
         }
-        passed = self._since_last_look()
-        passes = dict.fromkeys(busy - _held(), passed)
+        busy -= _held()
+        passed = time.monotonic() - self._looked_at
+        passes = dict.fromkeys(busy & self._busy, passed)
         self._stalls = {
             crm: (at, self._stalled_for(crm, at) + passes.get(crm, 0.0))
             for crm, at in confirmed.items()
         }
+        self._busy, self._looked_at = busy, time.monotonic()
         names = {one.policy.crm_id: one.policy.crm.name for one in working}
         return [
             Condition(
@@ -119,11 +121,6 @@ class AlertConditions:
         """Seconds so far; they begin anew with each record that is confirmed."""
         before, seconds = self._stalls.get(crm, (confirmed_at, 0.0))
         return seconds if before == confirmed_at else 0.0
-
-    def _since_last_look(self) -> float:
-        before, self._looked_at = self._looked_at, time.monotonic()
-        # A process that stood still has seen nothing of what happened meanwhile.
-        return min(self._looked_at - before, _MAX_PASSED_SECONDS) if before else 0.0
 
 
 def _held() -> set[int]:

@@ -203,7 +203,7 @@ class TestAlerts:
     def test_nothing_is_confirmed(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
         conditions = AlertConditions()
         clock = Clock(monkeypatch)
-        record = put(policy, RETRY)
+        record = put(policy, RETRY, next_at=sql.now())
         conditions.reconcile()
         clock.seconds += 599
         conditions.reconcile()
@@ -222,6 +222,34 @@ class TestAlerts:
         Record.objects.filter(pk=record.pk).update(state=CONFIRMED)
         clock.seconds += 700
         conditions.reconcile()
+        assert opened() == {}
+
+    def test_a_record_that_is_not_due_stalls_nobody(
+        self, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It waits for its next try, as it was set up to."""
+        clock, conditions = Clock(monkeypatch), AlertConditions()
+        record = put(policy, RETRY, next_at=sql.now() + timedelta(hours=1))
+        for _ in range(3):
+            conditions.reconcile()
+            clock.seconds += 700
+        assert opened() == {}
+        Record.objects.filter(pk=record.pk).update(next_at=sql.now())
+        conditions.reconcile()
+        assert opened() == {}, "it has been due for a moment"
+        clock.seconds += 601
+        conditions.reconcile()
+        assert list(opened()) == [f"crm.stalled:{policy.crm_id}"]
+
+    def test_a_crm_that_wants_fewer_calls_is_not_stalled(
+        self, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock, conditions = Clock(monkeypatch), AlertConditions()
+        put(policy, WAITING, next_at=sql.now())
+        crm_status.report({policy.crm_id: crm_status.Live(held_for=3600)})
+        for _ in range(3):
+            conditions.reconcile()
+            clock.seconds += 700
         assert opened() == {}
 
     def test_a_paused_crm_has_an_alert_of_its_own(
