@@ -134,6 +134,12 @@ def groups(flow: str, most: int = MOST_FAILURES) -> list[GivenUp]:
     return list(GivenUp.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:most])
 
 
+def latest_answer(flow: str, subject: int) -> str:
+    """The answer with which something was given up last at this place, '' without one."""
+    rows = GivenUp.objects.filter(flow=flow, subject=subject).order_by("-last_at")
+    return rows.values_list("answer", flat=True).first() or ""
+
+
 def failure(group: GivenUp, **place: Any) -> Failure:
     """A group as the console shows it; `place` is what its flow knows."""
     given = {

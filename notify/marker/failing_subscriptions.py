@@ -28,6 +28,7 @@ from msgplatform.core.data import claims, sql
 from msgplatform.core.said import said_again, say, stored
 from msgplatform.models import AuditLog
 from notify.models import BizReceive
+from notify.monitor import outages
 from notify.orders import Result
 from notify.subscriptions import limits
 
@@ -184,8 +185,10 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
     if after := limits.failing_alert_after():
         long = {"failing_since__lte": now - after, "failures__gte": _MIN_FAILURES_OF_ALERT}
         wanted |= Q(status__in=_ACTIVE, **long)
-    rows = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
-    for row in rows.only(*_SHOWN):
+    found = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
+    rows = list(found.only(*_SHOWN))
+    texts = outages.describe([row for row in rows if row.status != _Status.DISABLED], now)
+    for row in rows:
         if row.status == _Status.DISABLED:
             yield alerts.Condition(
                 f"{DISABLED}:{row.pk}",
@@ -200,7 +203,7 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
                 ),
             )
         elif row.failing_since:
-            text = say(
+            text = texts.get(row.pk) or say(
                 gettext_noop("Every attempt since %(since)s failed, %(failures)d in a row."),
                 since=_moment(row.failing_since),
                 failures=row.failures,

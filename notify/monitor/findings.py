@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 
 from django.conf import settings
+from django.db.models import Q
 
 from msgplatform.core.ages import age
 from msgplatform.core.data import sql
@@ -12,33 +14,42 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import lane_status
 from notify.models import BizReceive, EventType
-from notify.monitor import metrics
+from notify.monitor import metrics, outages
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
+_PATIENCE = timedelta(minutes=1)
+# Nothing is tried: disabled ones are listed, the others were stopped by a person.
+_STOPPED = (BizReceive.Status.PAUSED, BizReceive.Status.DISCARDED, BizReceive.Status.DISABLED)
 
 
 def examine() -> Iterator[Finding]:
-    """Open breakers, disabled subscriptions and unusable schemas. May raise errors of the database
-    and of Redis."""
-    is_open = {pk: state for pk, state in lane_status.read().items() if state.is_open}
+    """Failing, disabled and late subscriptions, and unusable schemas. May raise errors of the
+    database and of Redis."""
     rows = BizReceive.objects.select_related("biz", "receive").only(
-        "disabled_reason", "biz__name", "biz__title", "receive__name", "receive__title"
-    )
-    for row in rows.filter(id__in=sorted(is_open)[:_SHOWN]).order_by("id"):
-        seconds = is_open[row.pk].open_for
+        "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
+        "receive__name", "receive__title",
+    )  # fmt: skip
+    is_open = [pk for pk, state in lane_status.read().items() if state.is_open]
+    now = sql.now()
+    for_long = Q(failing_since__lte=now - _PATIENCE)
+    is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
+    tried = rows.filter(is_failing).exclude(status__in=_STOPPED)
+    failing = list(tried.order_by("id")[: _SHOWN + 1])
+    texts = outages.describe(failing[:_SHOWN], now)
+    for row in failing[:_SHOWN]:
         yield Finding(
-            "bad", f"Notify: the breaker of {row} has been open for {seconds:.0f} seconds",
+            "bad", f"Notify: {row}: {texts[row.pk]}",
             "see its last answers on the subscription's page in the console",
         )  # fmt: skip
-    if len(is_open) > _SHOWN:
-        yield Finding("bad", f"Notify: {len(is_open) - _SHOWN} more breakers are open")
+    if len(failing) > _SHOWN:
+        yield Finding("bad", f"Notify: more than {_SHOWN} subscriptions fail")
     for row in rows.filter(status=BizReceive.Status.DISABLED).order_by("id")[:_SHOWN]:
         yield Finding(
             "bad", f"Notify: {row} is disabled: {row.disabled_reason or 'no reason is known'}",
             "repair the consumer, then resume the subscription in the console",
         )  # fmt: skip
-    if not is_open:
-        yield Finding("ok", "Notify: no breaker is open")
+    if not failing:
+        yield Finding("ok", "Notify: no subscription fails")
     yield from _late(is_open)
     yield from _unusable_schemas()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
+from msgplatform.core.data import schema_state
 from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
 

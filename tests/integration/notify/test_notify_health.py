@@ -15,12 +15,16 @@ from pytest_django import Settings
 
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
+from msgplatform.core.rates.breaker import State
+from msgplatform.jobs import given_up
+from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Alert, AuditLog, Biz
-from notify import orders
+from notify import lane_status, orders
 from notify.maker.maker import Maker
 from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.monitor import findings
 from notify.orders import Outcome, Result
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
@@ -389,3 +393,35 @@ def test_however_long_its_attempts_take_a_delivery_has_all_of_them(row: BizRecei
         delivery.refresh_from_db()
         seen.append(delivery.status)
     assert seen == [Delivery.PENDING] * 3 + [Delivery.EXHAUSTED]
+
+
+def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> None:
+    """Since when, which answer, what waits, when it is tried next."""
+    (delivery, *_others) = queued(row, 3)
+    BizReceive.objects.filter(pk=row.pk).update(
+        failing_since=sql.now() - timedelta(minutes=16), failures=41
+    )
+    ReceiveMsg.objects.filter(pk=delivery.pk).update(
+        status=Delivery.PENDING, http_status=503, next_at=sql.now() + timedelta(minutes=5)
+    )
+    ReceiveMsg.objects.update(created_at=sql.now() - timedelta(minutes=11))
+    lane_status.report(
+        {row.pk: lane_status.Live("me", breaker=State.OPEN, retry_in=90, open_for=16)}
+    )
+    failing_subscriptions.reconcile_alerts()
+    text = Alert.objects.get().text
+    expected = (
+        "Fails for 16 min: HTTP 503, 41 in a row. "
+        "Deliveries that wait: 3, the oldest for 11 min. Next probe at "
+    )
+    assert text.startswith(expected), text
+    assert "it will be disabled on" in text
+    (line,) = [f.what for f in findings.examine() if f.level == "bad"]
+    assert expected in line
+
+
+def test_an_answer_of_what_was_given_up_is_remembered(row: BizReceive) -> None:
+    given_up.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
+    failing_for(row, 1, failures=3)
+    failing_subscriptions.reconcile_alerts()
+    assert "Fails for 1 h: timeout, 3 in a row." in Alert.objects.get().text

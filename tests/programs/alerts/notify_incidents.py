@@ -17,7 +17,10 @@ def _subscribed(name: str, url: str, **fields: Any) -> BizReceive:
     return subscription(biz, name, **fields)
 
 
-@incident("notify.failing", r"Every attempt since")
+@incident(
+    "notify.failing",
+    r"Fails for .*: HTTP 503, \d+ in a row\. Deliveries that wait: 1,",
+)
 def a_consumer_is_busy(places: Places) -> Course:
     row = _subscribed("failing", places["busy"], schedule=[1] * 500)
     publish(row.biz)
