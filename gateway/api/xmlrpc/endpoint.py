@@ -98,7 +98,7 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
     throttle = ApiKeyThrottle()
     # What the key reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
-    asked = SimpleNamespace(method=method, user=caller)
+    asked = SimpleNamespace(method=method, user=caller, META=request.META)
     if not throttle.allow_request(cast(Any, asked), cast(Any, None)):
         raise Throttled(throttle.wait())
     # After the throttle: what is refused counts as a call, too.
