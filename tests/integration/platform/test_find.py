@@ -220,6 +220,7 @@ def test_what_others_share_hides_none_of_ones_own(row: BizReceive) -> None:
         for n in range(saved_filters.SHOWN + 10)
     )
     save(ann, "zebra", biz="orders")
+    ann.get("/console/search/notify")  # says once that it was saved
     assert "zebra" in ann.get("/console/search/notify").content.decode()
 
 
