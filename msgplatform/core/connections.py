@@ -2,8 +2,9 @@
 
 Programs wait for a server that hangs, since they have nothing else to do. A person at a page, a
 scraper of /metrics and `doctor` do not: between `briefly()` and its end a server has 1 s to answer,
-and one that did not is asked again only after 5 s. What stores an accepted SMS is patient there,
-too: an answer that comes late is better than one that nobody waited for.
+and one that did not is asked again only after 5 s; slow answers have 2 s in all. What stores an
+accepted SMS is patient there, too: an answer that comes late is better than one that nobody waited
+for.
 """
 
 from __future__ import annotations
@@ -29,7 +30,18 @@ _CONNECT_TIMEOUT = 2
 BRIEF_SECONDS = 1.0
 # After a brief client has waited in vain, the others of the process fail at once for so long.
 AWAY_SECONDS = 5.0
-_is_brief: ContextVar[bool] = ContextVar("is_brief", default=False)
+# What slow answers may take within one `briefly()`, and from when on an answer is slow.
+PAGE_SECONDS, SLOW_SECONDS = 2.0, 0.2
+
+
+class _Waits:
+    """Seconds that slow answers have taken within one `briefly()`."""
+
+    seconds = 0.0
+
+
+# None: clients are patient.
+_waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 RedisError = redis.exceptions.RedisError
 # An error that the server answers, for example to a command that it forbids.
@@ -59,7 +71,7 @@ class RedisRole:
 
     def client(self) -> redis.Redis:
         """This process's client; one pool for each process, address and patience."""
-        return _client(self.url, os.getpid(), _is_brief.get())
+        return _client(self.url, os.getpid(), _waits.get() is not None)
 
 
 WORK = RedisRole("work", "REDIS_URL")
@@ -79,21 +91,21 @@ def clock(client: redis.Redis) -> float:
 @contextmanager
 def briefly() -> Iterator[None]:
     """Clients of this thread wait for BRIEF_SECONDS: for what a person waits for."""
-    yield from _with_patience(is_brief=True)
+    yield from _with(_Waits())
 
 
 @contextmanager
 def patiently() -> Iterator[None]:
     """The opposite, within `briefly`: for a write whose answer must be known."""
-    yield from _with_patience(is_brief=False)
+    yield from _with(None)
 
 
-def _with_patience(*, is_brief: bool) -> Iterator[None]:
-    token = _is_brief.set(is_brief)
+def _with(waits: _Waits | None) -> Iterator[None]:
+    token = _waits.set(waits)
     try:
         yield
     finally:
-        _is_brief.reset(token)
+        _waits.reset(token)
 
 
 @lru_cache(maxsize=16)
@@ -139,15 +151,22 @@ class _BriefRetry(Retry):
         self._url = url
 
     def call_with_retry(self, do: Callable[[], T], *arguments: Any, **options: Any) -> T:
-        if time.monotonic() < _away_until.get(self._url, 0.0):
+        waits, begun = _waits.get() or _Waits(), time.monotonic()
+        if begun < _away_until.get(self._url, 0.0):
             raise redis.exceptions.TimeoutError(_SILENT)
+        if waits.seconds >= PAGE_SECONDS:
+            raise redis.exceptions.TimeoutError(_SLOW)
         try:
             return super().call_with_retry(do, *arguments, **options)
         except redis.exceptions.TimeoutError as error:
             _away_until[self._url] = time.monotonic() + AWAY_SECONDS
             raise redis.exceptions.TimeoutError(_SILENT) from error
+        finally:
+            if (took := time.monotonic() - begun) > SLOW_SECONDS:
+                waits.seconds += took
 
 
+_SLOW = f"slow answers have taken {PAGE_SECONDS:g} s already"
 _SILENT = f"no answer within {BRIEF_SECONDS:g} s; asked again after {AWAY_SECONDS:g} s"
 # The address of a server → when (monotonic) brief clients ask it again.
 _away_until: dict[str, float] = {}

@@ -23,7 +23,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 from msgplatform import env
-from msgplatform.core.connections import AWAY_SECONDS
+from msgplatform.core import connections
+from msgplatform.core.connections import AWAY_SECONDS, RedisError
 from msgplatform.core.servers.private_server import PrivateServer
 from msgplatform.models import Biz
 from tests.integration.platform.test_api_server import Server
@@ -220,3 +221,18 @@ def test_doctor(servers: Servers, name: str) -> None:
         assert time.monotonic() - begun < usual + PROMPT
     variable = "REDIS_URL" if name == "work" else "SMS_REDIS_URL"
     assert re.search(rf"BAD .*\b{variable}: {SILENT}", done.stdout)
+
+
+def test_slow_answers_have_two_seconds_in_all(work_redis: Any) -> None:
+    """BLPOP of nothing: each answer takes 0.6 s, and none is too late."""
+    begun = time.monotonic()
+
+    def wait_again_and_again() -> None:
+        for _ in range(10):
+            connections.work_redis().blpop(["nothing"], 0.6)  # type: ignore[arg-type]
+
+    with connections.briefly(), pytest.raises(RedisError, match="slow answers"):
+        wait_again_and_again()
+    assert time.monotonic() - begun < 2 * PROMPT
+    with connections.briefly():  # another page
+        assert connections.work_redis().ping()
