@@ -1,0 +1,321 @@
+"""An installation of an older release is updated; its dump under load is loaded for another user of
+a server with a binary log. What clients were told yes to, and what consumers and handsets got, are
+compared: nothing is missing, and what comes twice can be told by id or key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import standardwebhooks
+from django.conf import LazySettings
+
+from msgplatform.core.servers.embedded import MariaDb
+from notify.subscriptions import signing
+from tests.cluster import ROOT, WEB, Console
+from tests.flows.sms_cluster import SmsCluster
+from tests.integration.support.http_sinks import Seen, Sink, answering
+
+DATABASE = "plat"
+NOTIFY, SMS = (WEB, "run_maker", "run_sender", "run_marker"), (
+    "sender-a", "receiver", "forwarder", "pump",
+)  # fmt: skip
+WAITING, PENDING, EXHAUSTED = 20, 10, 5
+# Before encryption, Feed and CRM sync.
+OLD = [("auth", ""), ("sessions", ""), ("msgplatform", "0002"), ("notify", "0003"),
+       ("gateway", "0003")]  # fmt: skip
+OLD_STATE = """
+import django
+django.setup()
+from datetime import timedelta
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.utils import timezone
+for app, name in {old!r}:
+    call_command("migrate", app, *([name] if name else []), verbosity=0, skip_checks=True)
+loader = MigrationLoader(connection)
+nodes = [node for node in loader.graph.nodes if node in loader.applied_migrations]
+model = loader.project_state(nodes).apps.get_model
+from msgplatform.core.data import ids
+now = timezone.now()
+biz = model("msgplatform", "Biz").objects.create(name="shop")
+consumer = model("notify", "Receive").objects.create(
+    name="warehouse", url={url!r}, secret={secret!r}, headers={{"x-team": "stock"}})
+row = model("notify", "BizReceive").objects.create(
+    biz=biz, receive=consumer, schedule=[1, 1, 2, 600])
+first = ids.first_id_at(now - timedelta(seconds=60))
+for n in range({waiting} + {pending} + {exhausted}):
+    pk = first + (n << 15)
+    is_split = n >= {waiting}
+    model("notify", "BizMsg").objects.create(
+        id=pk, biz=biz, event_type="old.event", payload=b"1", state=int(is_split), created_at=now)
+    if is_split:
+        is_over = n >= {waiting} + {pending}
+        model("notify", "ReceiveMsg").objects.create(
+            id=pk + 1, msg_id=pk, biz=biz, biz_receive=row, status=4 if is_over else 0,
+            send_times=4 if is_over else 1, next_at=now, created_at=now, updated_at=now)
+model("gateway", "SmsGateway").objects.create(
+    name="city", host="127.0.0.1", port={port}, login_name="sp", login_password="secret",
+    smg_login_name="city", smg_login_password="secret", corp_id="99999")
+model("gateway", "SmsAccount").objects.create(
+    biz=biz, name="m", sp_number="10655", corp_id="99999", is_default=True)
+"""
+UPDATED = """
+import json
+from django.db import connection
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+from notify.models import ReceiveMsg
+with connection.cursor() as cursor:
+    cursor.execute("SELECT secret FROM receive UNION SELECT login_password FROM sms_gateway")
+    stored = [value for (value,) in cursor.fetchall()]
+scopes = ["events:write", "sms:write", "sms:read"]
+print(json.dumps({
+    "token": keys.create(Biz.objects.get(), "test", scopes)[1],
+    "exhausted": ReceiveMsg.objects.filter(status=4).count(),
+    "clear": [value for value in stored if not value.startswith("enc1:")]}))
+"""
+LEFT = """
+import json
+from gateway.models import SgipMt
+from notify.models import BizMsg, IdempotencyKey, ReceiveMsg
+print(json.dumps({
+    "ids": list(BizMsg.objects.values_list("id", flat=True)),
+    "open": ReceiveMsg.objects.filter(status__lt=3).count()
+        + BizMsg.objects.filter(state=0).count(),
+    "archived": SgipMt.objects.count()}))
+"""
+LEAD = """
+from crmsync.hive.intake import NewLead, add
+print(add(NewLead(1, "a", name="Ann")).outcome)
+"""
+
+
+class Client(threading.Thread):
+    """Hands over events and texts with keys, and writes down what was answered."""
+
+    def __init__(self, cluster: SmsCluster, token: str) -> None:
+        super().__init__(daemon=True)
+        self._port, self._token = cluster.port, token
+        self.over = threading.Event()
+        self.events: dict[str, str] = {}  # key → id
+        self.texts: dict[str, str] = {}
+
+    def run(self) -> None:
+        number = 0
+        while not self.over.wait(0.03):
+            number += 1
+            try:
+                self.events[f"e{number}"] = self.event(f"e{number}")[1]
+                if number % 3 == 0:
+                    self.texts[f"t{number}"] = self.text(f"t{number}")[1]
+            except (OSError, http.client.HTTPException):
+                return  # it is stopped, or the platform is
+
+    def event(self, key: str) -> tuple[int, str]:
+        body = {"event_type": "order.paid", "payload": {"order": key}, "idempotency_key": key}
+        status, answer = self.ask("POST", "/api/v1/messages", body)
+        return status, str(answer["id"])
+
+    def text(self, key: str) -> tuple[int, str]:
+        to = f"138{int(key[1:]):08d}"
+        body = {"to": [to], "text": "hello", "idempotency_key": key}
+        status, answer = self.ask("POST", "/api/v1/sms", body)
+        return status, str(answer["ids"][0])
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        if response.status >= 500:
+            raise OSError(content)
+        return response.status, json.loads(content)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="mp-up-"))  # short: a socket's path has only 107 bytes
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[MariaDb]:
+    options: dict[str, str | int] = {
+        "log_bin": str(folder / "binlog"), "innodb_flush_log_at_trx_commit": 2,
+    }  # fmt: skip
+    server = MariaDb(folder / "db", options).start()
+    server.execute(f"CREATE DATABASE {DATABASE}")
+    for user in ("plat", "app2"):
+        server.execute(f"CREATE USER {user}@localhost")
+        server.execute(f"GRANT ALL ON {DATABASE}.* TO {user}@localhost")
+    yield server
+    server.kill()
+
+
+def url(server: MariaDb, user: str) -> str:
+    return f"mysql://{user}@localhost/{DATABASE}?unix_socket={quote(str(server.socket))}"
+
+
+def run(cluster: SmsCluster, *words: str, **variables: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env={**cluster.environment, **variables},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def mysql(server: MariaDb, program: str, *words: str, given: bytes | None = None) -> bytes:
+    return subprocess.run(
+        [program, f"--socket={server.socket}", "--user=root", *words],
+        input=given, stdout=subprocess.PIPE, timeout=300, check=True,
+    ).stdout  # fmt: skip
+
+
+def dumped(server: MariaDb) -> bytes:
+    """Again when a partition was made meanwhile (error 1412), as the document says."""
+    words = ("--single-transaction", "--routines", "--triggers", "--databases", DATABASE)
+    for _ in range(5):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            return mysql(server, "mariadb-dump", *words)
+    raise AssertionError("the dump failed again and again")
+
+
+def update(cluster: SmsCluster, server: MariaDb, sink: Sink, secret: str) -> None:
+    """The old state, and that `migrate` says beforehand what the server needs."""
+    code = OLD_STATE.format(
+        old=OLD, url=sink.url(), secret=secret, port=cluster.ports["city"], waiting=WAITING,
+        pending=PENDING, exhausted=EXHAUSTED,
+    )  # fmt: skip
+    state = {"STATE_DIR": str(cluster.folder / "old")}
+    done, said = run(cluster, "-c", code, FLOWS="notify,gateway", **state)
+    assert done == 0, said
+    done, said = run(cluster, "manage.py", "migrate", **state)
+    assert (done, "log_bin_trust_function_creators" in said) == (1, True)
+    server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+
+
+def restore(cluster: SmsCluster, server: MariaDb, dump: bytes) -> None:
+    """As docs/operations.md has it, for another user."""
+    server.execute(f"DROP DATABASE {DATABASE}")
+    mysql(server, "mariadb", given=dump)
+    server.execute("DROP USER plat@localhost")
+    cluster.environment["DATABASE_URL"] = url(server, "app2")
+    cluster.console.close()
+    cluster.console = Console(cluster.environment, cluster.folder / "console.log")
+    for command in ("migrate", "sms_recover"):
+        if command == "sms_recover":
+            cluster.redis.flushdb()
+        code, said = run(cluster, "manage.py", command)
+        assert code == 0, said
+
+
+def orders(sink: Sink) -> dict[str, set[str]]:
+    """Key → ids under which its event came."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for seen in list(sink.requests):
+        if b'"order.paid"' in seen.body:
+            found[seen.headers["webhook-idempotency-key"]].add(seen.headers["webhook-id"])
+    return found
+
+
+def reported(sink: Sink) -> set[str]:
+    """Texts of which the business system heard that they were delivered."""
+    return {
+        str(body["data"]["id"])
+        for seen in list(sink.requests)
+        if (body := json.loads(seen.body))["type"] == "sms.report"
+        and body["data"]["state"] == "delivered"
+    }
+
+
+def old_ones(sink: Sink) -> list[Seen]:
+    return [seen for seen in list(sink.requests) if b'"old.event"' in seen.body]
+
+
+def test_nothing_is_lost(folder: Path, server: MariaDb, settings: LazySettings) -> None:
+    secret = signing.new_secret()
+    cluster = SmsCluster(folder, url(server, "plat"), {"city": []}, programs=NOTIFY)
+    # What was in hand at the dump comes again when its lease is over.
+    cluster.environment |= {"NOTIFY_LEASE_SECONDS": "20", "NOTIFY_TIMEOUT_SECONDS": "5"}
+    with Sink(answering()) as sink:
+        update(cluster, server, sink, secret)
+        with cluster:
+            settings.SMS_REDIS_URL = cluster.sms_server.url
+            state = cluster.script(UPDATED)
+            assert (state["clear"], state["exhausted"]) == ([], EXHAUSTED)
+            for name in ("city", *SMS):
+                cluster.start(name)
+            cluster.wait_until(
+                lambda: len(old_ones(sink)) == WAITING + PENDING, "what the old release accepted"
+            )
+            for seen in old_ones(sink):
+                standardwebhooks.Webhook(secret).verify(seen.body, seen.headers)
+                assert seen.headers["x-team"] == "stock"
+            # A dump under load, and then the machine is lost.
+            client = Client(cluster, state["token"])
+            client.start()
+            cluster.wait_until(lambda: len(reported(sink)) > 5, "texts to be delivered")
+            dump = dumped(server)
+            before = len(reported(sink))
+            cluster.wait_until(lambda: len(reported(sink)) > before + 10, "more of them")
+            for name in (*NOTIFY, *SMS):
+                cluster.kill(name)
+            client.over.set()
+            client.join(60)
+            restore(cluster, server, dump)
+            kept = set(map(str, cluster.script(LEFT)["ids"]))
+            assert set(client.events.values()) - kept, "some were accepted after the backup"
+            for name in (*NOTIFY, *SMS):
+                cluster.start(name)
+            cluster.wait_until(cluster._ready, "the web server")
+            # Business systems hand over again what they have an answer for.
+            for key, id in client.events.items():
+                assert client.event(key) == (200, id) if id in kept else client.event(key)[0] == 202
+            assert [client.text(key) for key in client.texts] == [
+                (200, id) for id in client.texts.values()
+            ], "nobody gets a text twice"
+            compare(cluster, client, sink, kept)
+
+
+def compare(cluster: SmsCluster, client: Client, sink: Sink, kept: set[str]) -> None:
+    cluster.wait_until(
+        lambda: (
+            client.events.keys() <= orders(sink).keys()
+            and set(client.texts.values()) <= reported(sink)
+            and cluster.script(LEFT)["open"] == 0
+        ),
+        "everything to arrive",
+    )
+    came = orders(sink)
+    for key, id in client.events.items():
+        if id in kept:
+            assert came[key] == {id}
+    assert len({seen.headers["webhook-id"] for seen in old_ones(sink)}) == WAITING + PENDING
+    taken = cluster.books["city"].accepted()
+    for key, id in client.texts.items():
+        assert len(taken[f"86138{int(key[1:]):08d}", "1/1"]) == 1, "to each handset once"
+        cluster.wait_until(
+            lambda id=id: client.ask("GET", f"/api/v1/sms/{id}")[1].get("state") == "delivered",
+            f"the text {id} to be known",
+        )
+    assert cluster.console.run(LEAD).split() == ["created"]
