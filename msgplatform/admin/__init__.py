@@ -37,6 +37,7 @@ from msgplatform.admin.base import (
     PlainList,
     ReadOnlyAdmin,
     UndeletableAdmin,
+    next_page,
     sees_personal,
 )
 from msgplatform.admin.filters import (
@@ -79,6 +80,7 @@ __all__ = [
     "audit_messages",
     "cells",
     "message_target",
+    "next_page",
     "row_id",
     "sees_personal",
 ]

@@ -64,6 +64,7 @@ class KindFilter(PickFilter):
 @admin.register(Alert)
 class AlertAdmin(RowsAdmin):
     sentence_fields = ("subject", "text", "note")
+    empty_text = _("No alert has been raised yet.")
     list_display = ["subject_link", "kind", "times", "first_at", "last_at", "state_mark", "act"]
     list_display_links = None
     list_filter = [StateFilter, KindFilter]

@@ -70,6 +70,7 @@ class EntryList(NewestList, RowList):
 @admin.register(AuditLog)
 class AuditLogAdmin(RowsAdmin):
     sentence_fields = ("target", "detail")
+    empty_text = _("Nobody has changed anything yet.")
     list_display = ["at", "actor", "action", "target", "what"]
     list_display_links = ["at"]
     list_filter = [ActionFilter, ("at", WhenFilter)]

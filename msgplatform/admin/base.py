@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django.contrib import messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils.functional import cached_property
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 
 from msgplatform.admin import auditing
 from msgplatform.admin.auditing import audit, hidden_fields
 from msgplatform.core import personal
+from msgplatform.core.flows.text import Text
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
     from django.contrib import admin
@@ -55,6 +60,12 @@ class PlainList(ChangeList):
             self.full_result_count = self.result_count
 
 
+def next_page(request: HttpRequest) -> str:
+    """The page of this console to which the form leads when it is saved; '' for none."""
+    following = request.GET.get("next", "")
+    return following if url_has_allowed_host_and_scheme(following, None) else ""
+
+
 class HealthList(PlainList):
     """A list that reads the health of all rows of its page at once, and of no others."""
 
@@ -75,6 +86,7 @@ class ModelAdmin(UnfoldModelAdmin):
     show_full_result_count = False  # a COUNT of the whole table, only to show it
     # What the audit log calls a row: "consumer" for consumer_created; '' means the model's name.
     audit_name = ""
+    empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
     # Columns that only people with the permission for personal data see in clear: what identifies
     # a person, and what a message says.
     personal_fields: Sequence[str] = ()
@@ -124,6 +136,16 @@ class ModelAdmin(UnfoldModelAdmin):
         columns = {field.name for field in self.opts.concrete_fields}
         if changed := columns.intersection(form.changed_data):
             obj.save(update_fields=changed)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Saved: to the page that the address names in `next`, such as the checklist."""
+        following = next_page(request)
+        if following and "_save" in request.POST:
+            messages.success(request, _("%s was saved.") % obj)
+            return redirect(following)
+        return super().response_add(request, obj, post_url_continue)
 
     # -- the audit log ---------------------------------------------------------------------------
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgplatform.admin.auditing import audit
-from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin
+from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin, next_page
 from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
 from msgplatform.admin.key_scopes import may_give
 from msgplatform.admin.newest import NewestList
@@ -137,7 +137,7 @@ class ApiKeyAdmin(ShowsSecret):
             else gettext("Management key"),
             gettext("The key is shown this once; copy it now:"),
             obj.plain,  # type: ignore[attr-defined]
-            reverse("admin:msgplatform_apikey_changelist"),
+            next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
         )
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
@@ -168,6 +168,7 @@ class ApiKeyAdmin(ShowsSecret):
 @admin.register(BulkJob)
 class BulkJobAdmin(ReadOnlyAdmin):
     sentence_fields = ("filter", "error")
+    empty_text = _("No bulk job has been started yet.")
     list_display = ["__str__", "state", "done", "of", "rate", "created_by", "created_at"]
     list_filter = ["state", "flow"]
     actions = ["pause", "resume", "cancel"]

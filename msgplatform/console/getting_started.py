@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
@@ -69,7 +70,7 @@ class Part:
 
 def parts(request: HttpRequest) -> list[Part]:
     """The platform's part first, then those of the flows that this person may see."""
-    of_platform = Part("platform", _("The platform"), _lines(request, _steps()))
+    of_platform = Part("platform", _("The platform"), _lines(request, _steps(), "platform"))
     return [of_platform, *(_part(request, flow) for flow in visible(request))]
 
 
@@ -104,14 +105,22 @@ def _steps() -> list[flows.FirstStep]:
     ]
 
 
-def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep]) -> list[Line]:
+def _form(step: flows.FirstStep, anchor: str) -> str:
+    """Where the step is done; a form that is saved there leads back to the checklist."""
+    if not step.view.endswith("_add"):
+        return reverse(step.view)
+    back = f"{reverse('console:getting-started')}#{anchor}"
+    return f"{reverse(step.view)}?{urlencode({'next': back})}"
+
+
+def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) -> list[Line]:
     user: Any = request.user
     return [
         Line(
             str(step.title),
             str(step.help),
             step.done,
-            reverse(step.view) if step.view and user.has_perms(step.permissions) else "",
+            _form(step, anchor) if step.view and user.has_perms(step.permissions) else "",
         )
         for step in steps
     ]
@@ -119,7 +128,7 @@ def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep]) -> list[Line]
 
 def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     try:
-        lines = _lines(request, flow.first_steps())
+        lines = _lines(request, flow.first_steps(), flow.name)
         calls = flow.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""

@@ -19,7 +19,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit
+from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.said import read
@@ -165,7 +165,8 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     def response_add(
         self, request: HttpRequest, obj: Receive, post_url_continue: str | None = None
     ) -> HttpResponse:
-        return self._show(request, obj, reverse("admin:notify_receive_changelist"))
+        back = next_page(request) or reverse("admin:notify_receive_changelist")
+        return self._show(request, obj, back)
 
     def _show(self, request: HttpRequest, consumer: Receive, back: str) -> HttpResponse:
         return self.show_secret(

@@ -35,6 +35,9 @@ TONES: dict[int, flows.Tone] = {
     _Status.HELD: "warn", _Status.SKIPPED: "plain", _Status.PENDING: "plain",
     _Status.QUEUED: "plain",
 }  # fmt: skip
+NOTE = gettext_lazy(
+    "Of a request its time is kept; of an answer the headers and the beginning of the body."
+)
 _SIGNATURE_NOTE = gettext_lazy(
     "Without the signature, the consumer's own headers and the query of its address, which may be "
     "secret: fill them in, or use the test send of the subscription."
@@ -114,9 +117,6 @@ def _card(
     notes = []
     if status in (_Status.PENDING, _Status.QUEUED) and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
-    if attempts:
-        notes.append(_("Of a request its time is kept; of an answer the headers and the beginning "
-                       "of the body."))  # fmt: skip
     return flows.Recipient(
         id=str(delivery.pk),
         name=flows.PageLink.to(subscription, shown) if subscription else shown,

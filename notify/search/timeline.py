@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from django.db.models import Count
@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from msgplatform.api.filters import number
+from msgplatform.core.ages import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
@@ -78,12 +79,36 @@ def _page(place: Place, message: Any, after: str) -> Page:
         timeline=_timeline(place, message, deliveries, attempts, circumstances),
         recipients=recipients.cards(message, deliveries, attempts, circumstances),
         recipients_title=_("Subscriptions"),
+        recipients_note=recipients.NOTE if attempts else "",
+        headline=_headline(message, counts, attempts),
         cursor=cursor,
         nobody=[] if counts else nobody.sentences(message, biz, place.cold),
         again=_again(counts),
         call=_call(message),
         has_file=True,
     )
+
+
+def _headline(
+    message: Any, counts: Mapping[int, int], attempts: Mapping[int, Sequence[Any]]
+) -> str:
+    """How many have it, and in which time; else what became of the others."""
+    total, delivered = sum(counts.values()), counts.get(_Status.DELIVERED, 0)
+    if not total:
+        return ""
+    numbers = {"delivered": delivered, "total": total}
+    newest = [rows[0] for rows in attempts.values() if rows]
+    if delivered == total == len(newest):
+        took = max(row.at + timedelta(seconds=row.seconds) for row in newest) - message.created_at
+        seconds = max(0.0, took.total_seconds())
+        text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
+        return text % {**numbers, "age": age(seconds)}
+    others = [
+        f"{count} {_Status(status).label}"
+        for status, count in sorted(counts.items())
+        if status != _Status.DELIVERED
+    ]
+    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
 
 
 def _facts(

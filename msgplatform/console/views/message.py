@@ -45,6 +45,8 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         _("Message"),
         flow=flow,
         message=found,
+        cards=[one for one in found.recipients if one not in _rows(found)],
+        rows=_rows(found),
         timeline=_with_people(flow, found),
         may_send=_may_send(request, flow),
         is_continued="after" in request.GET,
@@ -93,6 +95,13 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     return HttpResponse(
         found.content, content_type=found.media_type, headers={"Content-Disposition": name}
     )
+
+
+def _rows(found: flows.Page) -> list[flows.Recipient]:
+    """The recipients that are one line each, opened on a click: those that it reached, if there are
+    several."""
+    reached = [one for one in found.recipients if one.tone == "good"]
+    return reached if len(found.recipients) > 1 else []
 
 
 def _may_send(request: HttpRequest, flow: flows.Flow) -> bool:

@@ -162,6 +162,8 @@ class Page:
     timeline: Sequence[TimelineEntry]
     recipients: Sequence[Recipient] = ()
     recipients_title: Text = ""
+    recipients_note: Text = ""  # a sentence that holds for all of them
+    headline: Text = ""  # what became of it, in a sentence: "Delivered to 6 of 6 in 0.4 s"
     cursor: str = ""
     nobody: Sequence[Value] = ()
     notices: Sequence[str] = ()  # what is not known at present

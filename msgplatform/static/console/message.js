@@ -1,4 +1,8 @@
-// The page of a message: copies a command line.
+// The page of a message, and Getting started: copies the block above a button, and opens the recipient
+// that the address names.
+const named = document.getElementById(location.hash.slice(1));
+if (named instanceof HTMLDetailsElement) named.open = true;
+
 for (const button of document.querySelectorAll("button.copy")) {
   button.addEventListener("click", () => {
     const command = button.previousElementSibling;

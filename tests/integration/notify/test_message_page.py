@@ -331,3 +331,31 @@ def test_only_the_newest_attempts_of_each(row: BizReceive) -> None:
     numbers = [attempt.title for attempt in card(pk).attempts]
     assert len(numbers) == recipients._MOST_ATTEMPTS
     assert numbers[0] == f"Attempt {recipients._MOST_ATTEMPTS + 5}"
+
+
+def test_a_message_that_all_got_is_a_sentence_and_a_row_for_each(
+    row: BizReceive, admin_client: Client
+) -> None:
+    for name in ("billing", "search"):
+        subscription(row.biz, name)
+    pk = split(row, status=Status.DELIVERED, send_times=1, http_status=200)
+    accepted = sql.now()
+    for n, delivery in enumerate(ReceiveMsg.objects.filter(msg_id=pk)):
+        Attempt.objects.create(
+            id=100 + n, copy=delivery, claim="c", number=1, at=accepted, seconds=0.4,
+            http_status=200, response_body="ok",
+        )  # fmt: skip
+    shown = page(pk)
+    assert str(shown.headline).startswith("Delivered to 3 of 3 in 0.")
+    text = admin_client.get(f"/console/notify/{pk}").content.decode()
+    assert text.index("Delivered to 3 of 3") < text.index("<dt>State</dt>")
+    assert text.count("Of a request its time is kept") == 1
+    assert text.count('<details class="recipient"') == 3
+    assert text.count('class="copy"') >= 2
+    first = ReceiveMsg.objects.first()
+    assert first
+    ReceiveMsg.objects.filter(pk=first.pk).update(status=Status.EXHAUSTED)
+    assert str(page(pk).headline) == "Delivered to 2 of 3 · 1 exhausted"
+    text = admin_client.get(f"/console/notify/{pk}").content.decode()
+    assert text.count('<details class="recipient"') == 2
+    assert text.index('<section class="card recipient"') < text.index('<details class="recipient"')

@@ -149,7 +149,9 @@ def test_what_is_refused_is_not_offered() -> None:
     assert [one.anchor for one in page.context["parts"]] == ["platform", "notify"]
     assert [bool(line.link) for line in part(client, "platform").steps] == [False, False]
     consumer, joined, accepted, _delivered = part(client, "notify").steps
-    assert consumer.link == "/admin/notify/receive/add/"
+    assert consumer.link == (
+        "/admin/notify/receive/add/?next=%2Fconsole%2Fgetting-started%23notify"
+    )
     assert not joined.link
     assert not accepted.link
     assert b"/admin/notify/bizreceive/add/" not in page.content
@@ -235,3 +237,22 @@ def test_it_asks_as_much_for_many_rows_as_for_few(admin_client: Client) -> None:
     publish(biz, 30)
     Maker().splitter.split()
     assert queries() == few
+
+
+def test_a_saved_form_leads_back_to_the_checklist(admin_client: Client) -> None:
+    (system, *_rest) = part(admin_client, "platform").steps
+    form = {"name": "shop", "title": "", "enabled": "on", "_save": "Save"}
+    answer = admin_client.post(system.link, form)
+    assert answer["Location"] == "/console/getting-started#platform"
+    elsewhere = system.link.partition("?")[0] + "?next=https%3A%2F%2Fevil.example%2F"
+    answer = admin_client.post(elsewhere, {**form, "name": "other"})
+    assert answer["Location"] == "/admin/msgplatform/biz/"
+
+
+def test_an_empty_list_says_what_is_empty(admin_client: Client) -> None:
+    alerts = "/admin/msgplatform/alert/"
+    assert "No alert has been raised yet." in admin_client.get(alerts).content.decode()
+    filtered = admin_client.get(f"{alerts}?state=open").content.decode()
+    assert "Nothing matches the search and the filters." in filtered
+    consumers = admin_client.get("/admin/notify/receive/").content.decode()
+    assert "There are no consumers yet." in consumers
