@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import Textarea, TextInput
+from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json import entered
 from msgplatform.core.json.depth import MOST_STORED
@@ -22,8 +22,6 @@ from msgplatform.core.json.same import same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
-_UNITS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 def each(check_list: Check) -> Check:
@@ -113,13 +111,12 @@ class WaitsField(LinesField):
         return f"{item:g} s"
 
     def read(self, line: str) -> int | float:
-        found = _DURATION.fullmatch(line.lower())
-        if found is None or (found[2] and found[2] not in _UNITS):
+        try:
+            return durations.seconds(line)
+        except ValueError:
             raise ValidationError(
                 _("%r is not a valid delay: write 30 s, 5 min, 2 h or 1 d.") % line
-            )
-        seconds = float(found[1]) * _UNITS[found[2] or "s"]
-        return int(seconds) if seconds.is_integer() else seconds
+            ) from None
 
 
 class _Entered(str):

@@ -56,6 +56,12 @@ class NameField(serializers.ChoiceField):
 class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
     id = serializers.CharField(read_only=True)
     subscription = serializers.CharField(source="biz_receive_id", read_only=True)
+    consumer = serializers.CharField(
+        source="listed_consumer",
+        read_only=True,
+        allow_null=True,
+        help_text="The name of the subscription's consumer; null when it was deleted",
+    )
     status = NameField(
         ReceiveMsg.Status,
         help_text="pending, queued and held wait. delivered is final, and so are exhausted (all "
@@ -68,7 +74,7 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
 
     class Meta:
         model = ReceiveMsg
-        fields = ["id", "subscription", "status", "send_times", "http_status", "error",
+        fields = ["id", "subscription", "consumer", "status", "send_times", "http_status", "error",
                   "next_at", "updated_at"]  # fmt: skip
 
     def get_next_at(self, delivery: ReceiveMsg) -> datetime | None:

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.api.filters import business_system
-from msgplatform.api.management.fields import NumberField, TextField
+from msgplatform.api.management.fields import DurationField, NumberField, TextField
 from msgplatform.api.management.resources import (
     OF_SYSTEM,
     ResourceListView,
@@ -27,6 +27,7 @@ from msgplatform.api.management.resources import (
     documented,
     listed,
 )
+from msgplatform.core import durations
 from msgplatform.models import Biz
 from notify import deliver_now
 from notify.models import BizReceive, Receive
@@ -74,22 +75,26 @@ class ChannelsField(serializers.ListField):
     child = TextField()
 
 
-@extend_schema_field(
-    {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
-)
-class TimeoutField(NumberField):
+def _duration(minimum: float, maximum: float) -> dict[str, Any]:
+    """In seconds, or as a text with a unit."""
+    number = {"type": "number", "minimum": minimum, "maximum": maximum}
+    return {"oneOf": [number, {"type": "string", "pattern": durations.PATTERN}]}
+
+
+@extend_schema_field(_duration(limits.MIN_TIMEOUT, limits.longest_timeout()))
+class TimeoutField(DurationField):
     """Seconds for one request."""
 
 
 @extend_schema_field(
     {
         "type": "array",
-        "items": {"type": "number", "minimum": 0, "maximum": limits.MAX_DELAY_SECONDS},
+        "items": _duration(0, limits.MAX_DELAY_SECONDS),
         "maxItems": limits.MAX_ATTEMPTS,
     }
 )
 class ScheduleField(serializers.ListField):
-    child = NumberField()
+    child = DurationField()
 
 
 @extend_schema_field({"type": "number", "minimum": 0.01, "maximum": 100_000})
@@ -116,12 +121,16 @@ class SubscriptionSerializer(WholeSerializer):
         required=False, allow_null=True, help_text="Exact names; empty: every channel"
     )
     timeout = TimeoutField(
-        required=False, allow_null=True, help_text="Seconds; left out: the platform's default"
+        required=False,
+        allow_null=True,
+        help_text='Seconds, or a text such as "5 s"; left out: the platform\'s default',
     )
     schedule = ScheduleField(
         required=False,
         allow_null=True,
-        help_text="Seconds to wait after each failed attempt: [5, 300, 1800]",
+        help_text="How long to wait after each failed attempt: [5, 300, 1800] in seconds, or "
+        '["5 s", "5 min", "30 min"]. Behind an open breaker a delivery waits for at least '
+        "NOTIFY_BREAKER_KEEP_HOURS before it is given up.",
     )
     rate_limit = RateField(
         required=False, allow_null=True, help_text="Requests a second; left out: no limit"

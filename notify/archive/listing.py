@@ -23,7 +23,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Unavailable
 from notify.archive import retention, stores
 from notify.archive.stores import Place, reading
-from notify.models import Attempt, BizMsg, ReceiveMsg
+from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 
 # Keys in one IN list.
 _CHUNK = 500
@@ -138,6 +138,7 @@ class Messages:
         for row in place.deliveries_of(message_ids).order_by("id") if message_ids else ():
             hot = _as(ReceiveMsg, row, next_at=row.updated_at) if place.cold else row
             deliveries[row.msg_id].append(hot)
+        _add_consumers([row for rows in deliveries.values() for row in rows])
         for message in messages:
             message.listed_deliveries = deliveries[message.pk]
         if not self._attempts:
@@ -151,6 +152,15 @@ class Messages:
                 attempts[row.copy_id].append(_as(Attempt, row) if place.cold else row)
         for delivery in found:
             delivery.listed_attempts = attempts[delivery.pk]
+
+
+def _add_consumers(deliveries: Sequence[ReceiveMsg]) -> None:
+    """The name of each delivery's consumer; one statement."""
+    ids = {delivery.biz_receive_id for delivery in deliveries}
+    rows = BizReceive.objects.filter(id__in=ids).values_list("id", "receive__name")
+    names: dict[int, str] = dict(rows) if ids else {}
+    for delivery in deliveries:
+        delivery.listed_consumer = names.get(delivery.biz_receive_id)
 
 
 def _cut(messages: Found, place: Place) -> None:

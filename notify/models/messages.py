@@ -121,7 +121,10 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
-    listed_attempts: list[Any]  # only when read through notify.archive.listing
+    # Only when read through notify.archive.listing; the consumer's name is None when its
+    # subscription was deleted.
+    listed_attempts: list[Any]
+    listed_consumer: str | None
 
     class Meta:
         db_table = "receive_msg"

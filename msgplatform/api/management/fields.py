@@ -12,7 +12,10 @@ from typing import Any
 
 from django.db import models
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+
+from msgplatform.core import durations
 
 
 def check_known(serializer: serializers.Serializer[Any], data: Any) -> None:
@@ -55,6 +58,29 @@ class NumberField(serializers.FloatField):
         except OverflowError:
             self.fail("invalid")
         return data
+
+
+@extend_schema_field(
+    {
+        "oneOf": [{"type": "number"}, {"type": "string", "pattern": durations.PATTERN}],
+    }
+)
+class DurationField(NumberField):
+    """Seconds as a number, or a text with a unit: "5 s", "30 min", "2 h", "1 d". Shown as a
+    number."""
+
+    default_error_messages = {
+        "invalid": 'Write a number of seconds, or a text with a unit such as "5 s", "30 min", '
+        '"2 h" or "1 d".'
+    }
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
+            return super().to_internal_value(data)
+        try:
+            return durations.seconds(data, needs_unit=True)
+        except ValueError:
+            self.fail("invalid")
 
 
 class MomentField(serializers.DateTimeField):

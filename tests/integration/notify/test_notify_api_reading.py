@@ -274,3 +274,16 @@ class TestNextAttempt:
         ReceiveMsg.objects.update(status=ReceiveMsg.Status.PENDING)
         page = admin_client.get(f"/admin/notify/receivemsg/{pk + 1}/change/")
         assert "2031" in page.content.decode()
+
+
+def test_a_delivery_names_its_consumer(orders: Caller, row: BizReceive) -> None:
+    pk = archive_support.message(row, Status.PENDING)
+    cold = archived(row)
+    for message in (pk, cold):
+        (delivery,) = orders.get(f"{MESSAGES}/{message}").json()["deliveries"]
+        assert (delivery["subscription"], delivery["consumer"]) == (str(row.pk), "warehouse")
+    listed = orders.get(MESSAGES).json()["results"]
+    assert {one["deliveries"][0]["consumer"] for one in listed} == {"warehouse"}
+    row.delete()
+    (delivery,) = orders.get(f"{MESSAGES}/{pk}").json()["deliveries"]
+    assert delivery["consumer"] is None

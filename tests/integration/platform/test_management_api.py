@@ -547,3 +547,17 @@ def test_deliver_now_is_audited_and_refused_for_what_is_paused(manager: Manager)
     manager.send("PUT", "subscriptions/orders/warehouse", {"status": "paused"})
     problem(manager.send("POST", address), 409, "not-now")
     problem(manager.send("POST", "subscriptions/orders/none/deliver"), 404, "not-found")
+
+
+def test_durations_are_numbers_or_texts_with_a_unit(manager: Manager) -> None:
+    made(manager)
+    path = "subscriptions/orders/warehouse"
+    body = {"schedule": ["5 s", "5 min", 1800, "1.5h"], "timeout": "10 s"}
+    shown = manager.send("PUT", path, body).json()
+    assert (shown["schedule"], shown["timeout"]) == ([5, 300, 1800, 5400], 10)
+    assert manager.send("PUT", path, shown).json() == shown
+    for wrong in ("5", "soon", "5 weeks", "-5 s", "9" * 400 + " s", True):
+        answer = manager.send("PUT", path, {"schedule": [wrong]})
+        (error,) = problem(answer, 400, "invalid-input")["errors"]
+        assert error["field"].startswith("schedule")
+        assert "30 min" in error["message"]
