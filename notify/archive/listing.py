@@ -74,6 +74,7 @@ class Messages:
         for place in (stores.hot(), stores.cold()):
             with reading(place):
                 if found := self.filter(**named)._read(place, 1):
+                    _add_consumers(found)
                     return found[0]
         raise BizMsg.DoesNotExist
 
@@ -104,6 +105,7 @@ class Messages:
         if ends:  # behind the first of them messages of that place are missing
             del page[min(ends) + 1 :]
             page.reached = page[-1] if len(page) < wanted.stop else None
+        _add_consumers(page)
         return page
 
     def _read(self, place: Place, size: int) -> Found:
@@ -138,7 +140,6 @@ class Messages:
         for row in place.deliveries_of(message_ids).order_by("id") if message_ids else ():
             hot = _as(ReceiveMsg, row, next_at=row.updated_at) if place.cold else row
             deliveries[row.msg_id].append(hot)
-        _add_consumers([row for rows in deliveries.values() for row in rows])
         for message in messages:
             message.listed_deliveries = deliveries[message.pk]
         if not self._attempts:
@@ -154,8 +155,9 @@ class Messages:
             delivery.listed_attempts = attempts[delivery.pk]
 
 
-def _add_consumers(deliveries: Sequence[ReceiveMsg]) -> None:
+def _add_consumers(messages: Sequence[BizMsg]) -> None:
     """The name of each delivery's consumer; one statement."""
+    deliveries = [delivery for message in messages for delivery in message.listed_deliveries]
     ids = {delivery.biz_receive_id for delivery in deliveries}
     rows = BizReceive.objects.filter(id__in=ids).values_list("id", "receive__name")
     names: dict[int, str] = dict(rows) if ids else {}

@@ -128,7 +128,7 @@ def test_given_up_behind_an_open_breaker(row: BizReceive) -> None:
     publish(row.biz, 3)
     publish(row.biz, 2, event_type=UNKNOWN)
     Maker().splitter.split()
-    past = sql.now() - timedelta(seconds=60)
+    past = sql.now() - timedelta(hours=2)
     ReceiveMsg.objects.update(next_at=past)
     BizReceive.objects.update(failing_since=past)
     lane_status.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
