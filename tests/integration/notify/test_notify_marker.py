@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -16,8 +17,9 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import orders
+from notify import lane_status, orders
 from notify.bulk import actions
+from notify.lane_status import Live
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -340,3 +342,25 @@ def test_many_markers_at_once_lose_nothing(row: BizReceive) -> None:
         one.refresh_from_db()
         assert one.failures == 60
     assert Alert.objects.count() == 0
+
+
+def test_a_work_redis_that_is_full_of_results_is_drained(
+    row: BizReceive, work_redis: redis.Redis
+) -> None:
+    """A hosted Redis has a limit; what frees it must not need it."""
+    large = Result(1, row.pk, "claim", 1, "unsent", response_body="x" * 4000)
+    lane_status.report({n: Live(sender="s", waiting=1) for n in range(200)})
+    work_redis.config_set("maxmemory", work_redis.info("memory")["used_memory"] + 8_000_000)
+    try:
+        with pytest.raises(redis.exceptions.RedisError):  # noqa: PT012 - it fails at some time
+            while True:
+                jobs.put(orders.MARKER_QUEUE, [[large] * 20], None)
+        with suppress(redis.exceptions.RedisError):
+            for number in range(100_000):
+                work_redis.set(f"filled:{number}", "")
+        waiting = jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE]
+        assert waiting > 50
+        assert Marker().turn()
+        assert jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE] < waiting
+    finally:
+        work_redis.config_set("maxmemory", 0)

@@ -81,8 +81,8 @@ class TestAtScale:
     def test_plans_are_those_of_the_statements(self, at_scale: tuple[dict[str, Any], str]) -> None:
         _, plans = at_scale
         claim = plans.split("## Maker: settle, due, split and queue")[1].split("\n## ")[0]
-        assert "FORCE INDEX (biz_msg_to_split)" in claim
-        assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split \|", claim)
+        assert "FORCE INDEX (biz_msg_to_split_of_biz)" in claim
+        assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split_of_biz \|", claim)
 
 
 class TestLatency:
