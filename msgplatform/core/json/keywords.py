@@ -20,7 +20,7 @@ _Keyword = Callable[[Any, Any, Any, Any], Any]
 _CONTAINERS = (list, dict)
 # Of this cheap work so much is one step: entries looked at, characters of an error, instructions
 # of a regular expression, values compared, bytes encoded.
-_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES = 8, 64, 1024, 4, 32
+_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES = 8, 64, 512, 4, 32
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
@@ -73,7 +73,7 @@ def _pattern(_validator: Any, pattern: str, text: Any, _schema: Any) -> _Errors:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    steps.spend(1 + patterns.cost(pattern, text) // _INSTRUCTIONS)
+    steps.spend(1 + patterns.instructions(pattern) * len(text) // _INSTRUCTIONS)
     return patterns.matches(pattern, text)
 
 

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.said import say
 
-_MAX_MEMORY = 1024 * 1024  # bytes, of one expression with what RE2 remembers of its texts
+_MAX_MEMORY = 256 * 1024  # bytes, of one expression with what RE2 remembers of its texts
 _MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
 # Escapes of JSON Schema and of Python that RE2 writes in another way; any other pair stays.
 _ESCAPE = re.compile(
@@ -53,9 +53,10 @@ def matches(pattern: str, text: str) -> bool:
     return compiled(pattern).search(text) is not None
 
 
-def cost(pattern: str, text: str) -> int:
-    """Steps of RE2 for this text at worst: each character may meet each instruction."""
-    return int(compiled(pattern).programsize) * len(text)
+def instructions(pattern: str) -> int:
+    """How large the compiled expression is. At worst RE2 looks at all of them for each character
+    of a text."""
+    return int(compiled(pattern).programsize)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -29,6 +29,7 @@ MAX_SCHEMA_BYTES = 64 * 1024
 # One error is shown; it is the best of so many.
 _COMPARED = 20
 _MAX_WORDS = 300  # an error may quote the whole value
+_INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
 _REFERENCES = ("$ref", "$dynamicRef")
 _PLAIN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
 _TOO_MANY_STEPS = (
@@ -67,7 +68,9 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
         words = say(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
     except steps.TooManySteps:
-        words = say(_("The schema takes too long to use. Write it with fewer references."))
+        words = say(
+            _("The schema takes too long to use. Write it with fewer references and expressions.")
+        )
         raise InvalidInput(words) from None
     except _UNUSABLE as error:
         words = say(_("This schema cannot be used: %(why)s"), why=_why(error))
@@ -141,10 +144,10 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
     is_plain_only = any("unevaluatedProperties" in part for part in _parts(schema))
     for part in _parts(schema):
         if isinstance(pattern := part.get("pattern"), str):
-            patterns.compiled(pattern)
+            _check_pattern(pattern)
         by_pattern = part.get("patternProperties")
         for pattern in by_pattern if isinstance(by_pattern, Mapping) else ():
-            patterns.compiled(pattern)
+            _check_pattern(pattern)
             # For unevaluatedProperties the library matches names with an engine that backtracks.
             if is_plain_only and not _PLAIN.fullmatch(pattern):
                 words = _(
@@ -152,6 +155,10 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
                     "name the beginning, the end or a part of a name, such as ^x-"
                 )
                 raise InvalidInput(say(words, pattern=repr(pattern)))
+
+
+def _check_pattern(pattern: str) -> None:
+    steps.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
 
 
 def _references(schema: Any) -> Iterator[str]:
