@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from crmsync.adapters import base
 from crmsync.models import Policy, Record
@@ -72,10 +73,13 @@ class Adoption:
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
         """Of these ids in the CRM, those that the platform made for one of its records."""
         own_ids: set[str] = set()
-        policies = Policy.objects.filter(crm_id=self._order.crm).values("id")
         for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
-            rows = Record.objects.filter(
-                remote_id__in=some, is_adopted=False, policy_id__in=policies
-            )
+            rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)
             own_ids.update(rows.order_by().values_list("remote_id", flat=True))
         return own_ids
+
+
+def of_crm(crm_id: int) -> QuerySet[Record]:
+    """The records of all policies of a CRM."""
+    policies = Policy.objects.filter(crm_id=crm_id).values("id")
+    return Record.objects.filter(policy_id__in=policies)

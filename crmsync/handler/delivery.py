@@ -65,7 +65,7 @@ class Delivery:
         self._send(entries)
         for entry, outcome in refusals.settled(self._suspects, self._adapter, self._made.answers):
             self._answer(entry, outcome)
-        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
+        self._keep(kept)
         return self._made
 
     def _send(self, entries: Collection[Entry]) -> None:
@@ -142,6 +142,9 @@ class Delivery:
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
         """Send a batch. Answers the records that are certain now, returns those that are sent once
         more: the CRM said under which id it holds them."""
+        batch = self._without_used(batch)
+        if not batch:
+            return []
         outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
         if outcomes is None:
             return []
@@ -162,6 +165,20 @@ class Delivery:
         again = self._adopted(conflicts)
         self._halves(refused)
         return again
+
+    def _without_used(self, batch: Sequence[Entry]) -> Sequence[Entry]:
+        """The batch without deletions of what another lane has given to a record meanwhile."""
+        try:
+            used = self._hand.used_ids(batch)
+        except UNAVAILABLE:
+            self._unsent(batch, _NO_DATABASE)
+            return []
+        kept = [each for each in batch if each.request.deleted and each.remote_id in used]
+        self._keep(kept)
+        return [each for each in batch if each not in kept] if kept else batch
+
+    def _keep(self, kept: Collection[Entry]) -> None:
+        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
 
     def _adopted(self, conflicts: Sequence[tuple[Entry, Conflict]]) -> list[Entry]:
         """Take the ids under which the CRM holds these records. Returns those that are sent once

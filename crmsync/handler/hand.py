@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
 from crmsync.adapters.client import CALL_SECONDS
-from crmsync.handler.adoption import Adoption
-from crmsync.models import Policy, Record
+from crmsync.handler.adoption import Adoption, of_crm
+from crmsync.models import Record
 from crmsync.orders import Entry, Order
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql
@@ -61,7 +61,7 @@ class Hand:
         ours: list[Entry] = []
         replaced: list[Entry] = []
         kept: list[Entry] = []
-        used = self._used()
+        used = self.used_ids(self.order.entries)
         self.adoption.read({row[0] for row in rows if row[3]})
         for row_id, operation, *_ in rows:
             entry = wanted[row_id]
@@ -73,15 +73,17 @@ class Hand:
                 ours.append(entry)
         return ours, replaced, kept
 
-    def _used(self) -> set[str]:
-        """Of the remote ids that the order's deletions name, those that a record has which is not
-        deleted: after a conflict two records have one id."""
-        deletions = [entry for entry in self.order.entries if entry.request.deleted]
+    def used_ids(self, entries: Iterable[Entry]) -> set[str]:
+        """Of the remote ids that these deletions name, those that a record has which is not
+        deleted: after a conflict two records have one id.
+
+        Raises what an unavailable database raises.
+        """
+        deletions = [entry for entry in entries if entry.request.deleted]
         remote_ids = sorted({entry.remote_id for entry in deletions} - {""})
-        policies = Policy.objects.filter(crm_id=self.order.crm).values("id")
         used: set[str] = set()
         for some in chunks(remote_ids, claims.CHUNK):
-            rows = Record.objects.filter(remote_id__in=some, deleted=False, policy_id__in=policies)
+            rows = of_crm(self.order.crm).filter(remote_id__in=some, deleted=False)
             used.update(rows.order_by().values_list("remote_id", flat=True))
         return used
 

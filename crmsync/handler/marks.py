@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_noop as _
 
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
 from crmsync.handler import recovery_entries
+from crmsync.handler.adoption import of_crm
 from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent
 from crmsync.handler.verdicts import Row, Verdicts, name_of
 from crmsync.models import ExceptionEntry, Item, Record
@@ -71,7 +73,7 @@ def _apply(
             # In the order of ids, as the poller locks them: nobody waits in a circle.
             locked = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
             rows = {values[0]: Row(*values) for values in locked.values_list(*_COLUMNS)}
-            verdicts = Verdicts(order.claim, crm.waits, now)
+            verdicts = Verdicts(order.claim, crm.waits, now, _being_deleted(crm, order, answers))
             for answer in answers:
                 if row := rows.get(answer.entry.record):
                     verdicts.judge(row, answer)
@@ -83,6 +85,25 @@ def _apply(
     for fault in [answer.outcome for answer in tried if isinstance(answer.outcome, Fault)][:1]:
         alerts.raise_event(_broken(crm, fault.message))
     return answers
+
+
+def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str]:
+    """Of the ids under which the CRM has stored these records, those that another lane deletes, or
+    has deleted since the order was made: two leads of one person have one id."""
+    if crm.concurrency == 1:
+        return set()
+    stored = {
+        answer.outcome.remote_id or answer.remote_id
+        for answer in answers
+        if isinstance(answer.outcome, Ok) and not answer.entry.request.deleted
+    }
+    began = order.lease_until - settings.CRM_LEASE_SECONDS
+    is_recent = Q(state=Record.State.QUEUED) | Q(updated_at__gte=datetime.fromtimestamp(began, UTC))
+    doubted: set[str] = set()
+    for some in chunks(sorted(stored - {""}), claims.CHUNK):
+        rows = of_crm(crm.id).filter(is_recent, remote_id__in=some, deleted=True)
+        doubted.update(rows.order_by().values_list("remote_id", flat=True))
+    return doubted
 
 
 def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:

@@ -9,7 +9,7 @@ newer one was confirmed, the newest is sent once more: the CRM may hold the olde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,6 +30,8 @@ from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
 from crmsync.orders import Request, digest
 
+# A record whose id in the CRM is being deleted is sent again after that.
+_DELETION_SECONDS = 15.0
 # A CRM that was paused is asked again no sooner, however quickly it is resumed.
 _PAUSED_SECONDS = 5.0
 _State = Record.State
@@ -73,8 +75,11 @@ class Verdicts:
     `counted` which outcomes applied.
     """
 
-    def __init__(self, claim: str, waits: Sequence[float], now: datetime) -> None:
+    def __init__(
+        self, claim: str, waits: Sequence[float], now: datetime, doubted: Collection[str] = ()
+    ) -> None:
         self._claim, self._waits, self._now = claim, waits, now
+        self._doubted = doubted  # ids in the CRM that another lane deletes, or has just deleted
         self.confirmed: list[tuple[Row, str]] = []  # with the remote id
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
@@ -98,6 +103,10 @@ class Verdicts:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
         remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
+        if carries and is_newest and not row.deleted and remote_id in self._doubted:
+            row.remote_id = remote_id
+            self._leave(row, _State.WAITING, self._in(_DELETION_SECONDS), 0, UNKNOWN)
+            return
         # Without the claim the operation may have counted this record already.
         if carries or (is_newest and row.state in Record.OPEN):
             self.ended[entry.operation, "confirmed"] += 1

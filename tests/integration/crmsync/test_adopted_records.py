@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from msgplatform.models import Biz
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.support.http_sinks import Sink
 from tests.integration.support.hubspot_stub import HubSpotStub
-from tests.integration.support.json_stub import serving
+from tests.integration.support.json_stub import Answer, Asked, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 CONFIRMED, DEAD = Record.State.CONFIRMED, Record.State.DEAD
@@ -186,3 +187,46 @@ class TestWhatThePlatformMade:
         company.delete(lead)
         company.sync(lead, deleted=True)
         assert hubspot.contacts == {}
+
+
+class TestTwoLanes:
+    def test_a_lead_whose_contact_another_lane_deletes_is_sent_again(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        """The deletion of lead a is on its way when lead b of the same person finds a's contact."""
+        company = Company(hubspot_server, hubspot)
+        models.Crm.objects.update(concurrency=2)
+        values = {"firstname": "Li", "email": "li@example.com"}
+        first = sync.queued(company.policy, [Request("a", 1, values)])
+        sync.handled(first)
+        assert first.record("a").remote_id == "501"
+        sync.deleted(first, "a")
+        sync.again(first)
+        second = sync.on_its_way(company.policy, [Request("b", 1, values)])
+        answer = hubspot.__call__
+
+        def slow_to_archive(request: Asked) -> Answer:
+            if request.path.endswith("/archive"):
+                sync.MainQueue("sales").put([second.order])
+                deadline = time.monotonic() + 30
+                while sync.aside(lambda: second.record("b").remote_id) != "501":
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            return answer(request)
+
+        async def behaviour(_sink: Sink, reader: Any, writer: Any) -> None:
+            while True:  # two calls at a time, which `serving` does not answer
+                request = Asked(await hubspot_server.read(reader))
+                writer.write((await asyncio.to_thread(slow_to_archive, request)).raw())
+                await writer.drain()
+
+        hubspot_server.behaviour = behaviour
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: first.record("a").state == CONFIRMED, 40)
+            sync.turn_until(handler, lambda: second.record("b").claimed_by == "", 40)
+        assert "501" not in hubspot.contacts
+        assert second.record("b").state == Record.State.WAITING
+        second.order = sync.again(second)
+        sync.handled(second)
+        assert second.record("b").state == CONFIRMED
+        assert [c for c in hubspot.contacts.values() if c.get("hive_id") == "b"]
