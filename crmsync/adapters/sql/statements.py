@@ -120,18 +120,31 @@ class Statements:
         given, quoted = self.settings, self._quoted
         table, key, version = map(quoted, (given.table, given.key_column, given.version_column))
         for some in chunks(records, _KEYS_AT_ONCE):
-            versions = [value for r in some for value in (self.table.key(r.key), r.version)]
-            each = f"({key} = %s AND ({version} IS NULL OR {version} <= %s))"
+            keys = [self.table.key(record.key) for record in some]
+            # By the index, and then exactly: a collation takes keys of other rows for the same.
+            is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
+            each = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
             condition = " OR ".join([each] * len(some))
+            rows = [(k, k, r.version) for k, r in zip(keys, some, strict=True)]
+            values = [value for row in rows for value in row]
             if not given.deleted_column:
-                self.cursor.execute(f"DELETE FROM {table} WHERE {condition}", versions)  # noqa: S608
+                self.cursor.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608
                 continue
-            cases = "WHEN %s THEN %s " * len(some)
+            cases = f"WHEN {self._exact('%s')} THEN %s " * len(some)
+            versions = [value for k, _same, number in rows for value in (k, number)]
             self.cursor.execute(
                 f"UPDATE {table} SET {quoted(given.deleted_column)} = 1, "  # noqa: S608
-                f"{version} = CASE {key} {cases}END WHERE {condition}",
-                versions * 2,
+                f"{version} = CASE {self._exact(key)} {cases}END WHERE {condition}",
+                [*versions, *values],
             )
+
+    def _exact(self, key: str) -> str:
+        """A key as bytes of one character set, whatever those of the column are."""
+        if self.table.key_is_number:
+            return key
+        if self.table.connection.vendor == "mysql":
+            return f"CAST(CONVERT({key} USING utf8mb4) AS BINARY)"
+        return f"CAST({key} AS BLOB)"
 
     def _is_row(self, record: Record) -> bool:
         """Whether the record has what an INSERT needs: without it the statement is refused, even

@@ -30,6 +30,7 @@ class Table:
 
     name: str
     connection: BaseDatabaseWrapper
+    key_column: str
     columns: Mapping[str, Field]
     required: frozenset[str]
     key_is_number: bool
@@ -45,7 +46,8 @@ class Table:
     def problem(self, record: Record) -> Invalid | None:
         """Why the table cannot take the record, as far as that shows before anything is sent."""
         if not self.takes_key(record.key):
-            return Invalid("", _("The key %r is no number.") % record.key)
+            text = _("The key %(key)r is no number as the column %(column)s writes it.")
+            return Invalid("", text % {"key": record.key, "column": self.key_column})
         for name, value in record.fields.items():
             field = self.columns.get(name)
             if field is None:
@@ -87,7 +89,9 @@ class Table:
         return Invalid(name, text % ", ".join(self.others))
 
     def takes_key(self, key: str) -> bool:
-        return not self.key_is_number or (key.isascii() and key.lstrip("-").isdigit())
+        """True if the column can hold the key. 007 would be the row of 7."""
+        is_number = key.isascii() and key.lstrip("-").isdigit()
+        return not self.key_is_number or (is_number and str(int(key)) == key)
 
     def key(self, key: str) -> str | int:
         return int(key) if self.key_is_number else key
@@ -130,6 +134,7 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
     return Table(
         name,
         connection,
+        key_column,
         columns,
         frozenset(c.name for c in described if not c.null_ok),
         any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),

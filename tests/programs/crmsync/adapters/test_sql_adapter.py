@@ -294,7 +294,7 @@ def test_keys_of_a_number_column(crm: Crm, open_adapter: Open) -> None:
     adapter = open_adapter(crm.url, table="numbered", key_column="id", version_column="version")
     assert adapter.send([lead("12"), lead("12x")]) == [
         Ok("12", True),
-        Invalid("", "The key '12x' is no number."),
+        Invalid("", "The key '12x' is no number as the column id writes it."),
     ]
     assert adapter.read(["12", "13", "x"])["12"].fields == {"name": "name 12"}
     assert crm.run("SELECT id FROM numbered") == [(12,)]
@@ -425,3 +425,46 @@ def test_a_file_whose_name_is_special_in_urls(tmp_path: Path, open_adapter: Open
     made.run(TABLE.format(key="VARCHAR(40)"))
     assert open_adapter(made.url).send([lead("a")]) == [Ok("a", True)]
     assert made.rows() == [("a", "name a", None, 0, 1)]
+
+
+@pytest.mark.parametrize("deleted_column", ["", "gone"])
+@pytest.mark.parametrize("charset", ["utf8mb4", "latin1", "gbk"])
+def test_a_deletion_leaves_a_row_whose_key_the_collation_takes_for_the_same(
+    mariadb: MariaDb, open_adapter: Callable[..., SqlAdapter], charset: str, deleted_column: str
+) -> None:
+    crm = Crm(mariadb.create("crm"), lambda: mariadb.connect("crm"))
+    crm.run(TABLE.format(key=f"VARCHAR(40) CHARACTER SET {charset}"))
+    adapter = open_adapter(crm.url, deleted_column=deleted_column)
+    adapter.send([Record("aB12", 1, {"name": "somebody else"}), Record("x", 1, {"name": "x"})])
+    gone = [Record(key, 2, {}, True) for key in ("Ab12", "X", "x")]
+    assert all(isinstance(outcome, Ok) for outcome in adapter.send(gone))
+    rows = {row[0]: row[3:] for row in crm.rows()}
+    assert rows.pop("aB12") == (0, 1)
+    assert rows == ({"x": (1, 2)} if deleted_column else {})
+
+
+def test_a_deletion_in_sqlite_leaves_a_row_that_nocase_takes_for_the_same(
+    tmp_path: Path, open_adapter: Callable[..., SqlAdapter]
+) -> None:
+    path = tmp_path / "crm.db"
+    crm = Crm(f"sqlite:///{path}", lambda: sqlite3.connect(path))
+    crm.run(TABLE.format(key="TEXT COLLATE NOCASE"))
+    adapter = open_adapter(crm.url)
+    adapter.send([Record("aB", 1, {"name": "n"}), Record("c", 1, {"name": "n"})])
+    adapter.send([Record("Ab", 2, {}, True), Record("c", 2, {}, True)])
+    assert [row[0] for row in crm.rows()] == ["aB"]
+
+
+def test_a_number_has_one_key(mariadb: MariaDb, open_adapter: Callable[..., SqlAdapter]) -> None:
+    crm = Crm(mariadb.create("crm"), lambda: mariadb.connect("crm"))
+    crm.run(TABLE.format(key="BIGINT"))
+    adapter = open_adapter(crm.url)
+    seven, other, minus = adapter.send(
+        [Record(key, 1, {"name": key}) for key in ("7", "007", "-3")]
+    )
+    assert (seven, minus) == (Ok("7", True), Ok("-3", True))
+    assert other == Invalid("", "The key '007' is no number as the column code writes it.")
+    (refused,) = adapter.send([Record("007", 2, {}, True)])
+    assert isinstance(refused, Invalid)
+    assert {row[:2] for row in crm.rows()} == {(7, "7"), (-3, "-3")}
+    assert adapter.read(["007"]) == {}
