@@ -68,10 +68,15 @@ class UnknownField(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the test of a CRM's settings found, as a sentence."""
+    """What the test of a CRM's settings found, as a sentence. `untested`: nothing speaks against
+    the settings, and nobody could ask whether the CRM accepts them."""
 
-    kind: Literal["ok", "unreachable", "credentials", "settings", "field"]
+    kind: Literal["ok", "untested", "unreachable", "credentials", "settings", "field"]
     message: str
+
+    @property
+    def is_usable(self) -> bool:
+        return self.kind in ("ok", "untested")
 
 
 class CRMAdapter(ABC):
@@ -126,21 +131,16 @@ class CRMAdapter(ABC):
         out. Raises as `fields` does."""
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
-        """As `read`, but by the CRM's own ids, and with the fields of these names.
-
-        Only a conflict leads here, so an adapter without Conflict does without. Raises as `fields`
-        does.
-        """
+        """As `read`, by the CRM's own ids, with the fields of these names. Only a conflict leads
+        here: an adapter without Conflict needs none. Raises as `fields` does."""
         raise InvalidInput(
             _("%s cannot be asked which fields of a record that people made are empty.")
             % self.title
         )
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
-        """Take the keys of deleted records off the CRM's records, which people made and keep.
-
-        Returns an outcome for each, by key. Without such a call nothing is changed.
-        """
+        """Take the keys of deleted records off the CRM's records, which people made and keep: an
+        outcome for each, by key. Without such a call nothing is changed."""
         return {record.key: Ok(record.remote_id, created=False) for record in records}
 
     def calls(self, count: int) -> int:

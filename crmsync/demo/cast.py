@@ -106,7 +106,7 @@ def _create(crm: Crm, lines: str) -> None:
         tested = adapter.check(names)
     finally:
         adapter.close()
-    if tested.kind != "ok":
+    if not tested.is_usable:
         raise PlatformError(f"{crm}: {tested.message}")
     policy.save()
 

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from crmsync.adapters.base import (
+    Check,
     CredentialsRefused,
     CRMAdapter,
     Field,
@@ -239,6 +240,22 @@ class HttpAdapter(CRMAdapter):
                     text = _("The CRM answers the test with an error: %s")
                     raise Unavailable(text % sentence(outcome))
         return {name: Field(name) for name in given.fields} or None
+
+    def check(self, names: Collection[str] = ()) -> Check:
+        """Without the call `test` only whether a server answers at `url`: no record is sent."""
+        checked = super().check(names)
+        if checked.kind != "ok" or self.settings.test:
+            return checked
+        call = Call(url=self.settings.url, method="OPTIONS")
+        response = self._client.exchange([self._requests.about(Record("", 0, {}), call)])[0]
+        if not response.status or response.error:
+            text = _("The CRM cannot be reached: %s") % described(response)
+            return Check("unreachable", self.clean(text))
+        text = _(
+            "Not tested: a server answers (HTTP %d), but whether it accepts the credentials is not "
+            "known. Set `test`, or use Test lead."
+        )
+        return Check("untested", text % response.status)
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         call = self.settings.read

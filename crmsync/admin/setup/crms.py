@@ -112,7 +112,7 @@ class CrmAdmin(UndeletableAdmin):
         addresses = sorted(crm_addresses.of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         checked = _check(row)
-        tone = "good" if checked.kind == "ok" else "bad"
+        tone = {"ok": "good", "untested": "warn"}.get(checked.kind, "bad")
         return probes.piece(request, "answer.html", tone=tone, text=checked.message)
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -125,13 +125,17 @@ class CrmAdmin(UndeletableAdmin):
         if not self.has_operate_permission(request):
             raise PermissionDenied
         checked = _check(row)
-        if checked.kind == "ok":
+        if checked.is_usable:
             with transaction.atomic():
                 # Not when it was paused anew during the test.
                 rows = Crm.objects.filter(pk=pk, paused_at=row.paused_at)
                 if rows.update(paused_at=None, paused_because=""):
                     audit(request, "crm_resumed", row.name, paused_because=row.paused_because)
-            messages.success(request, gettext("%s works; its records go on.") % row)
+            if checked.kind == "ok":
+                messages.success(request, gettext("%s works; its records go on.") % row)
+            else:
+                text = gettext("The records of %(crm)s go on. %(result)s")
+                messages.warning(request, text % {"crm": row, "result": checked.message})
         else:
             text = gettext("It stays paused. %s") % checked.message
             messages.error(request, text)

@@ -90,7 +90,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     """
     # First: with wrong credentials or fields every row would fail for the same reason.
     checked = adapter.check(policy.mapping.fields)
-    if checked.kind != "ok":
+    if not checked.is_usable:
         raise NotReady(checked.message)
     rows = _mapped(policy, DRY_RUN)
     held: dict[str, Stored] = {}

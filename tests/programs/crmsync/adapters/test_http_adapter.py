@@ -634,3 +634,14 @@ def test_what_people_made_is_filled_in_by_its_id_and_not_deleted(open_adapter: O
         assert [(each.method, each.path, each.body) for each in asked(server)] == [
             ("GET", "/leads/7", None), ("PATCH", "/leads/7", {"phone": "138"}),
         ]  # fmt: skip
+
+
+def test_without_a_test_call_only_the_server_is_looked_for(open_adapter: Open) -> None:
+    adapter = open_adapter(f"http://127.0.0.1:{refusing_port()}/crm")
+    assert adapter.check().kind == "unreachable"
+    with serving(lambda request: Answer({"message": "who are you"}, 401)) as server:
+        checked = open_adapter(server.url("/leads/{key}")).check()
+        assert [each.method for each in asked(server)] == ["OPTIONS"]
+    assert (checked.kind, checked.is_usable) == ("untested", True)
+    assert checked.message.startswith("Not tested: a server answers (HTTP 401)")
+    assert "Set `test`" in checked.message
