@@ -48,10 +48,24 @@ def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.batch_size`"
         problem, path = str(error).partition(" - at ")[::2]
-        name = path.strip("`").removeprefix("$.")
+        name = _named(kind, given, path.strip("`").removeprefix("$."))
         expected = problem.partition(", got")[0].partition(": ")[0].lower()
         raise InvalidInput(
             _("The setting %(name)s cannot be used: %(expected)s.")
             % {"name": name, "expected": expected},
             name,
         ) from None
+
+
+def _named(kind: type[msgspec.Struct], given: Mapping[str, Any], path: str) -> str:
+    """The path with the name that the person wrote: `headers[...]` is `headers.Accept`."""
+    name, ellipsis, rest = path.partition("[...]")
+    values = given.get(name)
+    if not ellipsis or not isinstance(values, Mapping):
+        return path
+    for key, value in values.items():
+        try:
+            msgspec.convert({**given, name: {key: value}}, kind)
+        except msgspec.ValidationError:
+            return f"{name}.{key}{rest}"
+    return path

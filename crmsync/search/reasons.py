@@ -40,13 +40,19 @@ def why(state: CrmState, lanes: Lanes, now: datetime) -> str:
     if record.state in (_State.WAITING, _State.RETRY):
         # Why nothing happens counts for more than what the CRM said.
         stopped = wait(state) or _behind_breaker(state, lanes, now)
-        return " · ".join(part for part in (stopped, said) if part)
+        return joined(stopped, said)
     if record.state == _State.QUEUED:
         again = ""
         if record.next_at:
             again = _("queued again at %s if no answer comes") % local(record.next_at)
         return wait(state) or _behind_breaker(state, lanes, now) or again
     return "" if record.state == _State.CONFIRMED else said
+
+
+def joined(stopped: str, message: str) -> str:
+    """Both sentences; one, where the CRM was paused by just this message."""
+    parts = (stopped, "" if message in stopped else message)
+    return " · ".join(part for part in parts if part)
 
 
 def kind(state: CrmState) -> str:

@@ -117,7 +117,7 @@ def _ending(state: CrmState, now: datetime) -> TimelineEntry:
     elif record.state in (_State.WAITING, _State.RETRY):
         later = due and due > now
         when = _("next try at %s") % reasons.local(due) if later and due else _("due now")
-        detail = " · ".join(part for part in (reasons.wait(state) or when, message) if part)
+        detail = reasons.joined(reasons.wait(state) or when, message)
     elif record.state == _State.QUEUED:
         detail = reasons.wait(state)
         if due:

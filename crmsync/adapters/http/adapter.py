@@ -61,6 +61,10 @@ class HttpAdapter(CRMAdapter):
     credentials: HttpCredentials
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        for name, value in credentials.items():
+            if not isinstance(value, str):
+                text = _('The credential %(name)s is no text: write it as {"%(name)s": "…"}.')
+                raise InvalidInput(text % {"name": name}, "credentials")
         super().__init__(settings, {"values": dict(credentials)})
         given = self.settings
         check_templates(given, self.credentials.values)

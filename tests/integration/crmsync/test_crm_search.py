@@ -236,7 +236,11 @@ class TestPage:
         assert unread[0] == "tryton: not read yet"
         policy.crm.paused_at, policy.crm.paused_because = sql.now(), "the password is wrong"
         policy.crm.save()
-        assert "the CRM is paused: the password is wrong" in self.entries(lead)[-2][1]
+        assert "the CRM is paused: the password is wrong · HTTP 503" in self.entries(lead)[-2][1]
+        # A CRM is paused by what it said of a record: that is said once.
+        policy.crm.paused_because = "HTTP 503"
+        policy.crm.save()
+        assert self.entries(lead)[-2][1] == "the CRM is paused: HTTP 503"
 
     def test_dead_with_its_reason(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)

@@ -19,6 +19,7 @@ from crmsync.adapters.base import (
     Stored,
     TooManyCalls,
 )
+from crmsync.adapters.http.adapter import HttpAdapter
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -191,6 +192,16 @@ def test_a_wrong_setting_is_named(given: dict[str, Any], field: str, sentence: s
     with pytest.raises(InvalidInput, match=sentence) as error:
         Paper(**given)
     assert error.value.field == field
+
+
+def test_a_setting_in_a_mapping_is_named_as_it_was_written() -> None:
+    with pytest.raises(InvalidInput, match=r"The setting headers\.X-Id cannot be used") as error:
+        HttpAdapter({"url": "http://crm/", "headers": {"Accept": "a", "X-Id": 5}}, {})
+    assert error.value.field == "headers.X-Id"
+    nested = {"token": "t", "login": {"user": "u"}}
+    with pytest.raises(InvalidInput, match="The credential login is no text") as error:
+        HttpAdapter({"url": "http://crm/"}, nested)
+    assert error.value.field == "credentials"
 
 
 # -- the registry --------------------------------------------------------------------------------
