@@ -150,7 +150,7 @@ class Demo:
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
             Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
-            held=socket.socket(fileno=held),
+            held=socket.socket(fileno=held), say=self.run.say,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
 
@@ -204,13 +204,30 @@ class Demo:
                 raise CommandError(f"the platform did not become ready: {problem}; see {logs}")
 
 
+# Title → the figure that has it, by the names that flows give it.
+_COLUMNS = {
+    "accepted": ("accepted",),
+    "copies": ("copies",),
+    "delivered": ("delivered",),
+    "failed on purpose": ("exhausted", "failed"),
+    "lost": ("lost",),
+    "duplicates": ("duplicates",),
+}
+
+
+def _width(title: str) -> int:
+    return max(12, len(title) + 3)
+
+
 def table(result: Mapping[str, Any]) -> str:
     """The figures as a table, one line for each flow, followed by the problems."""
-    columns = ["accepted", "copies", "delivered", "exhausted", "lost", "duplicates"]
-    lines = ["flow      " + "".join(f"{column:>12}" for column in columns)]
+    lines = ["flow      " + "".join(f"{title:>{_width(title)}}" for title in _COLUMNS)]
     for name, figures in result["flows"].items():
-        cells = (figures.get(column, "") for column in columns)
-        lines.append(f"{name:<10}" + "".join(f"{cell!s:>12}" for cell in cells))
+        cells = (
+            f"{next((figures[key] for key in keys if key in figures), '')!s:>{_width(title)}}"
+            for title, keys in _COLUMNS.items()
+        )
+        lines.append(f"{name:<10}" + "".join(cells))
     problems = {name: figures.get("problem") for name, figures in result["flows"].items()}
     lines += [f"{name}: {problem}" for name, problem in problems.items() if problem]
     return "\n".join(lines)

@@ -89,6 +89,7 @@ class Platform:
             environment.BASE_DIR,
         )
         self._daemons = daemons(processes or {})
+        self._say = say  # sentences for people
         self._ended = EndedPrograms(self._supervisor.places.logs, say)
         self._begun = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
@@ -104,7 +105,7 @@ class Platform:
             for server in self.redis.values():
                 server.prepare()
             self._held = self._held or address.hold(self.host, self.port)
-            prepare_databases(self.migrate)
+            prepare_databases(self.migrate, self._say)
             static_files.collect()
             self._begun = time.monotonic()
             self._supervisor.start()
@@ -247,8 +248,9 @@ def _program(daemon: flows.Daemon) -> Program:
     )
 
 
-def prepare_databases(migrate: bool) -> None:
-    """Apply missing migrations: always to SQLite, to a database server only with `migrate`."""
+def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
+    """Apply missing migrations: always to SQLite, to a database server only with `migrate`. `say`
+    gets a sentence for people before what takes long."""
     for alias in connections:
         connection = connections[alias]
         try:
@@ -263,6 +265,8 @@ def prepare_databases(migrate: bool) -> None:
                     f"The database {alias} lacks {missing} migrations. Apply them with: "
                     f"{schema_state.migrate_command(alias)} (or start with --migrate)"
                 )
+            if not connection.introspection.table_names():
+                say(f"Making the tables ({alias}): a first start takes up to two minutes …")
             call_command(
                 "migrate", database=alias, interactive=False, verbosity=0, skip_checks=False
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
 from msgplatform.core.flows import DemoRun
-from notify import secret_rotation
+from notify import lane_status, secret_rotation
 from notify.demo import cast
 from notify.demo.publisher import Accepted, BatchPublisher, Trickle, publish_all
 from notify.demo.sink_process import SinkProcess
@@ -23,6 +25,8 @@ from notify.subscriptions import signing
 
 # A run with fewer messages shows too little, and says so.
 MIN_MESSAGES = 10_000
+# The same number is said again after so long.
+_SAME_SECONDS = 10.0
 _TRICKLE_SECONDS = 0.5  # between two messages, after the accounting
 # For so long both secrets sign, a week: the consumer changes over at no time of the demo.
 _OVERLAP_HOURS = 168
@@ -95,7 +99,7 @@ def _forge(url: str, secret: str) -> tuple[int, int]:
 def _await(run: DemoRun, account: Account) -> set[str]:
     """Until nothing is missing or the time is up; the ids that ended exhausted at the dead sink."""
     deadline = time.monotonic() + run.timeout
-    progress = Every(2.0)
+    progress, patience, said = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
     given_up = ReceiveMsg.objects.filter(
         biz_receive__receive__name=cast.DEAD, status=ReceiveMsg.Status.EXHAUSTED
@@ -106,9 +110,38 @@ def _await(run: DemoRun, account: Account) -> set[str]:
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted
-        if progress.take():
-            run.say(f"notify: {left} deliveries to come")
+        if progress.take() and (left != said or patience.take()):
+            said = left
+            patience.restart()
+            missing[cast.DEAD] -= exhausted
+            run.say(f"notify: {left} deliveries to come: {_waiting(missing)}")
         time.sleep(0.2)
+
+
+def _waiting(missing: Mapping[str, set[str]]) -> str:
+    """For which consumers they wait, and until when: most of them first."""
+    sentences = [
+        f"{len(ids)} wait for {name}{_until(name)}"
+        for name, ids in sorted(missing.items(), key=lambda pair: -len(pair[1]))
+        if ids
+    ]
+    return "; ".join(sentences[:3])
+
+
+def _until(consumer: str) -> str:
+    """When the consumer is tried again; '' when that is now, or nobody knows."""
+    waiting = ReceiveMsg.objects.filter(
+        status=ReceiveMsg.Status.PENDING, biz_receive__receive__name=consumer
+    )
+    first = waiting.order_by("next_at").values_list("biz_receive_id", "next_at").first()
+    if first is None:
+        return ""
+    subscription, due = first
+    live = lane_status.read().get(subscription)
+    if live is not None and live.is_open:
+        return f": its breaker is open, next probe in {math.ceil(live.retry_in)} s"
+    seconds = math.ceil((due - sql.now()).total_seconds())
+    return f", next attempt in {seconds} s" if seconds > 0 else ""
 
 
 def _report(

@@ -42,6 +42,17 @@ def test_the_table_says_what_is_wrong() -> None:
     ]  # fmt: skip
 
 
+def test_the_table_adds_up() -> None:
+    sms = {"accepted": 5000, "copies": 8982, "delivered": 4500, "failed": 500, "lost": 0}
+    notify = {"accepted": 9, "copies": 20, "delivered": 15, "exhausted": 5, "lost": 0}
+    head, *lines = table({"flows": {"sms": sms, "notify": notify}}).splitlines()
+    assert "failed on purpose" in head
+    assert [line.split() for line in lines] == [
+        ["sms", "5000", "8982", "4500", "500", "0"], ["notify", "9", "20", "15", "5", "0"],
+    ]  # fmt: skip
+    assert len({len(line.rstrip()) for line in lines}) == 1, "the columns are below their titles"
+
+
 def test_a_step_that_fails_comes_again_and_none_is_left_out() -> None:
     steps, enough = list[int](), threading.Event()
 
