@@ -46,7 +46,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/schema/", documentation(SchemaView.as_view()), name="api-schema"),
     path(
         "api/docs/",
-        documentation(SpectacularSwaggerSplitView.as_view(url_name="api-schema")),
+        documentation(
+            SpectacularSwaggerSplitView.as_view(url_name="api-schema", title="API · msgplatform")
+        ),
         name="api-docs",
     ),
     path("api/docs", RedirectView.as_view(pattern_name="api-docs")),
