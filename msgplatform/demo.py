@@ -22,6 +22,7 @@ from django.core.management.base import CommandError
 from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import free_port
 
@@ -163,17 +164,23 @@ class Demo:
         get_user_model().objects.create_superuser(ADMIN, password=self.password)
 
     def account(self) -> dict[str, Any]:
-        """Every flow's figures; `ok` is false when a message is missing or a flow has a problem."""
+        """Every flow's figures, and what programs logged at level error; `ok` is false when a
+        message is missing, a flow has a problem, or an error was logged."""
         figures: dict[str, Mapping[str, Any]] = {}
         for flow in flows.all():
             figures[flow.name] = flow.demo(self.run)
-        ok = bool(figures) and all(
-            account["lost"] == 0
-            and account["accepted"] >= account.get("at_least", MIN_MESSAGES)
-            and not account.get("problem")
-            for account in figures.values()
+        errors = unexpected_errors(self.run.folder / "logs")
+        ok = (
+            bool(figures)
+            and not errors
+            and all(
+                account["lost"] == 0
+                and account["accepted"] >= account.get("at_least", MIN_MESSAGES)
+                and not account.get("problem")
+                for account in figures.values()
+            )
         )
-        return {"ok": ok, "flows": figures}
+        return {"ok": ok, "flows": figures, "errors": errors}
 
     def go_on(self) -> None:
         """Let traffic trickle through every flow until `stop`."""
@@ -230,4 +237,5 @@ def table(result: Mapping[str, Any]) -> str:
         lines.append(f"{name:<10}" + "".join(cells))
     problems = {name: figures.get("problem") for name, figures in result["flows"].items()}
     lines += [f"{name}: {problem}" for name, problem in problems.items() if problem]
+    lines += [f"an error was logged: {error}" for error in result["errors"]]
     return "\n".join(lines)

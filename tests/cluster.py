@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from msgplatform.core.connections import build
+from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import free_port
 from tests import migrated
@@ -108,6 +109,8 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.kills: list[str] = []
         self.frozen: set[str] = set()  # paused until somebody resumes them
+        # Events that programs may log at level error; None: nobody judges their logs.
+        self.expected_errors: set[str] | None = None
         self.environment = {
             **os.environ,
             "DATABASE_URL": database_url,
@@ -145,6 +148,8 @@ class Cluster:
             process.wait()
         self.console.close()
         self.redis_server.kill()
+        if kind is None and self.expected_errors is not None:
+            assert self.unexpected_errors() == []
 
     # -- processes -------------------------------------------------------------------------------
     def start(self, name: str, failpoint: str = "") -> None:
@@ -251,6 +256,15 @@ class Cluster:
     def said(self, name: str) -> str:
         """What a process wrote to its log, in all its lives."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def unexpected_errors(self) -> list[str]:
+        """What programs have logged at level error and nobody expected."""
+        expected = self.expected_errors or set()
+        return [
+            line
+            for name in self.processes
+            for line in unexpected_errors(self.folder / f"{name}.log", expected)
+        ]
 
     def _logs(self) -> str:
         return "\n".join(

@@ -61,7 +61,9 @@ class Command(BaseCommand):
         finally:
             show.stop()
         if not result["ok"]:
-            raise CommandError("messages are unaccounted for, or too few were sent")
+            raise CommandError(
+                "messages are unaccounted for, too few were sent, or programs logged errors"
+            )
 
 
 def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:
