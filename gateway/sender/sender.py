@@ -87,6 +87,7 @@ class SmsSender(Worker):
             self.directory.refresh()
         self.changed.clear()
         self._report_links()
+        self._finish_closing()
         self._follow_directory()
         worked = self.arrivals.turn()
         for worker in list(self.workers.values()):
@@ -128,13 +129,7 @@ class SmsSender(Worker):
     def stop(self) -> None:
         self._listener.stop()
         self._refresher.stop()
-        for gateway_id in list(self.workers):
-            self._begin_closing(gateway_id)
-        wait([closed for _worker, closed in self._closing.values()], 2 * _UNBIND_SECONDS)
-        try:
-            self._finish_closing()
-        except UNAVAILABLE as error:
-            log.warning("responses_not_written", why=str(error)[:200])
+        self._close(list(self.workers.values()))
         self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
@@ -145,7 +140,6 @@ class SmsSender(Worker):
     # -- the gateways ----------------------------------------------------------------------------
     def _follow_directory(self) -> None:
         """Links for the gateways there are, new ones where the settings of a link changed."""
-        self._finish_closing()
         # Without a link nothing is claimed, and nothing ends because its time is over.
         wanted = {} if outbound.is_off() else self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
@@ -153,7 +147,7 @@ class SmsSender(Worker):
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
                 # What is released here is claimed anew, by the new link or by another sender.
                 worker.release()
-                self._begin_closing(gateway_id)
+                self._begin_closing(worker)
             else:
                 worker.gateway = gateway
         for gateway_id, gateway in wanted.items():
@@ -174,9 +168,20 @@ class SmsSender(Worker):
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
 
-    def _begin_closing(self, gateway_id: int) -> None:
+    def _close(self, workers: list[GatewayWorker]) -> None:
+        """At the end, when no turn is held up."""
+        for worker in workers:
+            self._begin_closing(worker)
+        wait([closed for _worker, closed in self._closing.values()], 2 * _UNBIND_SECONDS)
+        try:
+            self._finish_closing()
+        except UNAVAILABLE as error:
+            log.warning("responses_not_written", why=str(error)[:200])
+
+    def _begin_closing(self, worker: GatewayWorker) -> None:
         """Unbind in order beside the turn. What gets no response in time is due again by itself."""
-        worker = self.workers.pop(gateway_id)
+        gateway_id = worker.gateway.id
+        del self.workers[gateway_id]
         closed = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
         closed.add_done_callback(lambda _closed: self.changed.set())
         self._closing[gateway_id] = worker, closed
