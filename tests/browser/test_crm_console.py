@@ -134,6 +134,16 @@ def test_from_a_wrong_password_to_a_dead_record_that_arrives(
     too_long = "x" * (LONGEST_NAME + 1)
     short, dead = platform.script(LEADS.format(names=["王小明", too_long]))
 
+    # An example of its kind, which replaces nothing that is written.
+    page.goto(console(platform, "crm/add/"))
+    page.select_option("[name=adapter]", label="HubSpot")
+    page.locator(".kind-help[data-kind=hubspot]").get_by_text("Insert an example").click()
+    assert json.loads(page.input_value("[name=settings]"))["id_property"] == "hive_id"
+    assert json.loads(page.input_value("[name=credentials]")) == {"token": ""}
+    page.select_option("[name=adapter]", label="Any SQL database")
+    page.locator(".kind-help[data-kind=sql]").get_by_text("Insert an example").click()
+    assert "id_property" in page.input_value("[name=settings]")
+
     # A CRM with a wrong password says so, and is tested before it is saved.
     page.goto(console(platform, "crm/add/"))
     fill(page, {"name": "sales", "settings": '{"table": "customer"',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, get_args, get_origin
@@ -19,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import open_adapter, registry
 from crmsync.admin.setup import crm_addresses
+from crmsync.admin.setup.examples import EXAMPLES
 from crmsync.models import Crm
 from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
@@ -65,6 +67,7 @@ def settings_help() -> SafeString:
         shown.append({
             "name": name, "title": kind_title(name), "settings": settings,
             "credentials": secrets, "notes": _notes(kind),
+            "example": [json.dumps(part, indent=2) for part in EXAMPLES.get(name, ())],
         })  # fmt: skip
     return render_to_string("admin/crmsync/settings_help.html", {"kinds": shown})
 

@@ -32,7 +32,8 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.adapters.records import same
-from crmsync.adapters.registry import registry
+from crmsync.adapters.registry import open_adapter, registry
+from crmsync.admin.setup.examples import EXAMPLES
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 
@@ -202,6 +203,12 @@ def test_a_setting_in_a_mapping_is_named_as_it_was_written() -> None:
     with pytest.raises(InvalidInput, match="The credential login is no text") as error:
         HttpAdapter({"url": "http://crm/"}, nested)
     assert error.value.field == "credentials"
+
+
+@pytest.mark.parametrize("name", ["http", "hubspot", "salesforce", "sql", "tryton"])
+def test_the_example_of_each_kind_can_be_used(name: str) -> None:
+    settings, credentials = EXAMPLES[name]
+    open_adapter(name, settings, credentials).close()
 
 
 # -- the registry --------------------------------------------------------------------------------
