@@ -19,17 +19,16 @@
   const language = document.documentElement.lang || undefined;
   const number = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
   const percent = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 1 });
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-  function duration(seconds) {
-    const [size, name] = units.find(([size]) => Math.abs(seconds) >= size) || [0.001, "ms"];
-    return `${number.format(Math.round(seconds / size * 10) / 10)} ${name}`;
+  function duration(seconds, units) {
+    const [size, text] = units.find(([size]) => Math.abs(seconds) >= size) || units.at(-1);
+    return text.replace("%d", number.format(Math.round(seconds / size * 10) / 10));
   }
 
-  function written(value, unit) {
+  function written(value, { unit, units }) {
     if (unit === "share") return percent.format(value);
-    if (unit === "seconds") return value ? duration(value) : "0";
-    if (unit === "milliseconds") return `${number.format(value)} ms`;
+    if (unit === "seconds") return value ? duration(value, units) : "0";
+    if (unit === "milliseconds") return units.at(-1)[1].replace("%d", number.format(value));
     return number.format(value);
   }
 
@@ -58,7 +57,7 @@
 
   function options(chart, shade) {
     const ticks = { color: INK[shade] };
-    const top = { maxTicksLimit: 5, callback: (value) => written(value, chart.unit) };
+    const top = { maxTicksLimit: 5, callback: (value) => written(value, chart) };
     if (chart.unit === "count") top.precision = 0;
     return {
       animation: false, responsive: true, maintainAspectRatio: false,
@@ -81,7 +80,7 @@
         tooltip: {
           backgroundColor: PAPER[1 - shade], titleColor: PAPER[shade], bodyColor: PAPER[shade],
           callbacks: {
-            label: (at) => ` ${at.dataset.label}: ${written(at.parsed.y, chart.unit)}`,
+            label: (at) => ` ${at.dataset.label}: ${written(at.parsed.y, chart)}`,
           },
         },
       },

@@ -431,7 +431,7 @@ class TestStatistics:
             for card in admin_client.get("/console/").context["cards"]
             if card.flow.name == "sms"
         )
-        accepted = next(line for line in card.chart.lines if line.tone == "accepted")
+        accepted = next(line for line in card.charts[0].lines if line.tone == "accepted")
         assert sum(value or 0 for value in accepted.values) == 2
         assert [value for title, value, *_ in card.numbers if title == "accepted"] == [2]
 

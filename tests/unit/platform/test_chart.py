@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from msgplatform.admin.chart import Chart, Line, labels
 
@@ -39,3 +39,10 @@ def test_times_are_the_readers_and_days_are_not_moved() -> None:
         assert labels([NOON, NOON + timedelta(hours=5)]) == ["11-22 20:00", "11-23 01:00"]
     with timezone.override("America/New_York"):
         assert labels(days, by_day=True) == ["2026-11-22", "2026-11-23"]
+
+
+def test_units_are_the_readers() -> None:
+    with translation.override("zh-hans"):
+        units = json.loads(Chart("n", "t", [], [], "seconds").data)["units"]
+    assert [text for _seconds, text in units] == ["%d 天", "%d 小时", "%d 分钟", "%d 秒", "%d 毫秒"]
+    assert [seconds for seconds, _text in units] == [86400, 3600, 60, 1, 0.001]
