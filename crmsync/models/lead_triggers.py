@@ -27,6 +27,7 @@ from typing import Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import OperationalError
 
 from msgplatform.core.data import transactions
@@ -35,6 +36,7 @@ from msgplatform.core.errors import Permanent
 # No TRIGGER privilege; the binary log asks for SUPER.
 _REFUSED = {1142, 1227, 1419}
 _TABLE = "lead"
+_MIGRATION = ("crmsync", "0002_lead_triggers")
 _NAMES = ("lead_on_insert", "lead_on_update")
 _MYSQL = (
     "CREATE TRIGGER lead_on_insert BEFORE INSERT ON lead FOR EACH ROW "
@@ -109,9 +111,13 @@ def refused_beforehand(connection: BaseDatabaseWrapper) -> bool:
 
 
 def renew(using: str, **kwargs: Any) -> None:
-    """After each `migrate`: make the triggers anew unless they are right. Raises TriggerRefused."""
+    """After each `migrate`: make the triggers anew unless they are right, or not made yet. Raises
+    TriggerRefused."""
     connection = connections[using]
-    if _TABLE in connection.introspection.table_names() and problem(connection):
+    # Noted in every database that is migrated, also in one that has no table of leads.
+    is_made = _MIGRATION in MigrationRecorder(connection).applied_migrations()
+    has_leads = _TABLE in connection.introspection.table_names()
+    if is_made and has_leads and problem(connection):
         with connection.schema_editor() as schema_editor:
             create(schema_editor)
 

@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 
 from msgplatform.core.servers.embedded import MariaDb
+from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 
 pytestmark = pytest.mark.skipif(connection.vendor != "mysql", reason="SQLite has no users")
@@ -128,7 +129,8 @@ def test_a_dump_for_another_user_takes_leads_after_migrate(
 
 
 def test_a_binary_log_is_told_before_the_first_migration(server: MariaDb, tmp_path: Path) -> None:
-    for words in (["migrate"], ["up", "--migrate"], ["check", "--database", "default"]):
+    up = ["up", "--migrate", "--port", str(free_port())]
+    for words in (["migrate"], up, ["check", "--database", "default"]):
         code, said = manage(server, OLD_USER, tmp_path, *words)
         assert code == 1
         assert "Traceback" not in said
@@ -151,7 +153,7 @@ def test_a_load_that_stopped_is_told(old_dump: bytes, server: MariaDb, tmp_path:
     """Loaded by the platform's user, who may not make triggers on a server with a binary log."""
     assert load(server, old_dump, user="plat") != 0
     trust(server)
-    for words in (["migrate"], ["up"], ["doctor"]):
+    for words in (["migrate"], ["up", "--port", str(free_port())], ["doctor"]):
         code, said = manage(server, OLD_USER, tmp_path, *words)
         assert code == 1
         assert "the load of a dump was cut short" in said
