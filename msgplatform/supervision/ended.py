@@ -22,12 +22,12 @@ class EndedPrograms:
         self._logs, self._say = logs, say
         self._started: dict[str, int] = {}  # process → when it was started last, in unix seconds
         self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._said: dict[str, float] = {}  # process → when the terminal was told, in unix seconds
+        self._told_at: dict[str, float] = {}  # process → when the terminal was told
         self._reported: list[Exits] = []
 
     def look(self, processes: Iterable[Mapping[str, Any]]) -> None:
         """`processes` is supervisord's information on each. Raises OSError."""
-        found: list[Exits] = []
+        looping: list[Exits] = []
         for info in processes:
             name, started, now = info["name"], int(info["start"]), float(info["now"])
             before = self._started.get(name, 0)
@@ -39,23 +39,23 @@ class EndedPrograms:
                 ends.popleft()
             if len(ends) >= MIN_EXITS:
                 words = _last_words(self._logs / f"{name}.log")
-                found.append(Exits(name.partition("-")[0], len(ends), words))
-                self._tell(name, found[-1], now)
-        self._report(found)
+                looping.append(Exits(name.partition("-")[0], len(ends), words))
+                self._tell(name, looping[-1], now)
+        self._report(looping)
 
-    def _report(self, found: list[Exits]) -> None:
-        if not found and not self._reported:
+    def _report(self, looping: list[Exits]) -> None:
+        if not looping and not self._reported:
             return
         try:
-            exits.report(found, [one for one in self._reported if one not in found])
+            exits.report(looping, [one for one in self._reported if one not in looping])
         except RedisError:
             return  # the file is written; the records are repeated at the next look
-        self._reported = found
+        self._reported = looping
 
     def _tell(self, name: str, ended: Exits, now: float) -> None:
         """Once a minute, since it ends every few seconds."""
-        if now - self._said.get(name, 0.0) >= PERIOD_SECONDS:
-            self._said[name] = now
+        if now - self._told_at.get(name, 0.0) >= PERIOD_SECONDS:
+            self._told_at[name] = now
             self._say(f"{name}: {ended.text} See {self._logs / name}.log")
 
 

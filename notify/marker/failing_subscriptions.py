@@ -185,8 +185,8 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
     if after := limits.failing_alert_after():
         long = {"failing_since__lte": now - after, "failures__gte": _MIN_FAILURES_OF_ALERT}
         wanted |= Q(status__in=_ACTIVE, **long)
-    found = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
-    rows = list(found.only(*_SHOWN))
+    failing = BizReceive.objects.filter(wanted).select_related("biz", "receive").order_by("id")
+    rows = list(failing.only(*_SHOWN))
     texts = outages.describe([row for row in rows if row.status != _Status.DISABLED], now)
     for row in rows:
         if row.status == _Status.DISABLED:

@@ -62,20 +62,20 @@ def unavailable() -> dict[str, RedisError]:
 
 def memory() -> dict[str, Memory]:
     """Name of each Redis that answers → its memory."""
-    found = {}
+    memories = {}
     for role in flows.redis_roles():
         try:
             info: Mapping[str, int] = role.client().info("memory")
         except RedisError:
             continue
-        found[role.name] = Memory(info["used_memory"], info["maxmemory"])
-    return found
+        memories[role.name] = Memory(info["used_memory"], info["maxmemory"])
+    return memories
 
 
 def report_memory() -> None:
     """An alert for each Redis that will soon refuse what takes memory."""
     variables = {role.name: role.variable for role in flows.redis_roles()}
-    found = memory()
+    memories = memory()
     holding = [
         Condition(
             key(MEMORY, name),
@@ -89,10 +89,12 @@ def report_memory() -> None:
                 limit=f"{one.limit / GIB:.1f}",
             ),
         )
-        for name, one in found.items()
+        for name, one in memories.items()
         if one.free < MIN_FREE
     ]
-    undecided = {key(MEMORY, n) for n in variables if n not in found or found[n].free < _FREE_AGAIN}
+    undecided = {
+        key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
+    }
     alerts.reconcile([MEMORY], holding, undecided)
 
 
@@ -110,17 +112,17 @@ class Disks:
 
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each disk that is nearly full, or soon will be."""
-        found, now = disks(beats), time.monotonic()
-        samples = {host: self._samples.get(host, deque()) for host in found}
-        for host, beat in found.items():
+        machines, now = disks(beats), time.monotonic()
+        samples = {host: self._samples.get(host, deque()) for host in machines}
+        for host, beat in machines.items():
             samples[host].append((now, beat.disk_free_bytes))
             while now - samples[host][0][0] > _MAX_TREND_SECONDS:
                 samples[host].popleft()
         self._samples = samples
-        alerts.reconcile([DISK], list(self._full(found)), _Hosts(found))
+        alerts.reconcile([DISK], list(self._full(machines)), _Hosts(machines))
 
-    def _full(self, found: Mapping[str, Heartbeat]) -> Iterator[Condition]:
-        for host, beat in found.items():
+    def _full(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
+        for host, beat in machines.items():
             seconds = self.full_in(host)
             if beat.disk_free_bytes >= MIN_FREE * beat.disk_bytes and seconds is None:
                 continue
@@ -152,10 +154,10 @@ class _Hosts:
     """Keys of alerts of which nothing is decided: of machines that nobody reports, and of disks
     that have only a little more than too little."""
 
-    def __init__(self, found: Mapping[str, Heartbeat]) -> None:
+    def __init__(self, machines: Mapping[str, Heartbeat]) -> None:
         self._decided = {
             key(DISK, host)
-            for host, beat in found.items()
+            for host, beat in machines.items()
             if beat.disk_free_bytes >= _FREE_AGAIN * beat.disk_bytes
         }
 
@@ -167,7 +169,7 @@ def report_unavailable(
     away: Mapping[str, RedisError], before: Collection[str], only: str = ""
 ) -> None:
     """An alert at the second look that finds a server unavailable: a restart takes less than the
-    time between two looks. `before` has those that the last look found; `only` is the one server
+    time between two looks. `before` has those that the last look machines; `only` is the one server
     that was asked, '' when all were."""
     variables = {role.name: role.variable for role in flows.redis_roles()}
     undecided = {key(REDIS, name) for name in away}
