@@ -36,9 +36,12 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
 
 def test_the_table_says_what_is_wrong() -> None:
     good, bad = {"accepted": 3, "lost": 0, "problem": ""}, {"accepted": 2, "problem": "one is late"}
-    _head, *lines = table({"flows": {"sms": good, "notify": bad}, "errors": []}).splitlines()
+    _head, *lines = table(
+        {"flows": {"sms": good, "notify": bad}, "errors": ["run_maker.log: turn_failed (2): boom"]}
+    ).splitlines()
     assert [line.split() for line in lines] == [
         ["sms", "3", "0"], ["notify", "2"], ["notify:", "one", "is", "late"],
+        ["an", "error", "was", "logged:", "run_maker.log:", "turn_failed", "(2):", "boom"],
     ]  # fmt: skip
 
 
