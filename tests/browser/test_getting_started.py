@@ -24,6 +24,6 @@ def test_the_list_leads_to_forms_and_shows_code(page: Page, platform: Cluster) -
         f"curl -X POST {platform.base_url}/api/v1/messages"
     )
     page.click("#crmsync a[aria-label='A CRM']")
-    expect(page).to_have_url(re.compile("/admin/crmsync/crm/add/$"))
+    expect(page).to_have_url(re.compile(r"/admin/crmsync/crm/add/\?next="))
     page.click("a:has-text('Getting started'):visible")
     expect(page).to_have_url(re.compile("/console/getting-started$"))
