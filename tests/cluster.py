@@ -148,8 +148,9 @@ class Cluster:
             process.wait()
         self.console.close()
         self.redis_server.kill()
-        if kind is None and self.expected_errors is not None:
-            assert self.unexpected_errors() == []
+        is_judged = kind is None and self.expected_errors is not None
+        if is_judged and (lines := self.unexpected_errors()):
+            raise AssertionError("programs logged errors:\n" + "\n".join(lines))
 
     # -- processes -------------------------------------------------------------------------------
     def start(self, name: str, failpoint: str = "") -> None:

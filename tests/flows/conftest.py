@@ -24,17 +24,20 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluste
 def shared_cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluster]:
     """The same for a whole module, for tests that leave it running: what a killed process held
     comes back soon."""
-    yield from _running(request.param, mariadb, LEASE_SECONDS)
+    # The web server tells that its worker was killed.
+    yield from _running(request.param, mariadb, LEASE_SECONDS, {"web_server"})
 
 
-def _running(kind: str, mariadb: MariaDb, lease: int) -> Iterator[Cluster]:
+def _running(
+    kind: str, mariadb: MariaDb, lease: int, expected_errors: set[str] | None = None
+) -> Iterator[Cluster]:
     # Short, because a socket's path may have only 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="mp-flow-"))
     name = folder.name.replace("-", "_")
     url = mariadb.create(name) if kind == "mariadb" else f"sqlite:///{folder / 'platform.db'}"
     cluster = Cluster(folder, url)
     cluster.environment["NOTIFY_LEASE_SECONDS"] = str(lease)
-    cluster.expected_errors = set()
+    cluster.expected_errors = expected_errors
     with cluster as running:
         yield running
     shutil.rmtree(folder, ignore_errors=True)
