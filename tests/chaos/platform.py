@@ -67,6 +67,7 @@ class ChaosPlatform(SmsCluster):
         manners = {name: operator.manners for name, operator in OPERATORS.items()}
         super().__init__(folder, self.database.create("platform"), manners, (WEB, *PROGRAMS))
         self.sms_server = KeepingRedis(folder / "sms", folder / "sms.sock", appendonly=True)
+        self.expected_errors = {"database_away"}  # what the strikes themselves are
         self.environment |= {
             "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
             "NOTIFY_TIMEOUT_SECONDS": "4",

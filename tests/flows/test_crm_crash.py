@@ -41,6 +41,7 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluste
         is_mariadb = request.param == "mariadb"
         url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
         made = Cluster(folder, url, (WEB, POLLER, HANDLER))
+        made.expected_errors = set()
         made.environment |= {"CRM_LEASE_SECONDS": "12", "CRM_BREAKER_SECONDS": "2"}
         yield stack.enter_context(made)
 

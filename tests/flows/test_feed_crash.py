@@ -73,6 +73,7 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCl
         url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
         programs = (WEB, DISPATCHER, CLEANER, *([SECOND] if is_mariadb else []))
         made = FeedCluster(folder, url, programs)
+        made.expected_errors = set()
         made.environment |= SETTINGS
         stack.enter_context(made)
         yield made
