@@ -170,10 +170,3 @@ def test_a_slow_consumer_is_seen(cluster: Cluster, tmp_path: Path) -> None:
         sentence = r"[1-4] of 4 slots, busy since .*, [01]?\d\d a minute, about \d+ (min|s) left"
         assert re.search(sentence, shown["state"])
         assert any("slow → slow has waited" in line for line in shown["doctor"])
-        # Whether it is queued, in a sender's hand, or given back. A lease that runs out before its
-        # results are marked starts anew, so that a look may see a short age.
-        ages = []
-        for _ in range(15):
-            ages.append(cluster.script(SLOW.format(row=row))["due"])
-            time.sleep(0.5)
-        assert sum(age >= least for age in ages) >= 11, ages
