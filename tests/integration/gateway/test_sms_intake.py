@@ -18,6 +18,7 @@ from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import ids
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.verdicts import Verdict
@@ -231,7 +232,7 @@ class TestLimits:
             raise Unavailable("the database does not answer")
 
         with monkeypatch.context() as outage:
-            outage.setattr(accept.ids, "reserve", hangs)
+            outage.setattr(ids, "reserve", hangs)
             for _ in range(5):
                 with pytest.raises(Unavailable):
                     taking_in.send_many([request])

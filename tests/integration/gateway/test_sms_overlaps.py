@@ -53,7 +53,8 @@ def gateway() -> Gateway:
 
 def hasten(schedule: str) -> None:
     """What is to be tried again later is due."""
-    if ids := sms_redis().zrange(schedule, 0, -1):
+    ids: list[bytes] = sms_redis().zrange(schedule, 0, -1)  # type: ignore[assignment]
+    if ids:
         sms_redis().zadd(schedule, dict.fromkeys(ids, 0))
 
 
