@@ -58,7 +58,7 @@ def waiting_systems(limit: int) -> list[int]:
     for each system, however many messages wait."""
     accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED, biz_id=OuterRef("pk"))
     # The order names all columns of the index: MySQL would sort a backlog by `id` alone.
-    first = Subquery(accepted.order_by("state", "biz_id", "id").values("id")[:1])
+    first = Subquery(accepted.order_by("biz_id", "state", "id").values("id")[:1])
     firsts = Biz.objects.order_by().values_list("id", first)
     waiting = sorted((message_id, biz_id) for biz_id, message_id in firsts if message_id)
     return [biz_id for _first, biz_id in waiting[:limit]]
@@ -88,7 +88,7 @@ def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Mess
     columns = _SIZED if payloads else _UNSIZED
     parts = [
         f"SELECT {columns} FROM biz_msg {_index()} WHERE {_accepted(biz_id)} "  # noqa: S608
-        f"ORDER BY state, biz_id, id LIMIT {int(limits[biz_id])}{lock}"
+        f"ORDER BY biz_id, state, id LIMIT {int(limits[biz_id])}{lock}"
         for biz_id in sorted(limits)  # in one order, so that two makers cannot wait for each other
     ]
     if connection.vendor == "sqlite":  # its UNION takes no LIMIT of a part
@@ -105,7 +105,7 @@ def _index() -> str:
 
 
 def _accepted(biz_id: int) -> str:
-    return f"state = {int(BizMsg.State.ACCEPTED)} AND biz_id = {int(biz_id)}"
+    return f"biz_id = {int(biz_id)} AND state = {int(BizMsg.State.ACCEPTED)}"
 
 
 def texts(messages: Iterable[Message]) -> dict[int, str]:

@@ -10,6 +10,6 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddIndex(
             model_name='bizmsg',
-            index=models.Index(fields=['state', 'biz', 'id'], name='biz_msg_to_split_of_biz'),
+            index=models.Index(fields=['biz', 'state', 'id'], name='biz_msg_to_split_of_biz'),
         ),
     ]

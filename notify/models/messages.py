@@ -59,7 +59,7 @@ class BizMsg(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["state", "id"], name="biz_msg_to_split"),
-            models.Index(fields=["state", "biz", "id"], name="biz_msg_to_split_of_biz"),
+            models.Index(fields=["biz", "state", "id"], name="biz_msg_to_split_of_biz"),
             models.Index(fields=["biz", "id"], name="biz_msg_of_biz"),
             models.Index(fields=["biz", "event_type", "id"], name="biz_msg_of_both"),
             models.Index(fields=["event_type", "id"], name="biz_msg_of_type"),
