@@ -27,7 +27,6 @@ from msgplatform.api.management.resources import (
     documented,
     listed,
 )
-from msgplatform.core import durations
 from msgplatform.models import Biz
 from notify import deliver_now
 from notify.models import BizReceive, Receive
@@ -75,13 +74,9 @@ class ChannelsField(serializers.ListField):
     child = TextField()
 
 
-def _duration(minimum: float, maximum: float) -> dict[str, Any]:
-    """In seconds, or as a text with a unit."""
-    number = {"type": "number", "minimum": minimum, "maximum": maximum}
-    return {"oneOf": [number, {"type": "string", "pattern": durations.PATTERN}]}
-
-
-@extend_schema_field(_duration(limits.MIN_TIMEOUT, limits.longest_timeout()))
+@extend_schema_field(
+    {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
+)
 class TimeoutField(DurationField):
     """Seconds for one request."""
 
@@ -89,7 +84,7 @@ class TimeoutField(DurationField):
 @extend_schema_field(
     {
         "type": "array",
-        "items": _duration(0, limits.MAX_DELAY_SECONDS),
+        "items": {"type": "number", "minimum": 0, "maximum": limits.MAX_DELAY_SECONDS},
         "maxItems": limits.MAX_ATTEMPTS,
     }
 )

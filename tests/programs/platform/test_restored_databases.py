@@ -12,13 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from django.db import connection
 
 from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 
-pytestmark = pytest.mark.skipif(connection.vendor != "mysql", reason="SQLite has no users")
 DATABASE = "plat"
 OLD_USER, NEW_USER = "'plat'@'localhost'", "'app2'@'localhost'"
 NEW_LEAD = """
