@@ -6,6 +6,7 @@ the commit: a marker that dies in between leaves the job to the next one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,8 @@ FULL_BATCH = 500
 # Alerts are brought up to date at once when marking changed something, and this often for what
 # changes with time.
 LOOK_EVERY_SECONDS = 60.0
+# While results come, a look waits for so many times as long as the one before it took.
+LOOK_REST = 20
 _Status = ReceiveMsg.Status
 
 
@@ -65,6 +68,8 @@ class Marker(Worker):
         self.event_types = EventTypes()
         self._jobs: list[queues.Claimed] = []
         self._next_look = Every(LOOK_EVERY_SECONDS)
+        self._alerts_changed = False  # since the last look
+        self._rest_until = 0.0  # monotonic
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
@@ -74,6 +79,8 @@ class Marker(Worker):
         # What an outage interrupted comes first: it is the oldest, and only we have it.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
+            if self._alerts_changed:
+                self.look_after_alerts()
             return False
         self.subscriptions.refresh()
         marked = self.heartbeat.done
@@ -157,7 +164,10 @@ class Marker(Worker):
         """What may be late, or be lost with this process, without harm."""
         self.heartbeat.done += results
         counters.add_totals(marked.tally.counts, marked.tally.seconds)
-        if marked.alerts_changed:
+        self._alerts_changed |= marked.alerts_changed
+        # Hundreds of consumers may come back one by one, and what they accepted must not wait for a
+        # look after each.
+        if self._alerts_changed and time.monotonic() >= self._rest_until:
             self.look_after_alerts()
 
     # -- our own fault ---------------------------------------------------------------------------
@@ -201,6 +211,7 @@ class Marker(Worker):
     def look_after_alerts(self) -> None:
         """Bring alerts in line with the subscriptions, and publish what was not published."""
         self._next_look.restart()
+        self._alerts_changed, began = False, time.monotonic()
         try:
             failing_subscriptions.reconcile_alerts()
             alert_events.announce_missed()
@@ -209,6 +220,8 @@ class Marker(Worker):
             log.warning("alerts_not_brought_in_line", why=str(error)[:200])
         except Exception:
             log.exception("alerts_not_brought_in_line")
+        now = time.monotonic()
+        self._rest_until = now + LOOK_REST * (now - began)
 
 
 def _is_blameless(error: Exception) -> bool:

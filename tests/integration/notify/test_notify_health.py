@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -315,6 +316,35 @@ def test_the_alert_of_a_killed_marker_is_raised_by_the_next_one(row: BizReceive)
 
 
 # -- subscriptions that cannot be read, or are gone ----------------------------------------------
+def test_results_do_not_wait_for_a_look_at_alerts_after_each_consumer_that_comes_back(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look takes long when hundreds fail, each with a backlog."""
+    rows = [row, *(subscription(row.biz, f"s{n}", schedule=[10] * 20) for n in range(4))]
+    deliveries = queued(row)
+    assert len(deliveries) == len(rows)
+    for one in rows:
+        failing_for(one, 1)
+    marker, looks = Marker(), list[int]()
+    reconcile = failing_subscriptions.reconcile_alerts
+
+    def slowly() -> None:
+        looks.append(ReceiveMsg.objects.filter(status=Delivery.DELIVERED).count())
+        time.sleep(0.5)
+        reconcile()
+
+    marker.look_after_alerts()
+    assert Alert.objects.filter(open_key__isnull=False).count() == len(rows)
+    monkeypatch.setattr(failing_subscriptions, "reconcile_alerts", slowly)
+    marker.look_after_alerts()
+    for delivery in deliveries:
+        marker.mark([result(delivery, 200)])
+    assert looks == [0]
+    drain(marker)
+    assert looks == [0, len(rows)], "at once when no more results come"
+    assert open_alerts() == set()
+
+
 def test_deliveries_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
     BizReceive.objects.update(schedule=[])
     deliveries = queued(row, 3)
