@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from redis.exceptions import OutOfMemoryError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
@@ -23,6 +23,7 @@ from msgplatform.core import logging
 log = logging.get(__name__)
 
 MAX_BYTES = 256 << 20
+_FULL = "command not allowed when used memory > 'maxmemory'"
 _LEVEL = 1  # higher ones take several times as long, and save a tenth
 
 
@@ -43,7 +44,10 @@ def keep(batch: Batch) -> None:
     packed = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
     try:
         scripts.run("keep", [packed, seconds, MAX_BYTES])
-    except OutOfMemoryError as error:
+    except ResponseError as error:
+        # Before Redis 7 the error of a script is only quoted.
+        if not isinstance(error, OutOfMemoryError) and _FULL not in str(error):
+            raise
         log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db.models import Sum
+from redis.exceptions import ResponseError
 
 from gateway import recovery
 from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
-from gateway.lifecycle import archived_store, keys, mo_store
+from gateway.lifecycle import archived_store, keys, mo_store, scripts
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsGateway
 from gateway.pump.pump import Pump
@@ -167,3 +168,24 @@ def test_a_full_redis_is_emptied_all_the_same(shop: Caller) -> None:
     assert SgipMt.objects.get().final == "delivered"
     assert not client.exists(keys.mt(int(message)))
     assert not client.exists(keys.ARCHIVED)
+
+
+def test_so_is_one_before_redis_7_which_only_quotes_the_error_in_a_script(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivered(shop)
+    publish()
+    run = scripts.run
+
+    def refuse(name: str, *arguments: Any) -> Any:
+        if name == "keep":
+            raise ResponseError(
+                "Error running script (call to f_1f2e): @user_script:93: @user_script: 93: "
+                "-OOM command not allowed when used memory > 'maxmemory'."
+            )
+        return run(name, *arguments)
+
+    monkeypatch.setattr(scripts, "run", refuse)
+    archive()
+    assert SgipMt.objects.get().final == "delivered"
+    assert not sms_redis().keys(f"{keys.PREFIX}mt:*")
