@@ -196,15 +196,16 @@ class GatewayWorker:
         # Without those of which another sender has a message by now, or one has ended.
         mine = store.submit(self.gateway.id, self._holder, new, self.patience, report_wait)
         failpoint("sms_sender_after_submit")
-        written = {one.name for one in mine}
-        others = {m.id for one in new if one.name not in written for m in one.members}
-        store.release(self.gateway.id, self._holder, sorted(others))
         self._write(
             [
                 Out(one.name, one.frame, began, max(tries[member.id] for member in one.members))
                 for one in mine
             ]
         )
+        # After it: what is remembered and not written waits until its answer would be late.
+        written = {one.name for one in mine}
+        others = {m.id for one in new if one.name not in written for m in one.members}
+        store.release(self.gateway.id, self._holder, sorted(others))
         return len(new)
 
     def _write(self, outs: list[Out]) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,10 @@ from gateway.lifecycle.messages import Mo, NewSubmit, Response
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
+from gateway.sender.gateway_worker import GatewayWorker
+from gateway.sender.outs import Out
 from gateway.sender.packing import packs, submits
+from gateway.sender.uplink import Link
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
@@ -196,6 +200,27 @@ class TestParts:
         SmsGateway.objects.update(ascii_limit=160)
         with pytest.raises(ValueError, match="into 2 parts, and is into 1 now"):
             packs(self.claim(), gateway())
+
+
+def test_what_is_remembered_is_written_whatever_becomes_of_what_is_not(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait until the same bytes are due."""
+    ended = send(shop.biz, text="over")
+    send(shop.biz, text="on its way")
+    given: list[Out] = []
+    link = SimpleNamespace(give=given.extend, put=None)
+    worker = GatewayWorker(gateway(), cast(Link, link), "me", lambda *_: None)
+    worker._claim(10)
+    sms_redis().hset(keys.mt(int(ended)), "final", "unknown")
+
+    def lost(*_: Any) -> int:
+        raise RedisError("lost")
+
+    monkeypatch.setattr(store, "release", lost)
+    with pytest.raises(RedisError):
+        worker._send(10)
+    assert len(given) == 1
 
 
 class TestSwitchedOff:
