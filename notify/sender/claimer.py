@@ -135,6 +135,8 @@ class OrderClaimer:
         """Report how the lanes are, read how the others' are, and how many senders there are."""
         if not self._next_report.take():
             return
+        # Before the states: a breaker that moves meanwhile is told with the next report.
+        has_moved, self._has_moved = self._has_moved, False
         states = self.states
         known = lane_status.read()
         held = {order.order.subscription for orders in self._held.values() for order in orders}
@@ -149,7 +151,6 @@ class OrderClaimer:
         # A lane that has ended is reported once more, as closed: its last report would stay.
         ended = self._reported - states.keys() - self.lost
         closed = lane_status.Live(sender=self.owner)
-        has_moved, self._has_moved = self._has_moved, False
         lane_status.report({**said, **dict.fromkeys(ended, closed)})
         if has_moved:  # what waited behind a breaker is queued at once
             bells.MAKER.ring()

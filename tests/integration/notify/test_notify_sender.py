@@ -24,7 +24,7 @@ from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
-from notify import lane_status, orders
+from notify import bells, lane_status, orders
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
@@ -331,6 +331,30 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     report(old, {row.pk: opened})
     assert not lane_status.read()[row.pk].is_open
     assert old.lost == {row.pk}, "its lane is dropped"
+
+
+def test_the_maker_hears_of_a_breaker_when_its_new_state_is_known(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may move while the state before is being reported."""
+    row = subscribed(biz, "one")
+    known, told = Subscriptions(), list[bool]()
+    known.refresh()
+    claimer = OrderClaimer("me", known, wake=lambda: None)
+    opened = lane_status.Live(sender="me", breaker=breaker.State.OPEN, retry_in=60.0)
+    claimer.set_states({row.pk: opened}, at_once=False)
+    read = lane_status.read
+
+    def read_and_move() -> dict[int, lane_status.Live]:
+        monkeypatch.setattr(lane_status, "read", read)
+        claimer.set_states({row.pk: lane_status.Live(sender="me")}, at_once=True)
+        return read()
+
+    monkeypatch.setattr(bells.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
+    monkeypatch.setattr(lane_status, "read", read_and_move)
+    for _ in range(2):
+        claimer.report()
+    assert told == [False]
 
 
 def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: Hanging) -> None:
