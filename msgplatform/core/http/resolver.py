@@ -144,20 +144,20 @@ class Resolver:
 
 
 class _Lane:
-    """Names that wait, and threads that `work` on them: started when they are needed, up to a
-    bound, and ended when they are not."""
+    """Names that wait, and threads that `work` on them: as many as there are names, up to a bound.
+    They end when they have nothing to do."""
 
     def __init__(self, max_threads: int, work: Callable[[str], None]) -> None:
         self._max_threads, self._work = max_threads, work
         self._names: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._threads = self._idle = 0
+        self._threads = self._open = 0  # names that wait, or are in work
 
     def put(self, name: str) -> None:
         with self._lock:
             self._names.put(name)
-            is_short = self._names.qsize() > self._idle
-            if not is_short or self._threads >= self._max_threads:
+            self._open += 1
+            if self._threads >= min(self._open, self._max_threads):
                 return
             self._threads += 1
         # A daemon thread: a lookup that hangs must not hold up the end of the process.
@@ -170,16 +170,15 @@ class _Lane:
 
     def _run(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             try:
                 name, is_over = self._names.get(timeout=_IDLE_SECONDS), False
             except Empty:
                 name, is_over = None, True
-            with self._lock:
-                self._idle -= 1
-                if name is None and not (is_over and self._names.qsize()):
-                    self._threads -= 1
-                    return
             if name is not None:
                 self._work(name)
+            with self._lock:
+                if name is not None:
+                    self._open -= 1
+                elif not (is_over and self._names.qsize()):
+                    self._threads -= 1
+                    return

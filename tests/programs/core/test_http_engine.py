@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_network
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -853,6 +854,32 @@ def test_slow_names_do_not_hold_up_others() -> None:
                 resolver.ask(name)
             resolver.ask("fresh.test")
             wait_for({"fresh.test"})  # while the others are still looked up
+        finally:
+            go_on.set()
+
+
+def test_a_thread_that_has_just_taken_a_name_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be interrupted before it says so; the next name needs another thread."""
+    got, go_on, looked_up = SimpleQueue[str](), threading.Event(), SimpleQueue[str]()
+
+    class Names(SimpleQueue[str | None]):
+        def get(self, block: bool = True, timeout: float | None = None) -> str | None:
+            name = super().get(block, timeout)
+            if name not in (None, "first.test"):
+                got.put(name)
+                go_on.wait(600)
+            return name
+
+    monkeypatch.setattr(resolver_module, "SimpleQueue", Names)
+    lane = resolver_module._Lane(2, looked_up.put)
+    with closing(lane):
+        lane.put("first.test")
+        assert looked_up.get(timeout=60) == "first.test"
+        try:
+            lane.put("dead.test")
+            assert got.get(timeout=60) == "dead.test"
+            lane.put("other.test")
+            assert got.get(timeout=60) == "other.test"
         finally:
             go_on.set()
 
