@@ -243,7 +243,7 @@ class Lanes:
         """How many more requests the lane may have in flight, by its limit and its share of its
         system's share of the window. Of the reserve it gets no more than its first request."""
         systems, system = len(usage), usage[lane.system]
-        share = max(1, self._window // systems // (system.active + 1))
+        share = max(1, self._window // (systems * system.active + 1))
         open_to_all = free - self._window // RESERVE
         if not lane.in_flight:
             kept = self._window // _RESERVE_OF_SYSTEMS

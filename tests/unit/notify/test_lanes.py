@@ -155,7 +155,17 @@ class TestSystems:
         usage = some.usage()
         assert usage == {1: Usage(100, 0), 2: Usage(1, 0)}
         assert some.capacity(some[1], 100, 64, usage) == 1
-        assert some.capacity(some[200], 100, 64, usage) == 64 // 2 // 2
+        assert some.capacity(some[200], 100, 64, usage) == 64 // 3
+
+    def test_many_with_one_consumer_each_fill_it_but_for_the_reserve(self) -> None:
+        some, free = Lanes(64, POLICY), 64
+        for key in range(20):
+            filled(some.of(key, system=key))
+        for lane in some:
+            count = max(0, some.capacity(lane, 100, free, some.usage()))
+            lane.in_flight += count
+            free -= count
+        assert free <= 64 // lanes.RESERVE
 
     def test_consumers_that_hang_leave_a_place_for_another_system(self) -> None:
         some = self.both()
