@@ -218,19 +218,31 @@ class HubSpotAdapter(RestAdapter):
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         found: dict[str, Stored] = {}
         for some in chunks(sorted(remote_ids), _LARGEST_BATCH):
-            inputs = [{"id": each} for each in some]
-            response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
-            if len(some) == 1 and errors.is_not_found(response):
-                continue
-            missing = errors.not_found(response)
-            for result in json_object(response).get("results") or ():
-                is_archived = bool(result.get("archived"))
-                remote_id = str(result.get("id", ""))
-                found[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)
-            # A merged contact has another id in the answer: its fields are not empty for that.
-            if not set(some) <= found.keys() | missing:
-                raise Unavailable(_("HubSpot did not say what it holds of each record."))
+            held, missing = self._read_ids(some, names)
+            found.update(held)
+            # A merged contact has another id in the answer: asked for alone, it shows which it is.
+            for remote_id in sorted(set(some) - held.keys() - missing):
+                held, missing = self._read_ids([remote_id], names)
+                if not held and remote_id not in missing:
+                    raise Unavailable(_("HubSpot did not say what it holds of each record."))
+                for stored in held.values():
+                    found[remote_id] = stored
         return found
+
+    def _read_ids(
+        self, remote_ids: Sequence[str], names: Collection[str]
+    ) -> tuple[dict[str, Stored], set[str]]:
+        """What HubSpot holds, by the ids that it says, and ids that it does not hold."""
+        inputs = [{"id": each} for each in remote_ids]
+        response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
+        if len(remote_ids) == 1 and errors.is_not_found(response):
+            return {}, set(remote_ids)
+        found: dict[str, Stored] = {}
+        for result in json_object(response).get("results") or ():
+            remote_id = str(result.get("id", ""))
+            is_archived = bool(result.get("archived"))
+            found[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)
+        return found, errors.not_found(response)
 
     def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:
         given = self.settings

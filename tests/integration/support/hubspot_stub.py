@@ -15,14 +15,16 @@ _CALL = "6828d000-3d2f-4701-8d90-b21e53b0d005"
 
 
 class HubSpotStub:
-    """`contacts` by id. `traces`: an error names the record by objectWriteTraceId, else by its
-    id; `names_nobody`: by nothing. E-mail addresses are unique and end in something. `limit` is
-    the policy whose limit has been reached."""
+    """`contacts` by id; `merged` has ids of contacts that are another one's now. `traces`: an error
+    names the record by objectWriteTraceId, else by its id; `names_nobody`: by nothing. E-mail
+    addresses are unique and end in something. `limit` is the policy whose limit has been reached.
+    """
 
     def __init__(self, token: str) -> None:
         self.token = token
         self.objects, self.properties = "/crm/v3/objects", "/crm/v3/properties"
         self.contacts: dict[str, dict[str, str]] = {}
+        self.merged: dict[str, str] = {}
         self.traces, self.names_nobody = True, False
         self.limit = ""
         self._last = 500
@@ -58,6 +60,7 @@ class HubSpotStub:
         """By HubSpot's own id unless a property is named."""
         if id_property:
             return self._find(id_property, value)
+        value = self.merged.get(value, value)
         return value if value in self.contacts else ""
 
     def _read(self, body: Any) -> Answer:
@@ -81,7 +84,10 @@ class HubSpotStub:
         results: list[Any] = []
         errors: list[Any] = []
         for each in inputs:
-            known = each["id"] if action == "update" else self._find(each["idProperty"], each["id"])
+            if action == "update":
+                known = self.merged.get(each["id"], each["id"])
+            else:
+                known = self._find(each["idProperty"], each["id"])
             if problem := self._problem(each, known):
                 errors.append(problem)
                 continue

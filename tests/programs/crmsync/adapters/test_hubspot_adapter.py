@@ -336,3 +336,19 @@ def test_fills_in_what_is_empty_and_takes_its_key_off_what_people_made(
         assert all(isinstance(outcome, Ok) for outcome in adapter.send([*gone, own]))
     assert hubspot.contacts["77"] == {"firstname": "boss", "phone": "138", "hive_id": ""}
     assert set(hubspot.contacts) == {"77", "78", "502"}
+
+
+def test_a_contact_that_people_merged_into_another_one_holds_up_no_other(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {"77": {"firstname": "boss", "phone": ""}, "78": {"firstname": "aide"}}
+    hubspot.merged = {"70": "77"}
+    with serving(hubspot) as server:
+        filled = [
+            replace(lead(key, phone="138"), remote_id=remote_id, should_fill_empty=True)
+            for key, remote_id in (("a", "70"), ("b", "78"), ("c", "404"))
+        ]
+        outcomes = open_adapter(server.url("")).send(filled)
+    assert all(isinstance(outcome, Ok) for outcome in outcomes), outcomes
+    assert hubspot.contacts["77"] == {"firstname": "boss", "phone": "138", "hive_id": "a"}
+    assert hubspot.contacts["78"] == {"firstname": "aide", "phone": "138", "hive_id": "b"}
