@@ -99,12 +99,13 @@ class Statements:
             for values in mysql_values.statements(self.table.connection, rows):
                 self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
             return
-        old = f"{quoted(given.table)}.{version}"
+        old, own = (f"{quoted(given.table)}.{name}" for name in (version, key))
         sets = ", ".join(f"{name} = excluded.{name}" for name in changed)
         places = ", ".join(["%s"] * len(columns))
         self.cursor.executemany(
             f"{start}({places}) ON CONFLICT ({key}) DO UPDATE SET {sets} "
-            f"WHERE {old} IS NULL OR excluded.{version} >= {old}",
+            f"WHERE {self._exact(own)} = {self._exact(f'excluded.{key}')} "
+            f"AND ({old} IS NULL OR excluded.{version} >= {old})",
             rows,
         )
 

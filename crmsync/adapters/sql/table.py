@@ -21,6 +21,7 @@ from crmsync.adapters.outcomes import Invalid
 _BIGGEST = 2**63
 # SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
+_NUMBER = re.compile("0|-?[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ class Table:
     @property
     def has_doubles(self) -> bool:
         """Whether an upsert may find a row that is not this record's: by another unique key, or by
-        a key that the column's collation treats as equal. Only MySQL does so silently."""
-        return self.connection.vendor == "mysql" and bool(self.others or not self.key_is_number)
+        a key that the column's collation treats as equal. The former only MySQL does silently."""
+        is_mysql = self.connection.vendor == "mysql"
+        return not self.key_is_number or (is_mysql and bool(self.others))
 
     def problem(self, record: Record) -> Invalid | None:
         """Why the table cannot take the record, as far as that shows before anything is sent."""
@@ -81,7 +83,7 @@ class Table:
         return ""
 
     def doubled(self) -> Invalid:
-        if not self.others:
+        if not self.others or self.connection.vendor != "mysql":
             return Invalid("", _("Another row has a key that the table takes for the same."))
         # MySQL does not say which unique key it was when there are several.
         text = _("Another row has the same value in a unique column (%s).")
@@ -90,8 +92,7 @@ class Table:
 
     def takes_key(self, key: str) -> bool:
         """True if the column can hold the key. 007 would be the row of 7."""
-        is_number = key.isascii() and key.lstrip("-").isdigit()
-        return not self.key_is_number or (is_number and str(int(key)) == key)
+        return not self.key_is_number or _NUMBER.fullmatch(key) is not None
 
     def key(self, key: str) -> str | int:
         return int(key) if self.key_is_number else key

@@ -455,6 +455,21 @@ def test_a_deletion_in_sqlite_leaves_a_row_that_nocase_takes_for_the_same(
     assert [row[0] for row in crm.rows()] == ["aB"]
 
 
+def test_an_upsert_in_sqlite_leaves_a_row_that_nocase_takes_for_the_same(
+    tmp_path: Path, open_adapter: Callable[..., SqlAdapter]
+) -> None:
+    path = tmp_path / "crm.db"
+    crm = Crm(f"sqlite:///{path}", lambda: sqlite3.connect(path))
+    crm.run(TABLE.format(key="TEXT COLLATE NOCASE"))
+    adapter = open_adapter(crm.url)
+    adapter.send([Record("aB", 1, {"name": "somebody else"})])
+    assert adapter.send([Record("Ab", 2, {"name": "n"}), Record("c", 2, {"name": "n"})]) == [
+        Invalid("", "Another row has a key that the table takes for the same."),
+        Ok("c", True),
+    ]
+    assert [row[:2] for row in crm.rows()] == [("aB", "somebody else"), ("c", "n")]
+
+
 def test_a_number_has_one_key(mariadb: MariaDb, open_adapter: Callable[..., SqlAdapter]) -> None:
     crm = Crm(mariadb.create("crm"), lambda: mariadb.connect("crm"))
     crm.run(TABLE.format(key="BIGINT"))
@@ -464,7 +479,9 @@ def test_a_number_has_one_key(mariadb: MariaDb, open_adapter: Callable[..., SqlA
     )
     assert (seven, minus) == (Ok("7", True), Ok("-3", True))
     assert other == Invalid("", "The key '007' is no number as the column code writes it.")
+    (unreadable, eight) = adapter.send([Record(key, 1, {"name": key}) for key in ("--5", "8")])
+    assert (type(unreadable), eight) == (Invalid, Ok("8", True))
     (refused,) = adapter.send([Record("007", 2, {}, True)])
     assert isinstance(refused, Invalid)
-    assert {row[:2] for row in crm.rows()} == {(7, "7"), (-3, "-3")}
+    assert {row[:2] for row in crm.rows()} == {(7, "7"), (-3, "-3"), (8, "8")}
     assert adapter.read(["007"]) == {}
