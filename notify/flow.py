@@ -173,8 +173,9 @@ class NotifyFlow(flows.Flow):
         return snippets.snippets()
 
     def demo_environment(self) -> Mapping[str, str]:
-        # A subscriber that does not answer is noticed within the time that a demo takes.
-        return {"NOTIFY_BREAKER_SECONDS": "4"}
+        # A subscriber that does not answer is noticed within the time that a demo takes, and what
+        # waits for one that never answers is given up in it.
+        return {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"}
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
         from notify.demo.run import run_demo

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from msgplatform.core import flows
 from msgplatform.core.secrets import encryption
 from msgplatform.demo import Trickle, configures, table, write_encryption_key
+from notify.demo.cast import SCHEDULE
+from notify.subscriptions import limits
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,14 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
     assert encryption.malformed([file.read_text().strip()]) == []
 
 
+def test_what_waits_for_the_dead_consumer_is_given_up_within_the_demo(settings: Any) -> None:
+    notify = flows.get("notify")
+    assert notify
+    for name, value in notify.demo_environment().items():
+        setattr(settings, name, float(value))
+    assert limits.breaker_keep(SCHEDULE) + settings.NOTIFY_BREAKER_SECONDS < 30
+
+
 def test_the_table_says_what_is_wrong() -> None:
     good, bad = {"accepted": 3, "lost": 0, "problem": ""}, {"accepted": 2, "problem": "one is late"}
     _head, *lines = table(
@@ -48,7 +60,8 @@ def test_the_table_says_what_is_wrong() -> None:
 def test_the_table_adds_up() -> None:
     sms = {"accepted": 5000, "copies": 8982, "delivered": 4500, "failed": 500, "lost": 0}
     notify = {"accepted": 9, "copies": 20, "delivered": 15, "exhausted": 5, "lost": 0}
-    head, *lines = table({"flows": {"sms": sms, "notify": notify}}).splitlines()
+    result = {"flows": {"sms": sms, "notify": notify}, "errors": []}
+    head, *lines = table(result).splitlines()
     assert "failed on purpose" in head
     assert [line.split() for line in lines] == [
         ["sms", "5000", "8982", "4500", "500", "0"], ["notify", "9", "20", "15", "5", "0"],
