@@ -19,7 +19,10 @@ def refuse_digits(row: Model, name: str) -> None:
 
 def refuse_other_spelling(row: Model, name: str) -> None:
     """No two names differ only in case: two configurations would undo each other, and people take
-    one for the other. Raises ValidationError for the field `name`."""
+    one for the other. A name that is stored already stays. Raises ValidationError for the field
+    `name`."""
+    if row.pk and type(row)._default_manager.filter(pk=row.pk, name=name).exists():
+        return
     rows = type(row)._default_manager.exclude(pk=row.pk).exclude(name=name)
     same = rows.annotate(folded=Lower("name")).filter(folded=name.lower())
     if stored := same.values_list("name", flat=True).first():

@@ -291,6 +291,22 @@ def test_no_two_names_differ_only_in_case(model: Any) -> None:
         model(name="ORDERS").clean()
 
 
+def test_rows_whose_names_differ_only_in_case_since_an_earlier_release_can_be_changed(
+    admin_client: Client,
+) -> None:
+    given = {"adapter": "hubspot", "settings": {}, "credentials": {"token": "x"}}
+    Crm.objects.create(name="sales", **given)
+    other = Crm.objects.create(name="Sales", **given)
+    form = {"settings": "{}", "credentials": "", "concurrency": "2", "retry_seconds": "30 s"}
+    page = f"/admin/crmsync/crm/{other.pk}/change/"
+    assert admin_client.post(page, form).status_code == 302
+    other.refresh_from_db()
+    assert other.concurrency == 2
+    other.name = "SALES"
+    with pytest.raises(ValidationError, match="already"):
+        other.clean()
+
+
 def test_stored_headers_go_to_no_other_host(manager: Manager) -> None:
     manager.send("PUT", "consumers/warehouse", WAREHOUSE)
     for url in (
