@@ -63,6 +63,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "found": found,
         "failures": condition.failures(request),
         **_alerts(request),
+        "ended": _ended(request, found),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
@@ -77,6 +78,13 @@ def overview(request: HttpRequest) -> HttpResponse:
         first_parts=getting_started.parts(request) if getting_started.is_new(request) else (),
         **context,
     )  # fmt: skip
+
+
+def _ended(request: HttpRequest, found: condition.Condition) -> Mapping[str, str]:
+    """What programs that end again and again wrote last, as this person may read it."""
+    if sees_personal(request):
+        return found.ended
+    return {role: personal.in_sentence(text) for role, text in found.ended.items()}
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.models import SmsGateway
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import backlogs, watch
+from msgplatform.core.daemons import backlogs, exits, watch
 from msgplatform.core.data import sql
 from msgplatform.jobs import given_up
 from msgplatform.jobs.given_up import Lost
@@ -184,6 +184,22 @@ def test_alerts_are_shown_to_those_who_may_see_them() -> None:
     page = client.get("/console/").content.decode()
     assert "It fails" in page
     assert "/admin/msgplatform/alert/?state=unseen" in page
+
+
+def test_last_words_of_programs_are_masked_like_alerts(
+    admin_client: Client, settings: Any, tmp_path: Any
+) -> None:
+    settings.STATE_DIR = tmp_path
+    (tmp_path / "run").mkdir()
+    words = "IntegrityError: Duplicate entry '13800001111' for key 'phone'"
+    exits.report([exits.Exits("run_maker", 3, words)], [])
+    assert "13800001111" in admin_client.get("/console/").content.decode()
+    client = Client()
+    client.force_login(User.objects.create_user("looker", is_staff=True))
+    for address in ("/console/", "/console/?live=1"):
+        shown = client.get(address).content.decode()
+        assert "Duplicate entry" in shown
+        assert "13800001111" not in shown
 
 
 def test_the_cost_does_not_grow_with_what_is_shown(row: BizReceive, admin_client: Client) -> None:
