@@ -122,7 +122,9 @@ def sweep(
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
     database = Database(source)
-    key, version = database.quote(source.columns.key), database.quote(source.columns.version)
+    key = database.quote(source.columns.key)
+    # As a number, whatever one row has there: bits come as bytes, and SQLite keeps any text.
+    version = f"{database.quote(source.columns.version)} + 0"
     condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
     rows = database.rows(
         f"SELECT {key}, {version} FROM {database.quote(source.table)} {condition} "  # noqa: S608

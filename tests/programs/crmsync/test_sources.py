@@ -257,6 +257,25 @@ def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> No
         sweep(replace(source, columns=replace(LEADS, version="")), lambda keys: {})
 
 
+def test_a_sweep_goes_on_after_a_version_that_is_no_number(tmp_path: Path) -> None:
+    file = sqlite_file(tmp_path)
+    with sqlite3.connect(file) as made:
+        made.execute("UPDATE lead SET version = 'seven' WHERE id = 1")
+        made.execute(INSERT.format(uid="b"))
+    page = sweep(Source("lead", LEADS, f"sqlite:///{file}"), lambda keys: {1: 5, 2: 0})
+    assert page.behind == [2]
+
+
+def test_a_sweep_compares_versions_in_a_column_of_bits(
+    foreign: MakeSource, mariadb: MariaDb
+) -> None:
+    source = foreign()
+    run_as_owner(mariadb, *(INSERT.format(uid=f"u{n}") for n in range(2)))
+    run_as_owner(mariadb, "ALTER TABLE lead MODIFY version BIT(32) NOT NULL DEFAULT 1")
+    run_as_owner(mariadb, "UPDATE lead SET version = 3 WHERE id = 2")
+    assert sweep(source, lambda keys: dict.fromkeys(keys, 2)).behind == [2]
+
+
 @pytest.mark.parametrize(
     "url", ["postgres://a/b", "mysql://u:geheim@h", "mysql://u:geheim@h/d?init_command=SELECT+1"]
 )
