@@ -12,6 +12,7 @@ from typing import Self
 from xmlrpc.client import Error as RpcError
 
 from django.conf import settings
+from django.core import checks
 from django.core.management import call_command
 from django.db import connections
 from django.db.utils import Error as DatabaseError
@@ -248,6 +249,14 @@ def _program(daemon: flows.Daemon) -> Program:
     )
 
 
+def _refuse_errors(alias: str) -> None:
+    """What `migrate` asks first, since it would stop in its middle otherwise. Without warnings: no
+    Redis of our own runs yet."""
+    found = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+    if errors := [each for each in found if each.is_serious() and not each.is_silenced()]:
+        raise Refused("\n".join(map(str, errors)))
+
+
 def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
     """Apply missing migrations: always to SQLite, to a database server only with `migrate`. `say`
     gets a sentence for people before what takes long."""
@@ -267,9 +276,8 @@ def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes …")
-            call_command(
-                "migrate", database=alias, interactive=False, verbosity=0, skip_checks=False
-            )
+            _refuse_errors(alias)
+            call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:
             raise Refused(f"The database {alias} cannot be used: {error}") from None
         finally:

@@ -16,6 +16,19 @@ from tests.cluster import ROOT
 
 COMMANDS = ("run_sender", "run_maker", "run_data_pump", "run_feed_dispatcher", "run_sync_poller")
 SENTENCE = "manage.py migrate"
+FIRST_START = """
+import django
+django.setup()
+from django.core.checks import Error
+from msgplatform.supervision import platform
+from msgplatform.supervision.run import Refused
+platform.prepare_databases(True, print)
+platform.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
+try:
+    platform._refuse_errors("default")
+except Refused as error:
+    print(error)
+"""
 
 
 @pytest.mark.usefixtures("work_redis", "sms_redis")
@@ -41,3 +54,21 @@ def test_it_names_the_command_and_no_column(kind: str, mariadb: MariaDb, tmp_pat
             process.kill()
             process.wait()
     assert unexpected_errors(tmp_path, {"open_alerts_not_read"}) == []
+
+
+def test_a_first_start_tells_no_warnings_of_what_is_not_started_yet(tmp_path: Path) -> None:
+    environment = {
+        **os.environ, "DATABASE_URL": f"sqlite:///{tmp_path / 'empty.db'}", "DEBUG": "yes",
+        "STATE_DIR": str(tmp_path), "SMS_REDIS_URL": f"unix://{tmp_path / 'none.sock'}",
+        "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+    }  # fmt: skip
+    program = [sys.executable, "-c", FIRST_START]
+    done = subprocess.run(
+        program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNINGS" not in done.stderr + done.stdout
+    first, *refused = done.stdout.splitlines()
+    assert first.startswith("Making the tables (default)")
+    assert "no triggers" in " ".join(refused)
+    assert "Grant TRIGGER" in " ".join(refused)
