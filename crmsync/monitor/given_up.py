@@ -44,11 +44,6 @@ def take_back(entries: QuerySet[RecoveryEntry]) -> None:
     given_up.take_back(FLOW, back)
 
 
-def are_open() -> bool:
-    """Whether anything was given up that nobody has sent again or acknowledged."""
-    return given_up.number([FLOW]) > 0
-
-
 def failures() -> Sequence[Failure]:
     """What died of each CRM, by error class."""
     groups = given_up.groups(FLOW)

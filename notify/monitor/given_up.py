@@ -67,11 +67,6 @@ def counted(rows: Iterable[Sequence[Any]]) -> None:
     given_up.take_back(FLOW, back)
 
 
-def are_open() -> bool:
-    """Whether anything was given up that nobody has sent again or acknowledged."""
-    return given_up.number([FLOW]) > 0
-
-
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
     """How many deliveries of each nobody has sent again or acknowledged; one statement."""
     return given_up.by_subject(FLOW, subscription_ids)

@@ -42,7 +42,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
 def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
     assert row.failing_since  # noqa: S101 - `describe` has left out the others
     text = say(
-        _("Fails for %(age)s: %(answer)s, %(failures)d in a row."),
+        _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
         age=age((now - row.failing_since).total_seconds()),
         answer=_last_answer(row.pk) or say(_("the last answer is not known")),
         failures=row.failures,

@@ -441,7 +441,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
     failing_subscriptions.reconcile_alerts()
     text = Alert.objects.get().text
     expected = (
-        "Fails for 16 min: HTTP 503, 41 in a row. "
+        "Has failed for 16 min: HTTP 503, 41 in a row. "
         "Deliveries that wait: 3, the oldest for 11 min. Next probe at "
     )
     assert text.startswith(expected), text
@@ -454,4 +454,4 @@ def test_an_answer_of_what_was_given_up_is_remembered(row: BizReceive) -> None:
     given_up.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
     failing_subscriptions.reconcile_alerts()
-    assert "Fails for 1 h: timeout, 3 in a row." in Alert.objects.get().text
+    assert "Has failed for 1 h: timeout, 3 in a row." in Alert.objects.get().text

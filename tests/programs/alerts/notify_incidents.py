@@ -19,7 +19,7 @@ def _subscribed(name: str, url: str, **fields: Any) -> BizReceive:
 
 @incident(
     "notify.failing",
-    r"Fails for .*: HTTP 503, \d+ in a row\. Deliveries that wait: 1,",
+    r"Has failed for .*: HTTP 503, \d+ in a row\. Deliveries that wait: 1,",
 )
 def a_consumer_is_busy(places: Places) -> Course:
     row = _subscribed("failing", places["busy"], schedule=[1] * 500)
