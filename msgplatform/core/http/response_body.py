@@ -15,7 +15,8 @@ _ZLIB_NAMES = frozenset({"gzip", "x-gzip", "deflate"})
 
 def readable(response: Response, limit: int) -> bytes:
     """At most `limit` bytes of the body, inflated if it is compressed by gzip or deflate. For any
-    other compression, or one that is broken, a note that names it."""
+    other compression, or one that is broken, a note that names it. A text stays, whatever
+    compression its header names: Tryton sends such answers."""
     body = response.body
     encoding = _content_encoding(response.headers)
     if not encoding and body.startswith(_GZIP_MAGIC):
@@ -29,7 +30,16 @@ def readable(response: Response, limit: int) -> bytes:
                 return zlib.decompressobj(bits).decompress(body, limit)
             except zlib.error:
                 continue
+    if _is_text(body):
+        return body[:limit]
     return f"(compressed: {encoding})".encode()[:limit]
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _content_encoding(headers: bytes) -> str:

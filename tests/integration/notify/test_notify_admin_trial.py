@@ -128,9 +128,10 @@ WORDS = b"The warehouse is closed."
         ("identity", WORDS, WORDS.decode()),
         ("br", b"\x8b\x0b\x80rubbish", "(compressed: br)"),
         ("gzip", b"\x00\x01 no gzip", "(compressed: gzip)"),
+        ("gzip", WORDS, WORDS.decode()),  # it says so, and does not do it
     ],
     # Not the bodies, in which the time stands: every process must collect the same names.
-    ids=["gzip", "cut", "unnamed", "deflate", "raw-deflate", "identity", "br", "no-gzip"],
+    ids=["gzip", "cut", "unnamed", "deflate", "raw-deflate", "identity", "br", "no-gzip", "plain"],
 )
 def test_a_compressed_answer_is_readable(
     admin_client: Client, row: BizReceive, encoding: str, body: bytes, shown: str
