@@ -55,6 +55,6 @@ def test_without_the_privilege_it_says_what_to_grant(
 ) -> None:
     """And goes on from there when it is granted."""
     everything_else = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES"
-    assert "grant TRIGGER on the database" in migrate(everything_else).splitlines()[-1]
+    assert "Grant TRIGGER on the database" in migrate(everything_else).splitlines()[-1]
     assert migrate("TRIGGER") == ""
     assert triggers(mariadb) == {"lead_on_insert", "lead_on_update"}
