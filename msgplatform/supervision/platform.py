@@ -275,7 +275,7 @@ def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
                     f"{schema_state.migrate_command(alias)} (or start with --migrate)"
                 )
             if not connection.introspection.table_names():
-                say(f"Making the tables ({alias}): a first start takes up to two minutes …")
+                say(f"Making the tables ({alias}): a first start takes up to two minutes.")
             _refuse_errors(alias)
             call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:

@@ -264,10 +264,15 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     platform = up(folder, port)
     try:
         until(lambda: answers(port))
-        children = psutil.Process(platform.pid).children(recursive=True)
+        parts = ("supervisord", "work.sock", "sms.sock", "msgplatform.web", "run_bulk")
+
+        def children_of_up():
+            return psutil.Process(platform.pid).children(recursive=True)
+
+        # Programs start when the web server listens.
+        until(lambda: all(part in commands(children_of_up()) for part in parts))
+        children = children_of_up()
         running = commands(children)
-        for part in ("supervisord", "work.sock", "sms.sock", "msgplatform.web", "run_bulk"):
-            assert part in running
         assert running.count("msgplatform.web") == 2  # the server and its worker, which it forked
         with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
             assert sms.config_get("appendfsync") == {"appendfsync": "always"}
