@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,8 @@ EXPECTED = {
     *("run_sms_sender", "run_sms_receiver", "run_report_forwarder", "run_data_pump"),
     *("run_sync_poller", "run_sync_handler", "run_feed_dispatcher", "run_feed_cleaner"),
 }
+# Of a processor in a second: less than a program that starts takes.
+BUSY_SECONDS = 0.5
 
 
 @pytest.fixture
@@ -68,11 +71,33 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) ->
         time.sleep(0.1)
 
 
+def _family(up: subprocess.Popen[bytes]) -> dict[int, str]:
+    """Pid → command line of `up` and all that it has started."""
+    lines = {}
+    for process in [psutil.Process(up.pid), *psutil.Process(up.pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines[process.pid] = " ".join(process.cmdline())
+    return lines
+
+
+def _is_settled(lines: Mapping[int, str]) -> bool:
+    """True if every program runs, and none is busy any more with its start."""
+    if not all(any(name in line for line in lines.values()) for name in EXPECTED):
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        before = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in lines]
+        time.sleep(1.0)
+        after = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in lines]
+        return sum(after) - sum(before) < BUSY_SECONDS
+    return False
+
+
 def test_an_idle_platform_is_small(up: subprocess.Popen[bytes]) -> None:
-    family = [psutil.Process(up.pid), *psutil.Process(up.pid).children(recursive=True)]
-    lines = {process.pid: " ".join(process.cmdline()) for process in family}
-    for name in EXPECTED:
-        assert any(name in line for line in lines.values()), f"{name} is not running: {lines}"
+    # Programs start when the web server listens.
+    deadline = time.monotonic() + 180
+    while not _is_settled(lines := _family(up)):
+        assert time.monotonic() < deadline, lines
+    family = [psutil.Process(pid) for pid in lines]
     sizes = {lines[process.pid][-60:]: process.memory_full_info().pss for process in family}
     print({line: f"{size >> 20} MiB" for line, size in sizes.items()})
     print(f"sum of PSS: {sum(sizes.values()) >> 20} MiB")
