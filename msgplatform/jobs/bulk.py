@@ -102,7 +102,9 @@ class BulkRunner(Worker):
                 claimed_by="",
                 **said,
                 # The job's rate holds for all runners: none claims it before its next page is due.
-                lease_until=Now() + timedelta(seconds=step.done / job.rate if job.rate else 0),
+                # Without one it is the last page's time alone: with a duration added, SQLite would
+                # write it in another form, which is later than the same moment.
+                lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else Now(),
             )
         batch.done()
 
