@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
-from bench.notify import intake, notify_rows
+from bench.notify import notify_rows
+from bench.notify.latency import Latency
 from notify.models import BizMsg, ReceiveMsg
 
 NAME = "fairness"
@@ -27,31 +28,12 @@ _CONSUMERS, _CONSUMERS_A_SECOND, _EVENTS = 2_000, 200, 20
 _REST_SECONDS = 120.0  # without progress, when what is left is lost
 
 
-class Alone(Side):
+class Alone(Latency):
     """The quiet system, and nothing beside it."""
 
     name = "alone"
     poll_seconds = 0.02
-
-    def prepare(self) -> None:
-        notify_rows.empty()
-        self.quiet = notify_rows.cast(self.ground.sink_url, 1)
-        self._arrived = Progress(self.ground.file("arrived.progress"))
-
-    def programs(self) -> Sequence[Program]:
-        correspondent = self.ground.module(
-            "load", "bench.notify.correspondent",
-            *("--port", self.ground.web_port, "--token", self.quiet.token),
-            *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
-            *("--progress", self._arrived.file, "--sink-port", self.ground.sink_port),
-            *("--rate", RATE, "--seconds", self.seconds),
-            load=True,
-        )  # fmt: skip
-        daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
-        return [*daemons, self.ground.web(), correspondent]
-
-    def count(self) -> int:
-        return self._arrived.count
+    rate = RATE
 
     def finish(self, crew: Crew) -> None:
         crew.stop("load")  # it waits for what is on its way

@@ -26,14 +26,15 @@ class Latency(Side):
 
     def prepare(self) -> None:
         notify_rows.empty()
-        self._token = notify_rows.cast(self.ground.sink_url, 1).token
+        self.quiet = notify_rows.cast(self.ground.sink_url, 1)
         self._arrived = Progress(self.ground.file("arrived.progress"))
 
     def programs(self) -> Sequence[Program]:
         correspondent = self.ground.module(
             "load", "bench.notify.correspondent",
-            *("--port", self.ground.web_port, "--token", self._token, "--prefix", self.stretch),
-            *("--connections", intake.CONNECTIONS, "--progress", self._arrived.file),
+            *("--port", self.ground.web_port, "--token", self.quiet.token),
+            *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
+            *("--progress", self._arrived.file),
             *("--sink-port", self.ground.sink_port, "--rate", self.rate),
             *("--seconds", self.seconds),
             load=True,
