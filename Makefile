@@ -33,7 +33,7 @@ test-full: tools  ## every test, with the full load
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \
-	  CHAOS_LONGEST_GAP=$${CHAOS_LONGEST_GAP:-15} \
+	  CHAOS_MAX_GAP=$${CHAOS_MAX_GAP:-15} \
 	  .venv/bin/python -m pytest -n 0 -s tests/chaos
 
 check: tools  ## style, types, imports, migrations

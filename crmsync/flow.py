@@ -10,11 +10,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from crmsync import queues
-from crmsync.bulk import actions, one_message, preview
-from crmsync.monitor import findings, first_steps, given_up, metrics, runbooks
+from crmsync.actions import actions, one_message, preview
+from crmsync.messages import find as search
+from crmsync.monitor import failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
-from crmsync.search import find as search
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.errors import UNAVAILABLE
@@ -68,7 +68,7 @@ class CrmsyncFlow(flows.Flow):
         return metrics.waits()
 
     def failures(self) -> Sequence[flows.Failure]:
-        return given_up.failures()
+        return failures.failures()
 
     def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit, personal)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 
-from crmsync import bells
+from crmsync import signals
 from crmsync.orders import Order
 from msgplatform.core.queues import jobs
 
@@ -30,7 +30,7 @@ class Queue:
     def put(self, orders: Sequence[Order]) -> None:
         """Queue all of the orders, or none."""
         jobs.put(self.name, orders, ttl=settings.CRM_LEASE_SECONDS + _SPARE_SECONDS)
-        bells.HANDLER.ring()
+        signals.HANDLER.ring()
 
     def claim(self) -> jobs.Claimed | None:
         """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.done` ends the

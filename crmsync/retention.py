@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, RecoveryEntry, Run
-from crmsync.models.sources import LONGEST_RUN
+from crmsync.models.sources import MAX_RUN
 from msgplatform.core import logging
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
@@ -37,7 +37,7 @@ def keep() -> float | None:
 
 def still_read(now: datetime) -> Q:
     """Nobody goes on with older ones."""
-    young = Q(id__gte=ids.first_id_at(now - LONGEST_RUN))
+    young = Q(id__gte=ids.first_id_at(now - MAX_RUN))
     return young & Q(state=Run.State.READING, policy_id__in=_policies())
 
 

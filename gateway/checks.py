@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import given_up, sgip
+from gateway import failures, sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError, ResponseError
@@ -38,7 +38,7 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
-            f"{given_up.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
+            f"{failures.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
             f"then they wait {REPORT_HOURS:g} hours for a Report",
             hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
@@ -50,7 +50,7 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
 def _least_archive_days(report_hours: float) -> int:
     """A day more than a message may take until it is archived, or is too old to be sent again."""
     archived: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
-    return 1 + max(given_up.OLDEST_DAYS, archived)
+    return 1 + max(failures.OLDEST_DAYS, archived)
 
 
 @register(Tags.database)

@@ -16,7 +16,7 @@ from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
@@ -182,12 +182,12 @@ def _prefix(written: str) -> str:
 def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{kind}:{row.pk}",
-        say(
+        lazy_message(
             _("The %(kind)s %(name)s cannot be used"),
             kind=row._meta.verbose_name or "",
             name=str(row),
         ),
-        say(
+        lazy_message(
             _("%(error)s. Correct it in the console; what needs it waits, or is refused."),
             error=str(error),
         ),

@@ -10,15 +10,15 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from gateway import given_up
-from gateway.bulk import one_message, resend
+from gateway import failures
+from gateway.actions import one_message, resend
 from gateway.connections import SMS, sms_redis
+from gateway.messages import find as search
+from gateway.messages import texts, timeline
 from gateway.models import SmsGateway
 from gateway.monitor import failing, findings, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
-from gateway.search import find as search
-from gateway.search import texts, timeline
 from msgplatform.core import flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.archive import retention
@@ -91,7 +91,7 @@ class SmsFlow(flows.Flow):
         return metrics.waits()
 
     def failures(self) -> Sequence[flows.Failure]:
-        return given_up.failures()
+        return failures.failures()
 
     def conditions(self) -> Iterable[Condition]:
         return failing.conditions()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway import events
+from gateway import notifications
 from gateway.connections import sms_redis
 from gateway.directory import Directory
 from gateway.forwarder.forwarder import BATCH, publish
@@ -82,7 +82,7 @@ def _publish(batch: Batch, directory: Directory) -> None:
     """Their keys make a second event of the same ending none."""
     publish(
         [
-            *(events.report(message, directory) for message in batch.messages),
-            *(events.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"),
+            *(notifications.report(message, directory) for message in batch.messages),
+            *(notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"),
         ]
     )

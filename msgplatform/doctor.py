@@ -21,7 +21,7 @@ from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import embedded
-from msgplatform.jobs import findings
+from msgplatform.monitor import findings
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.data import claims
 from msgplatform.core.errors import NotNow
-from msgplatform.core.said import say
-from notify import bells, lane_status
+from msgplatform.core.lazy_text import lazy_message
+from notify import presence, signals
 from notify.models import BizReceive, ReceiveMsg
 
 # Deliveries whose next attempt is brought forward; the others keep their time.
@@ -38,20 +38,20 @@ def start(row: BizReceive) -> Started:
     if row.status not in (_Status.NORMAL, _Status.SKIPPING):
         status = _Status(row.status).label
         text = _("The subscription delivers nothing now, its status is: %(status)s. Resume it.")
-        raise NotNow(say(text, status=status))
+        raise NotNow(lazy_message(text, status=status))
     is_probe = probe(row)
     made_due, has_more = _make_due(row)
-    bells.MAKER.ring()
+    signals.MAKER.ring()
     return Started(is_probe, made_due, has_more)
 
 
 def probe(row: BizReceive) -> bool:
     """Its next probe goes at once; True if its breaker is open. Raises RedisError."""
-    state = lane_status.read().get(row.pk)
+    state = presence.read().get(row.pk)
     if state is None or not state.is_open:
         return False
-    lane_status.request_probe(row.pk)
-    bells.MAKER.ring()
+    presence.request_probe(row.pk)
+    signals.MAKER.ring()
     return True
 
 

@@ -21,8 +21,8 @@ from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.said import say
-from notify import bells, orders
+from msgplatform.core.lazy_text import lazy_message
+from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 from notify.subscriptions import limits, signing
 
@@ -97,11 +97,11 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             self._clock_is_wrong = True
             alerts.raise_alert(
                 "notify.clock",
-                say(
+                lazy_message(
                     _("The clock of %(host)s differs from the database's"),
                     host=socket.gethostname(),
                 ),
-                say(
+                lazy_message(
                     _(
                         "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
                         "more than five minutes; synchronise both machines' clocks."
@@ -119,7 +119,7 @@ def ring_when_saved() -> None:
 
 
 def _ring(using: str, **_: Any) -> None:
-    transaction.on_commit(bells.SUBSCRIPTIONS.ring, using=using)
+    transaction.on_commit(signals.SUBSCRIPTIONS.ring, using=using)
 
 
 def from_row(row: BizReceive) -> Subscription:
@@ -162,8 +162,8 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{KIND}:{row.pk}",
-        say(_("The subscription %(name)s cannot be used"), name=str(row)),
-        say(
+        lazy_message(_("The subscription %(name)s cannot be used"), name=str(row)),
+        lazy_message(
             _("%(error)s. Correct it in the console; its deliveries wait."),
             error=str(error),
         ),

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
-from notify.lane_status import Live
 from notify.models import ReceiveMsg
+from notify.presence import Live
 
 
 def first(status: int) -> Subquery:

@@ -15,12 +15,12 @@ from msgplatform.core.archive import retention
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from notify import orders
+from notify.actions import actions, one_message, preview
 from notify.archive.retention import ARCHIVE
-from notify.bulk import actions, one_message, preview
+from notify.messages import find as search
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import findings, first_steps, given_up, metrics, runbooks
+from notify.monitor import failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
-from notify.search import find as search
 from notify.subscriptions import snippets
 
 _Status = ReceiveMsg.Status
@@ -102,7 +102,7 @@ class NotifyFlow(flows.Flow):
         return metrics.waits()
 
     def failures(self) -> Sequence[flows.Failure]:
-        return given_up.failures()
+        return failures.failures()
 
     def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit)

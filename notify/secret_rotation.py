@@ -12,7 +12,7 @@ from msgplatform.core.errors import Conflict, Undecryptable
 from notify.models import Receive
 from notify.subscriptions import signing
 
-LONGEST_HOURS = 168
+MAX_HOURS = 168
 
 
 def mark_of(receive: Receive) -> str:

@@ -36,7 +36,7 @@ ABOUT = (
 _ROUNDS = 2  # at least, the first of which fills caches
 _SHOWN = 40  # pages of the document, the slowest ones
 _LOOK_SECONDS = 0.2
-_LONGEST_SECONDS = 1800.0
+_MAX_SECONDS = 1800.0
 _times: dict[str, dict[str, list[float]]] = {}
 
 
@@ -75,7 +75,7 @@ class Pages(Side):
 
     def finish(self, crew: Crew) -> None:
         """Until every page was opened often enough."""
-        deadline = time.monotonic() + _LONGEST_SECONDS
+        deadline = time.monotonic() + _MAX_SECONDS
         while self.count() < _ROUNDS * len(self._pages):
             crew.check()
             if time.monotonic() > deadline:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench.console.spread import Spread
-from msgplatform.jobs import counters, runbooks
 from msgplatform.models import AuditLog, BulkJob, DayCounter, MinuteCounter
+from msgplatform.monitor import counters, runbooks
 from notify.models import ReceiveMsg
 
 DAYS = 60

@@ -33,7 +33,7 @@ CRM = "crm"  # the CRM's database
 TABLE = "lead"
 _SAMPLE = 10  # leads of which it asks first whether they are there
 _LOOK_SECONDS = 0.05
-_LONGEST_SECONDS = 600.0  # for a part; then what is left is lost
+_MAX_SECONDS = 600.0  # for a part; then what is left is lost
 
 
 class Copy(Batch):
@@ -120,7 +120,7 @@ class Ours(Copy):
                 if not _behind(cursor, f"WHERE h.id IN ({last})") and not _behind(cursor, ""):
                     break
                 crew.check()
-                if now > self.given + _LONGEST_SECONDS:
+                if now > self.given + _MAX_SECONDS:
                     left = _behind(cursor, "")
                     raise BenchFailed(f"{left} leads are not copied\n{crew.output()}")
                 time.sleep(_LOOK_SECONDS)

@@ -31,7 +31,7 @@ ABOUT = (
 _POOL = 4 << 30  # holds all tables: the disk is only written to
 _EVENTS_A_SECOND = 3_000  # waiting, for each second of `--seconds`
 _USERS_A_SECOND = 10_000
-_MOST_USERS = 100_000
+_MAX_USERS = 100_000
 
 
 def dispatcher(ground: Ground) -> Program:
@@ -113,7 +113,7 @@ def _people(ground: Ground, seconds: float) -> int:
     if ground.mariadb is None:
         raise BenchFailed(f"{NAME} needs MariaDB")
     ground.set_pool(_POOL)
-    users = max(2 * FRIENDS, min(_MOST_USERS, int(seconds * _USERS_A_SECOND)))
+    users = max(2 * FRIENDS, min(_MAX_USERS, int(seconds * _USERS_A_SECOND)))
     with ground.mariadb.connect("bench").cursor() as cursor:
         people.fill(cursor, users, FRIENDS)
     return users

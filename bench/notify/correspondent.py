@@ -28,7 +28,7 @@ from bench.harness.programs.load import Connection
 from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER, content_length
 
-_MOST_IN_FLIGHT = 500
+_MAX_IN_FLIGHT = 500
 _LAST_SECONDS = 30.0  # for what is on its way when it is stopped
 _ORDER = re.compile(rb'"order":"([^"]+)"')
 
@@ -71,9 +71,9 @@ class Correspondent:
                 self.taken.clear()
                 due = now
             if not self.rate:
-                while self._idle and self._in_flight < _MOST_IN_FLIGHT:
+                while self._idle and self._in_flight < _MAX_IN_FLIGHT:
                     self._publish()
-            elif self._in_flight >= _MOST_IN_FLIGHT:
+            elif self._in_flight >= _MAX_IN_FLIGHT:
                 due = now  # what the first third has piled up must be delivered first
             else:
                 while self._idle and due <= now:

@@ -20,10 +20,10 @@ from notify.archive.listing import Messages
 from notify.archive.move import move
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
+from notify.messages import find
 from notify.models import ReceiveMsg
 from notify.monitor import metrics
 from notify.orders import Result
-from notify.search import find
 
 _EVENTS = 200
 INTRODUCTION = """\

@@ -47,7 +47,7 @@ __all__ = [
     "UnknownField",
 ]
 
-_LONGEST_TEXT = 500  # characters of a message
+_MAX_TEXT = 500  # characters of a message
 
 
 class CredentialsRefused(Permanent):
@@ -230,7 +230,7 @@ class CRMAdapter(ABC):
 
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""
-        return " ".join(self.without_secrets(text).split())[:_LONGEST_TEXT]
+        return " ".join(self.without_secrets(text).split())[:_MAX_TEXT]
 
     def without_secrets(self, text: str) -> str:
         # The longest first: one secret may be part of another.

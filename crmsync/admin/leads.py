@@ -22,7 +22,7 @@ from msgplatform.admin import (
     row_id,
     sees_personal,
 )
-from msgplatform.admin.newest import NewestList
+from msgplatform.admin.recent_rows import RecentRowsList
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
@@ -83,8 +83,8 @@ class LeadAdmin(ReadOnlyAdmin):
 
     list_before_template = "admin/crmsync/leads_bar.html"
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestList]:
-        return NewestList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
+        return RecentRowsList
 
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
         """All but whether a lead is deleted."""

@@ -21,11 +21,11 @@ from crmsync.admin.rows import (
     timeline_id,
     timeline_link,
 )
+from crmsync.messages.reasons import ERROR_CLASSES
 from crmsync.models import ExceptionEntry, Record
-from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.admin import IdTimeFilter, RowList, cells, row_id
 from msgplatform.admin.filters import ChoiceFilter
-from msgplatform.admin.newest import NewestList
+from msgplatform.admin.recent_rows import RecentRowsList
 from msgplatform.core import personal
 
 _State = Record.State
@@ -53,7 +53,7 @@ class RecordErrorFilter(ErrorFilter):
         return found if is_all else found.filter(state__in=states, policy_id__in=policy_ids())
 
 
-class RecordList(NewestList, RowList):
+class RecordList(RecentRowsList, RowList):
     """An error class is in no index."""
 
 

@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from crmsync.messages.reasons import ERROR_CLASSES
 from crmsync.models import Crm, Policy
-from crmsync.search.reasons import ERROR_CLASSES
 from msgplatform.admin import PickFilter, RowsAdmin, cells, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers

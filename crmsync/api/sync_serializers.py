@@ -7,9 +7,9 @@ from typing import Any
 from django.utils.translation import gettext
 from rest_framework import serializers
 
+from crmsync.messages import reasons
+from crmsync.messages.crm_states import UNREAD, CrmState
 from crmsync.models import Policy, Record, Run
-from crmsync.search import reasons
-from crmsync.search.crm_states import UNREAD, CrmState
 from msgplatform.api.access.authentication import caller_of
 
 _SOMEBODY_ELSE = "somebody else"

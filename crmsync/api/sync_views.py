@@ -28,10 +28,10 @@ from crmsync.api.sync_serializers import (
     RunSerializer,
     crm_state,
 )
+from crmsync.messages import crm_states, policies
 from crmsync.models import Lead, Policy, Run
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
-from crmsync.search import crm_states, policies
 from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.json import decode

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crmsync.demo import account, cast, recovery
+from crmsync.demo import account, recovery, scenario
 from crmsync.demo.account import CALL_CENTRE, CRMS, IN_HIVE, TABLE, Differences, Held, compare
 from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.demo.leads import all_leads
@@ -57,8 +57,8 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, change, delete, repair, wait for the CRMs, account for every record."""
     table = SalesTable(Path(run.folder) / "sales.sqlite3")
     call_centre = run.until_end.enter_context(CallCentre())
-    tokens = cast.create_pages()
-    cast.create_crms(table, call_centre)
+    tokens = scenario.create_pages()
+    scenario.create_crms(table, call_centre)
     leads = all_leads(max(1, run.messages // _SHARE))
     traffic = Traffic(run.base_url, tokens, leads)
     accounting = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
@@ -100,7 +100,7 @@ def _introduce(run: DemoRun, traffic: Traffic) -> None:
         f"crmsync: {len(traffic.leads)} leads of {len(traffic.tokens)} business systems, "
         f"{forms} of them by real forms, to"
     )
-    for name, words in cast.DESCRIPTIONS.items():
+    for name, words in scenario.DESCRIPTIONS.items():
         run.say(f"crmsync:   {name:<15} {words}")
 
 

@@ -16,7 +16,7 @@ from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 UNUSABLE = "crm.unusable"
 
@@ -99,6 +99,6 @@ def fingerprint(row: models.Crm) -> str:
 def _unusable(row: models.Crm, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{UNUSABLE}:{row.pk}",
-        say(_("The CRM %(name)s cannot be used"), name=str(row)),
-        say(_("%(error)s Correct it in the console; its records wait."), error=str(error)),
+        lazy_message(_("The CRM %(name)s cannot be used"), name=str(row)),
+        lazy_message(_("%(error)s Correct it in the console; its records wait."), error=str(error)),
     )

@@ -13,7 +13,7 @@ from crmsync.policies import mapping
 from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 UNUSABLE = "crm.policy"
 
@@ -84,6 +84,8 @@ def from_row(row: models.Policy) -> Policy:
 def _unusable(row: models.Policy, error: Exception) -> alerts.Condition:
     return alerts.Condition(
         f"{UNUSABLE}:{row.pk}",
-        say(_("The policy %(name)s cannot be used"), name=str(row)),
-        say(_("%(error)s Correct it in the console; nothing is read for it."), error=str(error)),
+        lazy_message(_("The policy %(name)s cannot be used"), name=str(row)),
+        lazy_message(
+            _("%(error)s Correct it in the console; nothing is read for it."), error=str(error)
+        ),
     )

@@ -6,7 +6,7 @@ import threading
 import time
 
 from crmsync.directory import Crm
-from crmsync.handler.gate import Gate
+from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.lane import Count, Lane
 from crmsync.monitor.crm_status import Live
 from msgplatform.core.rates import breaker
@@ -21,7 +21,7 @@ class CrmLanes:
 
     def __init__(self, crm: Crm, policy: breaker.Policy, before: Live | None, count: Count) -> None:
         self.crm = crm
-        self.gate = Gate(crm.id, policy, before)
+        self.gate = CallLimits(crm.id, policy, before)
         # Written by the loop and read by the lanes: a lane takes no order once it is over, even
         # when the loop hangs.
         self._owned_until = 0.0

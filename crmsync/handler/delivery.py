@@ -24,8 +24,8 @@ from crmsync.adapters.outcomes import (
 )
 from crmsync.handler import refusals
 from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent, kind_of
-from crmsync.handler.gate import Gate
-from crmsync.handler.hand import Hand
+from crmsync.handler.call_limits import CallLimits
+from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.monitor.counters import CALL_MS, CALLS
 from crmsync.orders import Entry
 from msgplatform.core import logging
@@ -35,7 +35,7 @@ from msgplatform.core.errors import UNAVAILABLE
 log = logging.get(__name__)
 
 # For a longer wait (seconds) the records are released: the lane must not be kept for a limit.
-_LONGEST_WAIT = 20.0
+_MAX_WAIT = 20.0
 _NO_REDIS = 1.0  # due again after so many seconds, while Redis cannot say whether a call may go
 _NO_DATABASE = 5.0  # due again after so many seconds, while an adoption cannot be stored
 _FRAMES = 5  # of an adapter's error, in the log
@@ -47,7 +47,7 @@ class Delivery:
     sent by then is `Unsent`."""
 
     def __init__(
-        self, adapter: CRMAdapter, gate: Gate, hand: Hand, stopping: threading.Event
+        self, adapter: CRMAdapter, gate: CallLimits, hand: ClaimedOrder, stopping: threading.Event
     ) -> None:
         self._adapter, self._gate, self._hand, self._stopping = adapter, gate, hand, stopping
         self._refusing: Auth | Throttled | None = None  # what all further records get too
@@ -101,7 +101,7 @@ class Delivery:
                 size, wait = self._gate.admit(self._adapter, records)
             except RedisError:
                 return 0, _NO_REDIS
-            if size or wait > _LONGEST_WAIT:
+            if size or wait > _MAX_WAIT:
                 return size, wait
             self._stopping.wait(wait)
         return 0, after

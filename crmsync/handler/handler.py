@@ -12,7 +12,7 @@ import uuid
 
 from django.conf import settings
 
-from crmsync import bells
+from crmsync import signals
 from crmsync.adapters.client import CALL_SECONDS
 from crmsync.directory import Crm, Crms
 from crmsync.handler import dead_queue, pause
@@ -43,7 +43,7 @@ _MORE_SECONDS = 1.0
 
 class DataHandler(Worker):
     role = "sync_handler"
-    bell = bells.HANDLER
+    bell = signals.HANDLER
 
     def __init__(self, policy: breaker.Policy | None = None) -> None:
         super().__init__()

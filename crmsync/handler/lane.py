@@ -18,9 +18,9 @@ from crmsync.adapters.outcomes import Auth, Ok
 from crmsync.directory import Crm
 from crmsync.handler import marks, pause
 from crmsync.handler.answers import Delivered
+from crmsync.handler.call_limits import CallLimits
+from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
-from crmsync.handler.gate import Gate
-from crmsync.handler.hand import Hand
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -46,7 +46,7 @@ class Lane:
     def __init__(
         self,
         crm: Crm,
-        gate: Gate,
+        gate: CallLimits,
         owned: Callable[[], bool],
         stopping: threading.Event,
         count: Count,
@@ -57,7 +57,7 @@ class Lane:
         self._adapter: CRMAdapter | None = None
         self._unmarked: Delivered | None = None
         self._idle = Backoff(first=0.01, factor=1.3, cap=1.0)  # `wake` ends such a pause
-        self.hand: Hand | None = None
+        self.hand: ClaimedOrder | None = None
         self._loop = ThreadLoop(f"crm-{crm.name}", self._turn, last=self._close)
         self._closed = threading.Event()
 
@@ -95,7 +95,7 @@ class Lane:
         self._work(self.hand)
         return 0.0
 
-    def _take(self) -> Hand | None:
+    def _take(self) -> ClaimedOrder | None:
         """The first order of the main or the retry queue, in turns."""
         for _ in range(len(self._queues)):
             claimed = self._queues[0].claim()
@@ -103,12 +103,12 @@ class Lane:
             if claimed is None:
                 continue
             if claimed.data.crm == self._crm.id:
-                return Hand(claimed)
+                return ClaimedOrder(claimed)
             log.error("order_of_another_crm", queue=claimed.queue, job=claimed.id)
             jobs.done([claimed])  # an earlier CRM had this name
         return None
 
-    def _work(self, hand: Hand) -> None:
+    def _work(self, hand: ClaimedOrder) -> None:
         """Deliver and mark. While a server is unavailable the order stays in hand, and the next
         turn goes on where this one stopped."""
         try:
@@ -131,7 +131,7 @@ class Lane:
         failpoint("after_mark_before_done")
         self._forget(hand)
 
-    def _mark(self, hand: Hand, delivered: Delivered) -> None:
+    def _mark(self, hand: ClaimedOrder, delivered: Delivered) -> None:
         # Pause first: that can be repeated at any time, and after the marks the order is forgotten.
         refused = [a.outcome.message for a in delivered.answers if isinstance(a.outcome, Auth)]
         if refused:
@@ -140,7 +140,7 @@ class Lane:
         failed = sum(not isinstance(answer.outcome, Ok) for answer in delivered.answers)
         self._count(len(delivered.answers), failed)
 
-    def _forget(self, hand: Hand) -> None:
+    def _forget(self, hand: ClaimedOrder) -> None:
         self._unmarked = self.hand = None
         jobs.done([hand.claimed])
 

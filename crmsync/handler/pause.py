@@ -15,7 +15,7 @@ from crmsync.directory.crms import fingerprint
 from crmsync.models.operations import MAX_MESSAGE
 from msgplatform.core import alerts, logging
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 PAUSED = "crm.paused"
 
@@ -50,8 +50,10 @@ def reconcile() -> None:
         [
             alerts.Condition(
                 f"{PAUSED}:{row.pk}",
-                say(_("The CRM %(name)s refuses the credentials and is paused"), name=str(row)),
-                say(
+                lazy_message(
+                    _("The CRM %(name)s refuses the credentials and is paused"), name=str(row)
+                ),
+                lazy_message(
                     _(
                         "%(why)s Correct its settings in the console and resume it; its records "
                         "wait."

@@ -13,7 +13,7 @@ from crmsync.handler.answers import Answer, Fault
 from crmsync.handler.verdicts import Row
 from crmsync.models import RecoveryEntry
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.monitor import given_up
+from crmsync.monitor import failures
 from msgplatform.core.data import claims, sql
 from msgplatform.core.data.chunks import chunks
 
@@ -58,7 +58,7 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
         )
     }
     if known:  # they may be open for another reason than before
-        given_up.take_back(RecoveryEntry.objects.filter(id__in=[pk for pk, _ in known.values()]))
+        failures.take_back(RecoveryEntry.objects.filter(id__in=[pk for pk, _ in known.values()]))
     new, old = [], []
     for row, answer, error in dead:
         field, reason = said(answer.outcome)
@@ -77,7 +77,7 @@ def open_for(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime
     sql.insert(table, _COLUMNS, new)
     sql.insert_or_update(table, ("id", *_COLUMNS), old)
     lost = [(row.id, error, said(answer.outcome)[1]) for row, answer, error in dead]
-    given_up.add(crm_id, lost, min([now, *(since for _, since in known.values())]))
+    failures.add(crm_id, lost, min([now, *(since for _, since in known.values())]))
 
 
 def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
@@ -90,5 +90,5 @@ def solve(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
         entries = unsolved.filter(record_id__in=some).order_by()
         if found := list(entries.values_list("id", flat=True)):
             solved = RecoveryEntry.objects.filter(pk__in=found)
-            given_up.take_back(solved)
+            failures.take_back(solved)
             solved.update(state=_State.SOLVED, handled_at=now)

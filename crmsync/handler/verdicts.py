@@ -24,7 +24,7 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.handler.answers import Answer, Fault, Unsent
-from crmsync.handler.gate import DAY_SECONDS
+from crmsync.handler.call_limits import DAY_SECONDS
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN

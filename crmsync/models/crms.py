@@ -15,7 +15,7 @@ from msgplatform.core.names import refuse_digits, refuse_other_spelling
 
 MAX_REMOTE_ID = 191
 # A record is given up after ten tries at most; a wait is a day at most.
-_MOST_WAITS, _LONGEST_WAIT = 9, 86_400
+_MAX_WAITS, _MAX_WAIT = 9, 86_400
 
 
 def default_retry_seconds() -> list[int]:
@@ -24,13 +24,13 @@ def default_retry_seconds() -> list[int]:
 
 def validate_retry_seconds(given: Any) -> None:
     """Raises ValidationError unless it is a list of seconds."""
-    is_list = isinstance(given, list) and len(given) <= _MOST_WAITS
+    is_list = isinstance(given, list) and len(given) <= _MAX_WAITS
     if not is_list or not all(
-        type(each) in (int, float) and 0 <= each <= _LONGEST_WAIT for each in given
+        type(each) in (int, float) and 0 <= each <= _MAX_WAIT for each in given
     ):
         raise ValidationError(
             gettext("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
-            % {"most": _MOST_WAITS}
+            % {"most": _MAX_WAITS}
         )
 
 

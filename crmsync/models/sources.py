@@ -20,8 +20,8 @@ HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
 MAX_BATCH = 500
 # An unfinished run is gone on with for so long. It may lie behind thousands of others: while rows
 # are compared for hours, each look for changes is a run.
-LONGEST_RUN = timedelta(days=7)
-MOST_UNREAD = 1_000_000  # rows that are counted for the time that is left
+MAX_RUN = timedelta(days=7)
+MAX_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
 
 class Source(models.Model):
@@ -201,7 +201,7 @@ class Watermark(models.Model):
 class Run(models.Model):
     """One reading of a source until nothing more was there; `read` and the others count records.
 
-    `unread` is how many rows lay before it when it began, counted up to MOST_UNREAD.
+    `unread` is how many rows lay before it when it began, counted up to MAX_UNREAD.
     """
 
     class State(models.IntegerChoices):

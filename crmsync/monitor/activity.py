@@ -16,7 +16,7 @@ from crmsync.monitor import counters
 from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.core.flows.text import Text
-from msgplatform.statistics.dimensions import named_rows, row_id
+from msgplatform.monitor.statistics.dimensions import named_rows, row_id
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
 ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")

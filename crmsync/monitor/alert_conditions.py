@@ -24,7 +24,7 @@ from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 SOURCE, HORIZON, STALLED = "crm.source", "crm.horizon", "crm.stalled"
 DEAD, RECOVERY = "crm.dead", "crm.recovery"
@@ -101,12 +101,12 @@ class AlertConditions:
         return [
             Condition(
                 f"{STALLED}:{crm}",
-                say(
+                lazy_message(
                     _("%(crm)s has confirmed nothing for %(minutes)d minutes"),
                     crm=names[crm],
                     minutes=round(STALLED_SECONDS / 60),
                 ),
-                say(
+                lazy_message(
                     _(
                         "Records wait for it. Look at its calls in the exception log, and check "
                         "that run_sync_handler is running."
@@ -141,8 +141,8 @@ def _of_sources(
         if known.problem and known.problem_for > UNREADABLE_SECONDS:
             yield Condition(
                 f"{SOURCE}:{policy.pk}",
-                say(_("The source %(name)s cannot be read"), name=str(policy.source)),
-                say(
+                lazy_message(_("The source %(name)s cannot be read"), name=str(policy.source)),
+                lazy_message(
                     _(
                         "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
                         "in the console, or repair its database; reading goes on by itself."
@@ -154,8 +154,10 @@ def _of_sources(
         elif known.without_time:
             yield Condition(
                 f"{SOURCE}:{policy.pk}",
-                say(_("Rows of the source %(name)s have no time"), name=str(policy.source)),
-                say(
+                lazy_message(
+                    _("Rows of the source %(name)s have no time"), name=str(policy.source)
+                ),
+                lazy_message(
                     _(
                         "%(count)d rows or more have no time in %(column)s, so that they never "
                         "reach %(crm)s. Set it in the source's database, and let the database "
@@ -170,10 +172,10 @@ def _of_sources(
         elif known.exact and known.horizon_age > HORIZON_SECONDS:
             yield Condition(
                 f"{HORIZON}:{policy.pk}",
-                say(
+                lazy_message(
                     _("A transaction at the source %(name)s is left open"), name=str(policy.source)
                 ),
-                say(
+                lazy_message(
                     _(
                         "It has been open for %(minutes)d minutes. What is written meanwhile "
                         "reaches %(crm)s only after it ends: commit it, or end its session in the "
@@ -193,13 +195,13 @@ def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Conditi
         if dead + confirmed >= DEAD_OF and dead > DEAD_SHARE * (dead + confirmed):
             yield Condition(
                 f"{DEAD}:{policy.pk}",
-                say(
+                lazy_message(
                     _("%(policy)s: %(dead)d of %(ended)d records are dead"),
                     policy=str(policy),
                     dead=dead,
                     ended=dead + confirmed,
                 ),
-                say(
+                lazy_message(
                     _(
                         "That was in the last hour. See in the recovery log what they were refused "
                         "for. Correct the data and try them again there, or correct the mapping "
@@ -212,14 +214,14 @@ def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Conditi
 def _left_open(now: datetime) -> Iterator[Condition]:
     count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
     if count:
-        more = say(_("%(count)d or more"), count=count)
+        more = lazy_message(_("%(count)d or more"), count=count)
         yield Condition(
             f"{RECOVERY}:old",
-            say(
+            lazy_message(
                 _("Entries of the recovery log open for more than a day: %(count)s"),
                 count=more if count == _COUNTED else str(count),
             ),
-            say(
+            lazy_message(
                 _(
                     "Nobody sends these records unless somebody decides: try them again, correct "
                     "them or dismiss them in the console."

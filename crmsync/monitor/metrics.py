@@ -16,9 +16,9 @@ from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
-from msgplatform.core.said import say
 
 _HOUR = timedelta(hours=1)
 # As numbers, since metrics have no words.
@@ -61,7 +61,7 @@ def waits() -> Iterator[Wait]:
         if one.takes_work and one.due_at is not None and one.due_at <= now:
             first[one.policy.crm] = min(one.due_at, first.get(one.policy.crm, now))
     for crm, since in first.items():
-        what = say(gettext_noop("A record for %(crm)s"), crm=str(crm))
+        what = lazy_message(gettext_noop("A record for %(crm)s"), crm=str(crm))
         yield Wait(str(crm.pk), what, since)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crmsync.models import Operation, Run
-from crmsync.models.sources import MOST_UNREAD
+from crmsync.models.sources import MAX_UNREAD
 from msgplatform.core.data import sql
 
 # Operations that one answer adds up, those of the newest runs first: ten million records.
-MOST_OPERATIONS = 20_000
+MAX_OPERATIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
     rows = Operation.objects.filter(run_id__in=list(by_id)).order_by("-run_id", "-id")
     columns = rows.values_list("run_id", "records", "confirmed", "replaced", "dead")
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    added = list(columns[: MOST_OPERATIONS + 1])
-    cut = added[MOST_OPERATIONS][0] if len(added) > MOST_OPERATIONS else 0
+    added = list(columns[: MAX_OPERATIONS + 1])
+    cut = added[MAX_OPERATIONS][0] if len(added) > MAX_OPERATIONS else 0
     for run_id, *counts in added:
         sums[run_id] = [a + b for a, b in zip(sums[run_id], counts, strict=True)]
     now = sql.now().timestamp()
@@ -65,7 +65,7 @@ def _progress(run: Run, counts: list[int], elapsed: float, partly: bool) -> Prog
     rate = None if is_over else done / max(elapsed, 1.0)
     # A run that has read more than it counted at its beginning reads rows that came since, and
     # nobody knows how many those are.
-    is_known = run.state != Run.State.READING or run.read < run.unread < MOST_UNREAD
+    is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
     total = run.unchanged + sent if run.state != Run.State.READING else run.unread
     left = max(0, total - done) / rate if rate and is_known and not partly else None
     return Progress(

@@ -25,7 +25,7 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
-_MOST_DIGITS = 30  # of a constant; what means more is a text
+_MAX_DIGITS = 30  # of a constant; what means more is a text
 _CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
 _DIGITS = re.compile(r"-?[\d.]+")
@@ -151,7 +151,7 @@ def _choice(word: str, line: int) -> Path | Constant:
     if word in _WORDS:
         return Constant(_WORDS[word])
     if _DIGITS.fullmatch(word):
-        if not _NUMBER.fullmatch(word) or len(word) > _MOST_DIGITS:
+        if not _NUMBER.fullmatch(word) or len(word) > _MAX_DIGITS:
             raise _wrong(line, _("%s is no number; a text stands in quotation marks") % word)
         return Constant(msgspec.json.decode(word))
     if not _ONE.fullmatch(word):

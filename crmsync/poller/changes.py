@@ -8,7 +8,7 @@ from functools import partial
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
-from crmsync.models.sources import MOST_UNREAD
+from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Facts, Increment, Watermark
@@ -35,7 +35,7 @@ class Changes:
         if policy.requested == _Kind.FULL:
             increment.restart()
         unread = increment.count_after(
-            None if policy.requested == _Kind.FULL else self._watermark, MOST_UNREAD
+            None if policy.requested == _Kind.FULL else self._watermark, MAX_UNREAD
         )
         run = runs.begin(policy, policy.requested, unread, requested=True, instead_of=self.run)
         if run is None:
@@ -57,7 +57,7 @@ class Changes:
             self._finish()
             return False
         if not self.run:
-            unread = increment.count_after(self._watermark, MOST_UNREAD) if page.more else 0
+            unread = increment.count_after(self._watermark, MAX_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
             self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
             self.is_requested = False

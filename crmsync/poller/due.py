@@ -24,7 +24,7 @@ from django.db.models import Case, F, Value, When
 from crmsync import models, orders
 from crmsync.directory import Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.monitor import counters, given_up
+from crmsync.monitor import counters, failures
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request
 from msgplatform.core import logging
@@ -155,7 +155,7 @@ def _give_up(
     before = models.RecoveryEntry.objects.filter(
         record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
     )
-    given_up.take_back(before)
+    failures.take_back(before)
     before.delete()
     models.RecoveryEntry.objects.bulk_create(
         models.RecoveryEntry(
@@ -168,7 +168,7 @@ def _give_up(
         for row in rows
     )  # fmt: skip
     lost = "The operation of this record can no longer be read."
-    given_up.add(crm_id, [(pk, "fault", lost) for pk in row_ids], now)
+    failures.add(crm_id, [(pk, "fault", lost) for pk in row_ids], now)
     for row in rows:
         ended[row["operation_id"], "dead"] += 1
     counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

@@ -15,7 +15,7 @@ from django.db import transaction
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models import Run, Watermark
-from crmsync.models.sources import LONGEST_RUN
+from crmsync.models.sources import MAX_RUN
 from msgplatform.core.data import ids, sql, transactions
 
 _MESSAGE = 500
@@ -63,7 +63,7 @@ def finish(run_id: int, problem: str = "") -> None:
 def unfinished(policy_id: int, kinds: Collection[str]) -> Run | None:
     """The newest run of these kinds that an earlier holder of the policy did not finish. It ends
     others, with which nobody would go on."""
-    since = ids.first_id_at(sql.now() - LONGEST_RUN)
+    since = ids.first_id_at(sql.now() - MAX_RUN)
     rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
     left = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
     for older in left[1:]:

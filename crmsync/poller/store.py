@@ -28,7 +28,7 @@ from django.db.models import F
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
-from crmsync.monitor import counters, given_up
+from crmsync.monitor import counters, failures
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.reading.increment import Watermark
@@ -285,7 +285,7 @@ class _Decisions:
             record_id__in=[row["id"] for row, _ in self._refused],
             state=models.RecoveryEntry.State.OPEN,
         )
-        given_up.take_back(entries)
+        failures.take_back(entries)
         entries.delete()
         models.RecoveryEntry.objects.bulk_create(
             models.RecoveryEntry(
@@ -299,4 +299,4 @@ class _Decisions:
             for row, each in self._refused
         )  # fmt: skip
         lost = [(row["id"], MAPPING, str(each.problem)) for row, each in self._refused]
-        given_up.add(self._this.crm_id, lost, self._now)
+        failures.add(self._this.crm_id, lost, self._now)

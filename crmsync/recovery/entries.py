@@ -27,7 +27,7 @@ from django.db.models.functions import Now
 
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
-from crmsync.monitor import given_up
+from crmsync.monitor import failures
 from crmsync.operations import endings
 from msgplatform.core.data import claims, sql
 
@@ -141,7 +141,7 @@ def close(entry_ids: Sequence[int], state: RecoveryEntry.State, now: datetime, b
     """End entries, which are locked, with this state."""
     if entry_ids:
         rows = RecoveryEntry.objects.filter(id__in=entry_ids)
-        given_up.take_back(rows)
+        failures.take_back(rows)
         claims.update_by_key(rows, {"state": state, "handled_at": now, "handled_by": by[:150]})
 
 

@@ -22,7 +22,7 @@ from msgplatform.admin import PlainList, Select, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
-_LONGEST_NUMBER = 21
+_MAX_NUMBER = 21
 # What the columns hold and no gateway takes.
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "service_type": ascii_only,
@@ -88,7 +88,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         digits = cleaned.get("extension_digits") or 0
-        if len(cleaned.get("sp_number") or "") + digits > _LONGEST_NUMBER:
+        if len(cleaned.get("sp_number") or "") + digits > _MAX_NUMBER:
             self.add_error("extension_digits", gettext("With the SP number at most 21 digits."))
         if cleaned.get("is_default") and (biz := cleaned.get("biz")):
             others = SmsAccount.objects.filter(biz=biz, is_default=True).exclude(

@@ -12,10 +12,10 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
-from gateway.bulk import resend
-from gateway.given_up import AGAIN
+from gateway.actions import resend
+from gateway.failures import AGAIN
+from gateway.messages import resent
 from gateway.models import SgipMt
-from gateway.search import resent
 from msgplatform.admin import audit, audit_messages, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError

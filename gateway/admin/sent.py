@@ -15,11 +15,11 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import again, codes, test_sms
+from gateway.admin import again, codes, trial_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
-from gateway.given_up import AGAIN
+from gateway.failures import AGAIN
+from gateway.messages import find, resent
 from gateway.models import SgipMt
-from gateway.search import find, resent
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
@@ -68,7 +68,7 @@ class SgipMtAdmin(ArchiveAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:message>/again/", wrap(self.again_view), name="sms_again"),
-            path("test/", wrap(test_sms.page(self)), name="sms_test"),
+            path("test/", wrap(trial_sms.page(self)), name="sms_test"),
             *super().get_urls(),
         ]
 

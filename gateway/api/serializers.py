@@ -10,8 +10,8 @@ from rest_framework import serializers
 
 from gateway.api.requests import MAX_RECIPIENTS
 from gateway.intake.request import MAX_EXPIRE_DAYS
+from gateway.messages import incoming, states
 from gateway.models import SgipMt
-from gateway.search import incoming, states
 from msgplatform.api.intake import IdempotencyKeyField, ItemsField, VerdictSerializer
 
 

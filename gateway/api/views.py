@@ -29,8 +29,8 @@ from gateway.api.serializers import (
 )
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request as SmsRequest
+from gateway.messages import incoming, states
 from gateway.models import SgipMt, SmsAccount
-from gateway.search import incoming, states
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key

@@ -8,7 +8,7 @@ import xmlrpc.client
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.demo import cast
+from gateway.demo import scenario
 from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
 
@@ -47,12 +47,12 @@ class Caller(threading.Thread):
         at = indexes.start
         while at < indexes.stop:
             many = _MANY if at % 7 == 0 else 1
-            numbers = [cast.number(index) for index in range(at, min(at + many, indexes.stop))]
+            numbers = [scenario.number(index) for index in range(at, min(at + many, indexes.stop))]
             options = {
                 "idempotency_key": f"{self.system}-{at}", "reference": f"demo-{at}",
                 "priority": at % 10, "extension": f"{at % 100:02d}",
             }  # fmt: skip
-            yield numbers, cast.text(at), options
+            yield numbers, scenario.text(at), options
             at += len(numbers)
 
     def _over_xml_rpc(self, calls: Sequence[Call]) -> None:
@@ -112,9 +112,9 @@ class Trickle:
         index = self._begin + number
         headers = {"Authorization": f"Bearer {self._tokens[number % len(self._tokens)]}"}
         body = {
-            "to": cast.number(index), "text": cast.text(index),
+            "to": scenario.number(index), "text": scenario.text(index),
             "idempotency_key": f"{self._key}-{number}",
         }  # fmt: skip
         self._connection.json("POST", "/api/v1/sms", body, headers).require(200, 202)
         if number % _MO_EVERY == 0:
-            self._deliver([mo[1:] for mo in cast.mos(1)])
+            self._deliver([mo[1:] for mo in scenario.mos(1)])

@@ -12,9 +12,9 @@ from typing import Any
 from django.conf import settings
 
 from gateway import presence
-from gateway.demo import cast
+from gateway.demo import scenario
 from gateway.demo.caller import Caller, Trickle
-from gateway.demo.ear import Ear
+from gateway.demo.listener import Listener
 from gateway.demo.smg import SmgProcess
 from gateway.models import SgipMo, SgipMt, SmsGateway
 from msgplatform.core.daemons.timer import Every
@@ -35,7 +35,7 @@ class Account:
     """What was accepted, and which listener must have got what."""
 
     callers: Sequence[Caller]
-    ears: Mapping[str, Ear]
+    ears: Mapping[str, Listener]
     mos: Sequence[tuple[str, str, str, str]]
 
     def listen(self) -> None:
@@ -54,7 +54,7 @@ class Account:
         for caller in self.callers:
             reports = self.ears[caller.system].reports
             for id, number in caller.accepted.items():
-                count += id in reports and reports[id] != [cast.ending(number)]
+                count += id in reports and reports[id] != [scenario.ending(number)]
             count += len(reports.keys() - caller.accepted.keys())
         return count
 
@@ -70,23 +70,25 @@ class Account:
         )
 
     def states(self) -> dict[str, str]:
-        return {id: cast.ending(number) for c in self.callers for id, number in c.accepted.items()}
+        return {
+            id: scenario.ending(number) for c in self.callers for id, number in c.accepted.items()
+        }
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
     smgs, ears = _start(run)
-    tokens = cast.create(
+    tokens = scenario.create(
         {name: ear.url for name, ear in ears.items()},
         {name: smg.port for name, smg in smgs.items()},
     )
     count = max(1, run.messages // 2)
     run.say(f"sms: {count} messages from {len(tokens)} business systems over")
-    for operator in cast.OPERATORS:
+    for operator in scenario.OPERATORS:
         run.say(f"sms:   {operator.name:<15} {operator.description}")
     _await_links()
     callers = _send(run, tokens, count)
-    mos = cast.mos(_MOS)
+    mos = scenario.mos(_MOS)
     smgs["city"].deliver([mo[1:] for mo in mos])
     account = Account(callers, ears, mos)
     archived = _await(run, account)
@@ -95,25 +97,25 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
 
 
-def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Ear]]:
+def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
     """The operators' gateways and the listening systems."""
     folder = Path(run.folder)
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
     # The listeners first: a simulator may send as soon as it runs.
     ears = {
-        name: run.until_end.enter_context(Ear(folder / f"{name}-listener.log"))
-        for name in cast.SYSTEMS
+        name: run.until_end.enter_context(Listener(folder / f"{name}-listener.log"))
+        for name in scenario.SYSTEMS
     }
     smgs = {
         operator.name: run.until_end.enter_context(SmgProcess(operator, folder, receiver))
-        for operator in cast.OPERATORS
+        for operator in scenario.OPERATORS
     }
     return smgs, ears
 
 
 def _await_links() -> None:
     """Messages and users' texts would wait for a gateway that is not bound both ways."""
-    names = [operator.name for operator in cast.OPERATORS]
+    names = [operator.name for operator in scenario.OPERATORS]
     gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
     wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
     deadline = time.monotonic() + _LINK_SECONDS
@@ -188,7 +190,7 @@ def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mappin
         "accepted": len(wanted),
         "at_least": MIN_MESSAGES,
         "systems": len(account.callers),
-        "gateways": len(cast.OPERATORS),
+        "gateways": len(scenario.OPERATORS),
         "copies": parts,
         "delivered": states["delivered"],
         "failed": states["failed"],

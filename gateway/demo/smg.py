@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.demo.cast import Operator
+from gateway.demo.scenario import Operator
 from msgplatform import env
 from msgplatform.core.servers import child_process
 

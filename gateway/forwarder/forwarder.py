@@ -18,7 +18,7 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
-from gateway import bells, events
+from gateway import notifications, signals
 from gateway.directory import Directory
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import RANK, Mo
@@ -29,7 +29,7 @@ from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from notify import intake
 
 log = logging.get(__name__)
@@ -45,7 +45,7 @@ _GATHER_SECONDS = 0.2
 
 class Forwarder(Worker):
     role = "report_forwarder"
-    bell = bells.FORWARDER
+    bell = signals.FORWARDER
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Forwarder(Worker):
         if not store.holds(leased, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        fresh = {message.id: events.report(message, self.directory) for message in found}
+        fresh = {message.id: notifications.report(message, self.directory) for message in found}
         open_ends = [message for message in found if RANK[message.final] < _LAST]
         payloads = store.announce({m.id: (m.final, fresh[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
@@ -86,7 +86,7 @@ class Forwarder(Worker):
         for message in found:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
             made += [
-                events.announced(message, end, message.announced[end])
+                notifications.announced(message, end, message.announced[end])
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
             event = fresh[message.id]
@@ -111,7 +111,9 @@ class Forwarder(Worker):
             owner = {"biz": account.biz_id, "account": account.id} if account else {}
             found.append(msgspec.structs.replace(mo, **owner))
         mo_store.rewrite(found)
-        publish([events.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"])
+        publish(
+            [notifications.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"]
+        )
         failpoint("forwarder_after_mo_publish")
         there = [mo.id for mo in found]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
@@ -123,7 +125,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
-        say(_("The event of message %(id)s could not be published"), id=message),
+        lazy_message(_("The event of message %(id)s could not be published"), id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.event:{message}",
     )
@@ -140,7 +142,7 @@ def publish(made: Sequence[intake.Event]) -> None:
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)
             alerts.raise_alert(
                 "sms.event",
-                say(_("An event %(type)s could not be published"), type=event.event_type),
+                lazy_message(_("An event %(type)s could not be published"), type=event.event_type),
                 verdict.reason,
                 key=f"sms.event:{event.idempotency_key}",
             )

@@ -18,7 +18,7 @@ from functools import partial
 
 from django.utils.translation import gettext_noop as _
 
-from gateway import bells, sgip
+from gateway import sgip, signals
 from gateway.directory import Directory
 from gateway.inbox.alert_queue import AlertQueue
 from gateway.inbox.incoming import MoIntake
@@ -31,7 +31,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
@@ -113,7 +113,7 @@ class Arrivals:
         count = len(self._reports)
         if count:
             safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
-            bells.FORWARDER.ring()
+            signals.FORWARDER.ring()
             # Killed here: the gateway sends them again, and Redis knows them by then.
             failpoint("sms_receiver_after_report")
             self._respond(safe)
@@ -143,8 +143,10 @@ class Arrivals:
         name = gateway.name if gateway else str(id)
         return alerts.AlertEvent(
             "sms.report",
-            say(_("The gateway %(name)s reports on messages of another gateway"), name=name),
-            say(
+            lazy_message(
+                _("The gateway %(name)s reports on messages of another gateway"), name=name
+            ),
+            lazy_message(
                 _(
                     "%(example)s, for one. Such Reports do not count. If one operator gave you "
                     "both gateways, give both the same operator in the console."
@@ -162,7 +164,7 @@ class Arrivals:
         if not batch:
             return None
         safe = bisect.isolate(batch, self._make_mos_safe, self._set_aside)
-        bells.FORWARDER.ring()
+        signals.FORWARDER.ring()
         failpoint("sms_receiver_after_mo")
         self._respond(safe)
         del self._mos[: len(batch)]
@@ -199,8 +201,10 @@ class Arrivals:
         log.error("set_aside", gateway=arrival.gateway, sequence=sequence, exc_info=error)
         event = alerts.AlertEvent(
             "sms.mo",
-            say(_("A request of gateway %(id)s cannot be taken in"), id=str(arrival.gateway)),
-            say(
+            lazy_message(
+                _("A request of gateway %(id)s cannot be taken in"), id=str(arrival.gateway)
+            ),
+            lazy_message(
                 _("%(what)s. The gateway sends it again."),
                 what=f"{sequence}: {type(error).__name__}: {error}"[:900],
             ),

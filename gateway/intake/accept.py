@@ -16,7 +16,7 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext_noop
 
-from gateway import bells
+from gateway import signals
 from gateway.connections import sms_redis
 from gateway.directory import Account, Directory
 from gateway.intake import request as sms_request
@@ -30,7 +30,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 # The fields that make it the same request. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
@@ -114,16 +114,16 @@ class Intake:
                 if first is None or first.ids == made
                 else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
             )
-        bells.SENDER.ring()
+        signals.SENDER.ring()
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:
         account = self.directory.account(request.biz, request.account)
         if account is None and request.account:
             words = gettext_noop("there is no account %(name)s")
-            raise InvalidInput(say(words, name=repr(request.account)), "account")
+            raise InvalidInput(lazy_message(words, name=repr(request.account)), "account")
         if account is None:
-            raise InvalidInput(say(self._without_account(request.biz)), "account")
+            raise InvalidInput(lazy_message(self._without_account(request.biz)), "account")
         numbers = sms_request.numbers(request.to, account)
         parts = sms_request.check(request, account)
         routes = [self.router.route(account, number) for number in numbers]
@@ -145,7 +145,7 @@ def _only(gateway: int, route: list[int]) -> list[int]:
     """Raises InvalidInput unless the route could lead over this gateway."""
     if gateway not in route:
         words = gettext_noop("this gateway is not for this account and number")
-        raise InvalidInput(say(words), "gateway")
+        raise InvalidInput(lazy_message(words), "gateway")
     return [gateway]
 
 

@@ -13,7 +13,7 @@ from gateway.directory import Account
 from gateway.lifecycle import keys
 from gateway.lifecycle.store import Allowance
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 
 class LimitReached(InvalidInput):
@@ -27,7 +27,7 @@ class LimitReached(InvalidInput):
             words = _(
                 "the account's limit of %(limit)d messages a day has no room for %(more)d more"
             )
-        super().__init__(say(words, limit=limit, more=count), "account")
+        super().__init__(lazy_message(words, limit=limit, more=count), "account")
         self.wait = seconds_to_tomorrow(_now())
 
 
@@ -38,7 +38,7 @@ def allowance(account: Account, count: int) -> Allowance | None:
     if not limit:
         return None
     if count > limit:
-        words = say(_("the account may send to %(limit)d recipients a day"), limit=limit)
+        words = lazy_message(_("the account may send to %(limit)d recipients a day"), limit=limit)
         raise InvalidInput(words, "to")
     return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
 

@@ -14,7 +14,7 @@ from gateway import sgip
 from gateway.directory import Account
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import check_key
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
@@ -56,16 +56,16 @@ def numbers(given: Sequence[str], account: Account) -> list[str]:
     """
     most = account.row.recipients_limit
     if not 1 <= len(given) <= most:
-        raise InvalidInput(say(_("name 1 to %(most)d recipients"), most=most), "to")
+        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=most), "to")
     found = []
     for number in given:
         normal = sgip.international(number) if isinstance(number, str) else ""
         if not _NUMBER.fullmatch(normal):
-            words = say(_("%(number)s is not a telephone number"), number=repr(number))
+            words = lazy_message(_("%(number)s is not a telephone number"), number=repr(number))
             raise InvalidInput(words, "to")
         found.append(normal)
     if len(set(found)) < len(found):
-        raise InvalidInput(say(_("a recipient is named twice")), "to")
+        raise InvalidInput(lazy_message(_("a recipient is named twice")), "to")
     return found
 
 
@@ -73,21 +73,23 @@ def check(request: Request, account: Account) -> int:
     """Check everything but the recipients; returns how many parts the text has, over a gateway with
     the ASCII limit that needs more. Raises InvalidInput naming the field."""
     if not 1 <= len(request.text) <= MAX_TEXT:
-        raise InvalidInput(say(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
+        raise InvalidInput(lazy_message(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
     if _CONTROL.search(request.text):
-        words = say(_("use no control characters but tabs and line breaks"))
+        words = lazy_message(_("use no control characters but tabs and line breaks"))
         raise InvalidInput(words, "text")
     parts = _parts(request.text, account.row.signature)
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        raise InvalidInput(say(_("use at most %(most)d digits"), most=digits), "extension")
+        raise InvalidInput(lazy_message(_("use at most %(most)d digits"), most=digits), "extension")
     if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
-        words = say(_("use at most %(most)d digits with the SP number"), most=_MAX_NUMBER)
+        words = lazy_message(_("use at most %(most)d digits with the SP number"), most=_MAX_NUMBER)
         raise InvalidInput(words, "extension")
     if not 0 <= request.priority <= 9:
-        raise InvalidInput(say(_("use 0 to 9")), "priority")
+        raise InvalidInput(lazy_message(_("use 0 to 9")), "priority")
     if not _REFERENCE.fullmatch(request.reference):
-        words = say(_("use at most %(most)d printable ASCII characters"), most=MAX_REFERENCE)
+        words = lazy_message(
+            _("use at most %(most)d printable ASCII characters"), most=MAX_REFERENCE
+        )
         raise InvalidInput(words, "reference")
     if request.idempotency_key:
         check_key(request.idempotency_key)
@@ -111,14 +113,16 @@ def _check_times(request: Request) -> None:
     now = time.time()
     longest = settings.SMS_SCHEDULE_DAYS * 86400
     if request.schedule_at and request.schedule_at > now + longest:
-        words = say(_("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS)
+        words = lazy_message(
+            _("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS
+        )
         raise InvalidInput(words, "schedule_at")
     begin = max(now, request.schedule_at)
     if request.expire_at and request.expire_at <= begin:
-        words = say(_("use a time in the future, and after schedule_at"))
+        words = lazy_message(_("use a time in the future, and after schedule_at"))
         raise InvalidInput(words, "expire_at")
     if request.expire_at > begin + MAX_EXPIRE_DAYS * 86400:
-        words = say(
+        words = lazy_message(
             _("use a time at most %(days)d days from now, or from schedule_at"),
             days=MAX_EXPIRE_DAYS,
         )

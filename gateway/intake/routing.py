@@ -8,7 +8,7 @@ from gateway import presence
 from gateway.directory import Account, Directory, Gateway
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 _LOOK_SECONDS = 1.0  # processes report at once what changes with their links
 
@@ -32,7 +32,7 @@ class Router:
                 fitting.append((gateway, max(lengths, default=0)))
         if not fitting:
             words = gettext_noop("no gateway takes %(number)s for this account")
-            raise InvalidInput(say(words, number=user_number), "to")
+            raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
             self._bound = presence.bound(presence.live())
         bound = self._bound  # another thread may replace it meanwhile

@@ -15,13 +15,13 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.given_up import FLOW
+from gateway.failures import FLOW
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.pump.rows import ERROR, SEGMENTS
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
-from msgplatform.statistics.dimensions import BySubject, BySystem
+from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
 
 _Final = SgipMt.Final
 _ACCEPTED = "accepted by us"  # no counter of the database

@@ -14,11 +14,11 @@ from django.conf import settings
 from django.db.models import Sum
 from django.utils.translation import gettext_noop as _
 
-from gateway.given_up import FLOW
+from gateway.failures import FLOW
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import MinuteCounter
 
 KIND = "sms.failing"
@@ -39,8 +39,8 @@ def conditions() -> Iterator[Condition]:
         if failed >= LEAST and failed == counts[pk].total():
             yield Condition(
                 f"{KIND}:{pk}",
-                say(_("Every message fails at the gateway %(name)s"), name=name),
-                say(
+                lazy_message(_("Every message fails at the gateway %(name)s"), name=name),
+                lazy_message(
                     _(
                         "%(failed)d messages ended in the last %(minutes)s minutes, and none was "
                         "delivered."

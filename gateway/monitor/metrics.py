@@ -20,7 +20,7 @@ from gateway.models import SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
 # The front of a list, where the oldest are: what is scheduled and tried again goes before them.
@@ -146,7 +146,7 @@ def waits() -> Iterator[Wait]:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
             text = gettext_noop("A message for the gateway %(name)s")
-            yield Wait(str(queue.gateway.pk), say(text, name=str(queue.gateway)), since)
+            yield Wait(str(queue.gateway.pk), lazy_message(text, name=str(queue.gateway)), since)
 
 
 def status() -> Status:

@@ -17,7 +17,7 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from gateway import events, given_up
+from gateway import failures, notifications
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
@@ -26,7 +26,7 @@ from msgplatform.core import alerts, logging, personal
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import MinuteCounter
 from notify import intake
 
@@ -63,7 +63,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         mt = transactions.retrying(partial(_write, report, part, ids.reserve(1)))
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
-            intake.publish_many([events.late_report(mt)])
+            intake.publish_many([notifications.late_report(mt)])
         done.append(entry)
     return done
 
@@ -72,7 +72,7 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        say(_("A Report that found no message cannot be settled")),
+        lazy_message(_("A Report that found no message cannot be settled")),
         personal.in_sentence(f"{entry[:500]}: {type(error).__name__}: {error}"[:1000]),
         key="sms.archive:report",
     )
@@ -109,13 +109,13 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         before = copy(mt)
         if not _ends(mt, report, part):
             return None  # other parts are still open
-        given_up.turned_out_otherwise([before])
+        failures.turned_out_otherwise([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
         # In the statistics of the time at which it was archived as unknown.
         subject = mt.biz_id, mt.account_id, mt.gateway_id
         counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
         counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
-        MinuteCounter.correct(given_up.FLOW, counts, mt.archived_at, row.archived_at)
+        MinuteCounter.correct(failures.FLOW, counts, mt.archived_at, row.archived_at)
         return mt
 
 
@@ -134,7 +134,7 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
         return False
     mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
     mt.error_code = failed[0] if failed else 0
-    mt.error = events.ending(str(mt.error_code))[1][:100]
+    mt.error = notifications.ending(str(mt.error_code))[1][:100]
     mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
     return True
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from gateway.given_up import FLOW
+from gateway.failures import FLOW
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMo, SgipUserRpt
 from gateway.pump.rows import insert, time_of

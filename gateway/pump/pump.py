@@ -26,7 +26,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
@@ -90,7 +90,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """It keeps its lease, and comes again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        say(_("Message %(id)s cannot be archived"), id=message),
+        lazy_message(_("Message %(id)s cannot be archived"), id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.archive:{message}",
     )

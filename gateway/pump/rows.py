@@ -18,8 +18,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model
 
-from gateway import events, given_up, sgip
-from gateway.given_up import FLOW
+from gateway import failures, notifications, sgip
+from gateway.failures import FLOW
 from gateway.lifecycle.messages import RANK, Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core.data import ids, sql, transactions
@@ -90,13 +90,13 @@ def _write_messages(
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
         count_messages(found, known, billed, now)
         ended = {int(m.id) for m in found if known.get(int(m.id)) != m.final}
-        given_up.turned_out_otherwise(earlier[pk] for pk in sorted(ended & earlier.keys()))
-        given_up.add((row for row in rows if row["id"] in ended), now)
+        failures.turned_out_otherwise(earlier[pk] for pk in sorted(ended & earlier.keys()))
+        failures.add((row for row in rows if row["id"] in ended), now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
     mt = message.mt
-    code, sentence = events.ending(message.error)
+    code, sentence = notifications.ending(message.error)
     responded = next((r for r in message.results.values() if r), 0)
     return {
         "id": int(mt.id), "biz_id": mt.biz, "account_id": mt.account,

@@ -15,7 +15,7 @@ from gateway.directory import Directory
 from gateway.inbox.arrivals import Arrivals
 from gateway.net import Server
 from gateway.net.thread import NetThread
-from gateway.receiver.doorkeeper import MOST_IN_ALL, Doorkeeper
+from gateway.receiver.bind_authentication import MAX_IN_ALL, BindAuthentication
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -45,7 +45,7 @@ class SmsReceiver(Worker):
         self.net = NetThread()
         self.changed = threading.Event()
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
-        self.doorkeeper = Doorkeeper(self.directory, self.arrivals)
+        self.doorkeeper = BindAuthentication(self.directory, self.arrivals)
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
@@ -61,7 +61,7 @@ class SmsReceiver(Worker):
         return self.server.port if self.server else 0
 
     def start(self) -> None:
-        allow_sockets(MOST_IN_ALL)  # the limit of open files may be lower
+        allow_sockets(MAX_IN_ALL)  # the limit of open files may be lower
         self.net.start()
         self.arrivals.start()
         self._refresher.start()
@@ -117,7 +117,7 @@ class SmsReceiver(Worker):
         door = self.doorkeeper
         door.networks.refresh()  # before the first connection, which would be a stranger's
         server = Server(
-            sgip.Side.SP, door.check, door, admit=door.admit, max_connections=MOST_IN_ALL
+            sgip.Side.SP, door.check, door, admit=door.admit, max_connections=MAX_IN_ALL
         )
         self.net.run(server.start(self._host, self._port, reuse_port=True))
         self.server = server

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, logging
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0  # seconds
+FIRST_DELAY, MAX_DELAY = 0.5, 60.0  # seconds
 # An address without a wrong login for so long begins anew.
 _FORGOTTEN_AFTER = 600.0
-_MOST_ADDRESSES = 4096  # remembered; then the one that guessed longest ago is forgotten
+_MAX_ADDRESSES = 4096  # remembered; then the one that guessed longest ago is forgotten
 ALERT_AT = 10  # wrong logins
 
 
@@ -49,13 +49,13 @@ class WrongLogins:
         if now - known.last > _FORGOTTEN_AFTER:
             known.count = 0
         known.count += 1
-        delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
+        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
         known.last, known.until = now, now + delay
         if known.count & (known.count - 1) == 0:
             log.warning("login_refused", address=address, count=known.count, delay=delay, **context)
         if known.count == ALERT_AT:
             self._to_report.append((address, known.count))
-        if len(self._by_address) > _MOST_ADDRESSES:
+        if len(self._by_address) > _MAX_ADDRESSES:
             self._by_address.popitem(last=False)
 
     def raise_alerts(self) -> None:
@@ -64,8 +64,10 @@ class WrongLogins:
             address, count = self._to_report.popleft()
             alerts.raise_alert(
                 "sms.login",
-                say(_("Somebody at %(address)s tries passwords of gateways"), address=address),
-                say(
+                lazy_message(
+                    _("Somebody at %(address)s tries passwords of gateways"), address=address
+                ),
+                lazy_message(
                     _(
                         "%(count)d wrong logins. Each one doubles the time until the next. If it "
                         "is a gateway of yours, correct the SMG's login in the console; else block "

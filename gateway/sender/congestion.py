@@ -13,7 +13,7 @@ from gateway.sender.results import AGAIN, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
-_LONGEST_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
+_MAX_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
 # A pack that costs more than this many seconds' worth goes on credit, and is paid for after.
 _CREDIT_SECONDS = 10
 
@@ -25,7 +25,7 @@ class Pace:
         self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
         self._credit = 0.0  # short messages that may go
         self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
-        self._busy = Backoff(first=0.1, factor=2, cap=_LONGEST_BUSY)
+        self._busy = Backoff(first=0.1, factor=2, cap=_MAX_BUSY)
         self._busy_until = 0.0
 
     @property

@@ -18,11 +18,11 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Mt, Response
 from gateway.sender.congestion import Pace
-from gateway.sender.outs import Out
+from gateway.sender.link import Link
 from gateway.sender.packing import Pack, packs, submits
+from gateway.sender.pending_submits import PendingSubmit
 from gateway.sender.rerouting import Walk
-from gateway.sender.results import ACCEPTED, MOST_TRIES
-from gateway.sender.uplink import Link
+from gateway.sender.results import ACCEPTED, MAX_TRIES
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
@@ -33,7 +33,7 @@ log = logging.get(__name__)
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 # Well before the lease ends: nobody else holds what we send.
 _GIVE_BACK_SECONDS = LEASE_SECONDS / 3
-MOST_CLAIMED = 1000  # by one script, during which Redis does nothing else
+MAX_CLAIMED = 1000  # by one script, during which Redis does nothing else
 DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
 _RESPOND_AT_ONCE = 500  # by one script, too
 # A response that took its whole time is noted before the same bytes are due.
@@ -104,7 +104,7 @@ class GatewayWorker:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
             # They leave the queue only after this: it may raise, and the next turn writes them.
-            store.respond(batch, MOST_TRIES)
+            store.respond(batch, MAX_TRIES)
             for response in batch:
                 self._responses.popleft()
                 accepted = response.verdict == ACCEPTED
@@ -132,7 +132,9 @@ class GatewayWorker:
         found = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
         if len(found) < capacity:
             self._next_repeat.restart()
-        self._write([Out(name, frame, began, tries=1, repeated=True) for name, frame in found])
+        self._write(
+            [PendingSubmit(name, frame, began, tries=1, repeated=True) for name, frame in found]
+        )
         return len(found)
 
     def _send(self, capacity: int) -> int:
@@ -155,7 +157,7 @@ class GatewayWorker:
     def _claim(self, capacity: int) -> None:
         """As many messages as fill the capacity: more when the last claims packed well, else less.
         A message that cannot be sent ends, alone."""
-        self._most = min(MOST_CLAIMED, max(capacity, self._most))
+        self._most = min(MAX_CLAIMED, max(capacity, self._most))
         most = self._most
         if rate := self.gateway.row.speed_limit:  # what a quarter of a second may send
             most = min(most, 1 + int(rate / 4))
@@ -198,7 +200,9 @@ class GatewayWorker:
         failpoint("sms_sender_after_submit")
         self._write(
             [
-                Out(one.name, one.frame, began, max(tries[member.id] for member in one.members))
+                PendingSubmit(
+                    one.name, one.frame, began, max(tries[member.id] for member in one.members)
+                )
                 for one in mine
             ]
         )
@@ -208,7 +212,7 @@ class GatewayWorker:
         store.release(self.gateway.id, self._holder, sorted(others))
         return len(new)
 
-    def _write(self, outs: list[Out]) -> None:
+    def _write(self, outs: list[PendingSubmit]) -> None:
         if outs:
             self.link.give(outs)
             self._in_loop(self.link.put, outs)

@@ -16,7 +16,7 @@ from gateway.directory import Directory, Gateway
 from gateway.presence import LinkState
 from msgplatform.core import alerts
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 KIND = "sms.gateway"
 LOOK_SECONDS = 10.0
@@ -63,13 +63,13 @@ class Outages:
 
 def _outage(gateway: Gateway, states: Iterable[LinkState]) -> alerts.Condition:
     problems = {s.problem for s in states if s.gateway == gateway.id and s.problem}
-    why = "; ".join(sorted(problems)) or say(_("no sender serves it"))
+    why = "; ".join(sorted(problems)) or lazy_message(_("no sender serves it"))
     if not problems and gateway.row.own_process:
-        why = say(_("run_sms_sender --gateway %(name)s is not running"), name=gateway.name)
+        why = lazy_message(_("run_sms_sender --gateway %(name)s is not running"), name=gateway.name)
     return alerts.Condition(
         f"{KIND}:{gateway.id}",
-        say(_("No connection to the gateway %(name)s"), name=gateway.name),
-        say(
+        lazy_message(_("No connection to the gateway %(name)s"), name=gateway.name),
+        lazy_message(
             _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
             where=f"{gateway.row.host}:{gateway.row.port}",
             why=why,

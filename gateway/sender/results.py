@@ -11,8 +11,8 @@ UNANSWERED = "unanswered"
 # The sequence was used: by another command, or by these bytes if another process repeated them.
 USED = "used"
 # How often a message goes out under a new sequence before it ends as failed.
-MOST_TRIES = 30
-_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0  # seconds
+MAX_TRIES = 30
+_FIRST_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds
 
 
 def verdict(result: int, *, repeated: bool) -> str:
@@ -29,5 +29,5 @@ def verdict(result: int, *, repeated: bool) -> str:
 
 def response(name: str, result: int, *, repeated: bool, tries: int) -> Response:
     """`tries` is how often the messages were put off already: each time twice as long."""
-    delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
+    delay = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
     return Response(name, result, verdict(result, repeated=repeated), delay)

@@ -18,20 +18,20 @@ import time
 from collections.abc import Collection
 from concurrent.futures import Future, wait
 
-from gateway import bells, presence
+from gateway import presence, signals
 from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
 from gateway.net.thread import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
+from gateway.sender.link import Link
 from gateway.sender.outages import Outages
 from gateway.sender.rerouting import Stranded
-from gateway.sender.uplink import Link
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
@@ -61,7 +61,7 @@ class SmsSender(Worker):
         self.net = NetThread()
         self.changed = threading.Event()  # set by the net, and by the bell of accepted messages
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
-        self._listener = Listener(bells.SENDER, self.changed.set)
+        self._listener = Listener(signals.SENDER, self.changed.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._outages = Outages(self.directory, self._only)

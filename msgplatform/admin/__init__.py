@@ -49,8 +49,8 @@ from msgplatform.admin.filters import (
     RowSelect,
     row_id,
 )
-from msgplatform.admin.once import ShowsSecret
 from msgplatform.admin.rows import RowList, RowsAdmin
+from msgplatform.admin.secret_page import ShowsSecret
 from msgplatform.admin.shared import ApiKeyForm
 
 __all__ = [

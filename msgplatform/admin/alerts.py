@@ -21,9 +21,9 @@ from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
 from msgplatform.core.flows import Button
-from msgplatform.jobs import runbooks
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
+from msgplatform.monitor import runbooks
 
 _EARLIER_SHOWN = 10
 _COUNTED = 1000

@@ -16,7 +16,7 @@ from django.utils.translation import pgettext_lazy
 from msgplatform.admin import cells
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import MomentFilter, PickFilter
-from msgplatform.admin.newest import NewestList, first_looked_at
+from msgplatform.admin.recent_rows import RecentRowsList, first_looked_at
 from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.core import personal
 from msgplatform.models import AuditLog
@@ -63,7 +63,7 @@ def _first_at(moment: datetime) -> int | None:
     return later.values_list("pk", flat=True).first()
 
 
-class EntryList(NewestList, RowList):
+class EntryList(RecentRowsList, RowList):
     """Entries are never deleted, and a part of a word is in no index."""
 
 

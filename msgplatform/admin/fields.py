@@ -17,7 +17,7 @@ from msgplatform.admin import Textarea, TextInput
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json import entered
-from msgplatform.core.json.depth import MOST_STORED
+from msgplatform.core.json.depth import MAX_STORED
 from msgplatform.core.json.same import same
 
 Check = Callable[[Any], None]
@@ -144,7 +144,7 @@ class JsonField(forms.Field):
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
         _no_null(text)
-        return entered.load(text, MOST_STORED) if text else None
+        return entered.load(text, MAX_STORED) if text else None
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:

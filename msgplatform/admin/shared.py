@@ -23,8 +23,8 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin, next_page
 from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
 from msgplatform.admin.key_scopes import may_give
-from msgplatform.admin.newest import NewestList
-from msgplatform.admin.once import ShowsSecret
+from msgplatform.admin.recent_rows import RecentRowsList
+from msgplatform.admin.secret_page import ShowsSecret
 from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
@@ -244,8 +244,8 @@ class MinuteCounterAdmin(ReadOnlyAdmin):
     # The columns of an index: a database that sorts by the minute alone sorts the whole table.
     ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestList]:
-        return NewestList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
+        return RecentRowsList
 
     def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
         return {"minute_since", "minute_until"}

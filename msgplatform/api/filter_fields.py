@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from django.db.models import Q, TextChoices
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.flows import MOST_OPTIONS, FilterField, Option, Text
+from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option, Text
 from msgplatform.models import Biz
 
 
 def systems(typed: str) -> Sequence[Option]:
     """Business systems with the typed text in their name or title."""
     rows = Biz.objects.filter(Q(name__icontains=typed) | Q(title__icontains=typed))
-    found = rows.order_by("name").values_list("name", "title")[:MOST_OPTIONS]
+    found = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
     return [Option(name, title) for name, title in found]
 
 

@@ -15,12 +15,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from msgplatform.console.views.page import visible
-from msgplatform.core import flows, said
+from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.jobs import given_up
 from msgplatform.models import Alert
+from msgplatform.monitor import failure_store
 
 _MOST = 1000  # open alerts that are looked at
 _looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
@@ -64,7 +64,7 @@ def failures(request: HttpRequest) -> int:
     names = [flow.name for flow in visible(request)]
     found = of(request).failures
     # Who may see every flow needs no count of their own.
-    return given_up.number(names) if found and len(names) < len(flows.all()) else found
+    return failure_store.number(names) if found and len(names) < len(flows.all()) else found
 
 
 def look() -> Condition:
@@ -74,12 +74,12 @@ def look() -> Condition:
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
     states = [at is not None for kind, at in rows if at is not None or kind not in lost]
     seen = sum(states)
-    failures = given_up.number(flow.name for flow in every)
+    failures = failure_store.number(flow.name for flow in every)
     try:
         daemons, ended = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
         return Condition(len(states) - seen, seen, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    texts = {role: said.read(one.text) for role, one in sorted(ended.items())}
+    texts = {role: lazy_text.translated(one.text) for role, one in sorted(ended.items())}
     return Condition(len(states) - seen, seen, failures, daemons, missing, ended=texts)

@@ -14,7 +14,7 @@ from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
 from msgplatform.console import figures
 from msgplatform.core.flows import Activity, Flow, Status
-from msgplatform.statistics.points import Point, total
+from msgplatform.monitor.statistics.points import Point, total
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from django.db.models.query_utils import DeferredAttribute
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.secrets import encryption
 
 
@@ -59,7 +59,7 @@ class _Readable(DeferredAttribute):
                 "the %(field)s cannot be decrypted: add its key to ENCRYPTION_KEY and restart, or "
                 "set it again"
             )
-            raise Undecryptable(say(words, field=self.field.verbose_name))
+            raise Undecryptable(lazy_message(words, field=self.field.verbose_name))
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:

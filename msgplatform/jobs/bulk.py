@@ -24,10 +24,10 @@ from msgplatform.core import flows, logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.jobs import counters
 from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.sessions import ExpiredSessions
 from msgplatform.models import BulkJob
+from msgplatform.monitor import counters
 
 log = logging.get(__name__)
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField
-from msgplatform.core.said import shown
+from msgplatform.core.lazy_text import translate
 
 
 class Alert(models.Model):
@@ -44,5 +44,5 @@ class Alert(models.Model):
 
     def translate(self) -> None:
         """Subject and text in the reader's language, of a row that is shown and never saved."""
-        self.subject = shown(self.said.get("subject", self.subject))
-        self.text = shown(self.said.get("text", self.text))
+        self.subject = translate(self.said.get("subject", self.subject))
+        self.text = translate(self.said.get("text", self.text))

@@ -1,6 +1,6 @@
 """What happened how often: by minute, and the minutes added up to hours and days.
 
-`msgplatform.jobs.counters` adds up and deletes, `msgplatform.jobs.time_steps` reads.
+`msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.time_steps` reads.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MinuteCounter(Counter):
 
 
 class HourCounter(Counter):
-    """The minutes of an hour (UTC's) added up when it is over; see `msgplatform.jobs.counters`.
+    """The minutes of an hour (UTC's) added up when it is over; see `msgplatform.monitor.counters`.
 
     Hours are added up in their order, each at once: all that is before the newest one is here.
     """
@@ -136,7 +136,7 @@ class HourCounter(Counter):
 
 
 class DayCounter(Counter):
-    """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.jobs.counters`."""
+    """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.monitor.counters`."""
 
     # For this long after midnight a day is still computed anew.
     OPEN_FOR = timedelta(hours=1)

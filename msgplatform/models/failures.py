@@ -1,6 +1,6 @@
 """What was given up, at each place with each answer, and who acknowledged it.
 
-`msgplatform.jobs.given_up` writes and reads these tables.
+`msgplatform.monitor.failure_store` writes and reads these tables.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from msgplatform.core import flows, logging, web_requests
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.door import Door, Named
+from msgplatform.web.fast_intake import FastIntake, Named
 from msgplatform.web.routes import Routes
 
 log = logging.get(__name__)
@@ -45,7 +45,7 @@ Scope = dict[str, Any]
 class Application:
     """The ASGI application of one process. Settings are read once."""
 
-    def __init__(self, door: Door, django_app: DjangoApp) -> None:
+    def __init__(self, door: FastIntake, django_app: DjangoApp) -> None:
         self._door, self._django = door, django_app
         self._route = Routes().of
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)

@@ -8,13 +8,13 @@ import multiprocessing
 from django.urls import reverse
 
 from msgplatform.core import web_requests
-from msgplatform.core.daemons import beside
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.data import ids
 from msgplatform.core.servers import child_process
 from msgplatform.web import wsgi  # before what follows: it sets Django up
 from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.door import Door
+from msgplatform.web.fast_intake import FastIntake
 
 # Django's threads, for reading and for batches: a single publish waits for its group's commit in
 # none of them. More threads would only wait for the interpreter's lock.
@@ -23,10 +23,10 @@ _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 
 # Requests that need no database are answered while it is unavailable, or hangs.
 ids.keep_ahead(at_once=True)
-beside.switch_on()
+bounded_call.switch_on()
 web_requests.keep_adding()
 
-application = Application(Door(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
+application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 
 # Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
 if _parent := multiprocessing.parent_process():

@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 # A body may take this long, and longer if it comes at this pace (bytes a second) or faster.
 SECONDS = 10.0
-LEAST_PACE = 16 * 1024
+MIN_PACE = 16 * 1024
 # How long bytes beyond the limit are read and dropped: a client that is still sending when the
 # connection closes does not read the answer.
 _DRAIN_SECONDS = 2.0
@@ -73,7 +73,7 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
             if len(whole) > limit or len(whole) == announced:
                 break
             if more:
-                patience.extend(started + SECONDS + len(whole) / LEAST_PACE)
+                patience.extend(started + SECONDS + len(whole) / MIN_PACE)
     if len(whole) > limit:
         del whole
         if more:

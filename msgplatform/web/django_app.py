@@ -23,7 +23,7 @@ from django.utils.http import parse_header_parameters
 from msgplatform.core import logging
 from msgplatform.core.connections import briefly
 from msgplatform.web.answers import Answer, Headers, Send
-from msgplatform.web.bodies import LEAST_PACE, SECONDS
+from msgplatform.web.bodies import MIN_PACE, SECONDS
 
 log = logging.get(__name__)
 
@@ -115,7 +115,7 @@ class _Call:
         async def sent() -> None:
             await self._send(message)
 
-        patience = self._begun + SECONDS + self._sent / LEAST_PACE - time.monotonic()
+        patience = self._begun + SECONDS + self._sent / MIN_PACE - time.monotonic()
         sending = asyncio.run_coroutine_threadsafe(sent(), self._loop)
         try:
             sending.result(max(0.0, patience))

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
-from msgplatform.core.said import read
+from msgplatform.core.lazy_text import translated
 from notify import secret_rotation
 from notify.admin.fields import HeadersField
 from notify.models import Receive
@@ -63,7 +63,7 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
             # They must be written again: they may be what the consumer recognises us by.
             self.initial["headers"] = {}
             field.required = True
-            field.error_messages["required"] = read(error.args[0])
+            field.error_messages["required"] = translated(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
     def clean(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RotationForm(forms.Form):
     hours = forms.FloatField(
         label=_("Hours for which the old secret signs too"),
         min_value=0,
-        max_value=secret_rotation.LONGEST_HOURS,
+        max_value=secret_rotation.MAX_HOURS,
         help_text=_("0 to 168; 0 ends it at once, as after a leak"),
     )
     seen = forms.CharField(widget=forms.HiddenInput)
@@ -131,7 +131,7 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
         try:
             return ", ".join(consumer.headers)
         except Undecryptable as error:
-            return str(read(error.args[0]))
+            return str(translated(error.args[0]))
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:

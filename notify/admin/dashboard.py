@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.statistics.points import Counted, Point
+from msgplatform.monitor.statistics.points import Counted, Point
 from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
@@ -41,7 +41,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
-            (_("given up"), subscription_cells.given_up(state)),
+            (_("given up"), subscription_cells.failures(state)),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),

@@ -14,7 +14,7 @@ from django.utils.translation import gettext, ngettext
 from msgplatform.admin import ModelAdmin, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import NotNow
-from msgplatform.core.said import read
+from msgplatform.core.lazy_text import translated
 from notify import deliver_now
 from notify.models import BizReceive
 
@@ -43,7 +43,7 @@ def _start(request: HttpRequest, row: BizReceive) -> None:
     try:
         started = deliver_now.start(row)
     except NotNow as error:
-        messages.error(request, read(error.args[0]))
+        messages.error(request, translated(error.args[0]))
         return
     except RedisError:
         messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))

@@ -16,9 +16,9 @@ from django.utils.translation import gettext as _
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.models import GivenUp, MinuteCounter
-from notify import due, lane_status
+from notify import due, presence
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import given_up
+from notify.monitor import failures
 from notify.monitor.counters import FLOW
 from notify.monitor.metrics import OPEN
 
@@ -47,16 +47,16 @@ class Health:
 
     `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
     due. `rate` is the share of attempts of the last hour that were accepted, None without any.
-    `given_up` are messages that nobody has sent again or acknowledged.
+    `failures` are messages that nobody has sent again or acknowledged.
     """
 
     waiting: int
     due_seconds: float | None
-    live: lane_status.Live | None
+    live: presence.Live | None
     is_known: bool
     delivered: int
     failed: int
-    given_up: int = 0
+    failures: int = 0
 
     @property
     def busy(self) -> Busy | None:
@@ -98,7 +98,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, found, strict=True))
-    counted, states, lost = _last_hour(ids), _from_redis(), given_up.counts(ids)
+    counted, states, lost = _last_hour(ids), _from_redis(), failures.counts(ids)
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
@@ -107,23 +107,23 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
             is_known=states is not None,
             delivered=counted.get((pk, "delivered"), 0),
             failed=counted.get((pk, "failed"), 0),
-            given_up=lost.get(pk, 0),
+            failures=lost.get(pk, 0),
         )
         for pk in ids
     }
 
 
-def _due_seconds(first: Sequence[Any] | None, live: lane_status.Live | None) -> float | None:
+def _due_seconds(first: Sequence[Any] | None, live: presence.Live | None) -> float | None:
     if first is None:
         return None
     now, pending, queued = first
     return due.oldest_seconds(pending, queued, live, now)
 
 
-def _from_redis() -> dict[int, lane_status.Live] | None:
+def _from_redis() -> dict[int, presence.Live] | None:
     """What senders report; None when Redis is unavailable."""
     try:
-        return lane_status.read()
+        return presence.read()
     except RedisError:
         return None
 

@@ -27,9 +27,9 @@ from msgplatform.admin import (
 )
 from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.data import sql
-from notify.bulk import send_again
+from notify.actions import send_again
+from notify.messages import find
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from notify.search import find
 
 _Delivery = ReceiveMsg.Status
 _TONES = {

@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, audit
 from msgplatform.api.filters import MAX_SELECTION
-from notify import bells
+from notify import signals
 from notify.models import BizReceive
 
 _Status = BizReceive.Status
@@ -133,5 +133,5 @@ def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> 
         BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
             status=change.to, **change.also
         )
-        transaction.on_commit(bells.SUBSCRIPTIONS.ring)
+        transaction.on_commit(signals.SUBSCRIPTIONS.ring)
     return len(changed)

@@ -60,11 +60,11 @@ def busy(row: BizReceive, state: Busy) -> str:
     return text % numbers
 
 
-def given_up(health: Health) -> str:
+def failures(health: Health) -> str:
     """Linked to the page Failures, where they are sent again or acknowledged."""
-    if not health.given_up:
+    if not health.failures:
         return NOTHING
-    return link(reverse("console:failures"), f"{health.given_up:,}")
+    return link(reverse("console:failures"), f"{health.failures:,}")
 
 
 def breaker(health: Health) -> str:

@@ -21,7 +21,7 @@ from msgplatform.admin import (
     sees_personal,
 )
 from msgplatform.admin.fields import LinesField, WaitsField, each
-from notify.admin import dashboard, deliver_now, health, subscription_cells, test_sends
+from notify.admin import dashboard, deliver_now, health, subscription_cells, trial_sends
 from notify.admin.states import StateActions
 from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
@@ -78,7 +78,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     form = SubscriptionForm
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
-        "given_up", "rate",
+        "failures", "rate",
     ]  # fmt: skip
     list_filter = [
         AttentionFilter, ("status", ChoiceFilter), ("biz", AutocompleteFilter),
@@ -128,7 +128,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("<int:pk>/test/", wrap(test_sends.page(self)), name="notify_bizreceive_test"),
+            path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
             path(
                 "<int:pk>/deliver/", wrap(deliver_now.page(self)), name="notify_bizreceive_deliver"
             ),
@@ -187,8 +187,8 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return subscription_cells.failing(row)
 
     @admin.display(description=_("given up"))
-    def given_up(self, row: Any) -> str:
-        return subscription_cells.given_up(row.health)
+    def failures(self, row: Any) -> str:
+        return subscription_cells.failures(row.health)
 
     @admin.display(description=_("rate limit"), ordering="rate_limit")
     def rate(self, row: BizReceive) -> str:

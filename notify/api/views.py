@@ -186,7 +186,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
     )
 
 
-# The plain publish, which the web server answers without Django (`msgplatform/web/door.py`).
+# The plain publish, which the web server answers without Django (`msgplatform/web/fast_intake.py`).
 PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_at_the_door)
 
 

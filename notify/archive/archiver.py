@@ -24,7 +24,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from notify.archive import restored, retention, stores
 from notify.archive.due import Due, candidates, chunks, due, movable
 from notify.archive.move import move
@@ -96,7 +96,7 @@ class Archiver(Worker):
     def _report_refused(self, error: DatabaseError) -> None:
         """The archive's database answers, but takes no message at all."""
         self._alerted = True
-        subject = say(_("Messages cannot be moved to the archive"))
+        subject = lazy_message(_("Messages cannot be moved to the archive"))
         alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
 
     def _resolve(self) -> None:
@@ -109,7 +109,7 @@ class Archiver(Worker):
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
             _KIND,
-            say(_("Message %(id)s could not be moved to the archive"), id=str(message_id)),
+            lazy_message(_("Message %(id)s could not be moved to the archive"), id=str(message_id)),
             str(error),
             key=f"{_KIND}:{message_id}",
         )

@@ -11,7 +11,7 @@ from django.db.models.functions import Length
 
 from msgplatform.core.archive.ages import horizon
 from notify.archive import restored, retention
-from notify.archive.stores import Place
+from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg
 
 # Bounds of a chunk, which is one transaction: its rows are locked for as long as that takes.
@@ -65,7 +65,7 @@ def movable(message_ids: Sequence[int], due: Due) -> list[int]:
     return due.allowed(statuses)
 
 
-def chunks(message_ids: Sequence[int], place: Place) -> Iterator[list[int]]:
+def chunks(message_ids: Sequence[int], place: Store) -> Iterator[list[int]]:
     """Cut by payload bytes and number of deliveries; at least one message in each."""
     sized = place.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
     sizes = dict(sized.order_by().values_list("id", "size"))

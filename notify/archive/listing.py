@@ -22,14 +22,14 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Unavailable
 from notify.archive import retention, stores
-from notify.archive.stores import Place, reading
+from notify.archive.stores import Store, reading
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 
 # Keys in one IN list.
 _CHUNK = 500
-MOST_DELIVERIES = 10_000  # of the messages of a page, if it has more than one
+MAX_DELIVERIES = 10_000  # of the messages of a page, if it has more than one
 # Of the deliveries of a message: each has at least its latest one. One may have some KiB.
-MOST_ATTEMPTS = 500
+MAX_ATTEMPTS = 500
 _Row = TypeVar("_Row", bound=Model)
 
 
@@ -108,7 +108,7 @@ class Messages:
         _add_consumers(page)
         return page
 
-    def _read(self, place: Place, size: int) -> Found:
+    def _read(self, place: Store, size: int) -> Found:
         sign = "-" if self._order == ("-id",) else ""
         rows = sql.of_one(place.messages, "biz_id", self._biz_id).filter(*self._conditions)
         # The order names all columns of the index, so that no database sorts.
@@ -133,7 +133,7 @@ class Messages:
         self._add_deliveries(place, messages)
         return messages
 
-    def _add_deliveries(self, place: Place, messages: Sequence[BizMsg]) -> None:
+    def _add_deliveries(self, place: Store, messages: Sequence[BizMsg]) -> None:
         """Read the deliveries of all messages at once, then all attempts of these."""
         deliveries: dict[int, list[ReceiveMsg]] = defaultdict(list)
         message_ids = [message.pk for message in messages]
@@ -146,7 +146,7 @@ class Messages:
             return
         attempts: dict[int, list[Attempt]] = defaultdict(list)
         found = [delivery for message in messages for delivery in message.listed_deliveries]
-        each = max(1, MOST_ATTEMPTS // max(1, len(found)))
+        each = max(1, MAX_ATTEMPTS // max(1, len(found)))
         for some in chunks(sorted(delivery.pk for delivery in found), _CHUNK):
             rows = place.attempts_of(some).order_by("id")
             for row in rows.filter(id__in=_latest(rows, each)):
@@ -165,12 +165,12 @@ def _add_consumers(messages: Sequence[BizMsg]) -> None:
         delivery.listed_consumer = names.get(delivery.biz_receive_id)
 
 
-def _cut(messages: Found, place: Place) -> None:
-    """Leave as many as have MOST_DELIVERIES together, and at least one."""
+def _cut(messages: Found, place: Store) -> None:
+    """Leave as many as have MAX_DELIVERIES together, and at least one."""
     rows = place.deliveries_of([message.pk for message in messages]).order_by()
     counts = dict(rows.values_list("msg_id").annotate(Count("id")))
     sums = accumulate(counts.get(message.pk, 0) for message in messages)
-    fitting = max(1, sum(deliveries <= MOST_DELIVERIES for deliveries in sums))
+    fitting = max(1, sum(deliveries <= MAX_DELIVERIES for deliveries in sums))
     if fitting < len(messages):
         del messages[fitting:]
         messages.reached = messages[-1]

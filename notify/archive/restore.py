@@ -70,5 +70,5 @@ def _restore_chunk(message_ids: list[int], then: Callable[[], int]) -> int:
     return done
 
 
-def _present(place: stores.Place, message_ids: list[int]) -> set[int]:
+def _present(place: stores.Store, message_ids: list[int]) -> set[int]:
     return set(place.messages.filter(id__in=message_ids).values_list("id", flat=True))

@@ -26,7 +26,7 @@ log = logging.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Store:
     """The three tables of a place, the database that they are in, and whether it is the archive."""
 
     _messages: type[models.Model]
@@ -60,16 +60,16 @@ class Place:
         return rows.filter(id__gte=earliest_part(min(parents)))
 
 
-def hot() -> Place:
-    return Place(BizMsg, ReceiveMsg, Attempt, DEFAULT_DB_ALIAS, cold=False)
+def hot() -> Store:
+    return Store(BizMsg, ReceiveMsg, Attempt, DEFAULT_DB_ALIAS, cold=False)
 
 
-def cold() -> Place:
-    return Place(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
+def cold() -> Store:
+    return Store(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
 
 
 @contextmanager
-def reading(place: Place) -> Iterator[None]:
+def reading(place: Store) -> Iterator[None]:
     """Raise Unavailable, with a sentence for people, when an archive in a database of its own
     cannot be read; an error of the main database is raised as it is."""
     try:

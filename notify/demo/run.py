@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.flows import DemoRun
-from notify import lane_status, secret_rotation
-from notify.demo import cast
+from notify import presence, secret_rotation
+from notify.demo import scenario
 from notify.demo.publisher import Accepted, BatchPublisher, Trickle, publish_all
 from notify.demo.sink_process import SinkProcess
 from notify.models import Receive, ReceiveMsg
@@ -49,24 +49,24 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Publish over HTTP, wait for the consumers' files, account for every delivery."""
-    consumers = cast.consumers()
+    consumers = scenario.consumers()
     sinks = {}
     for consumer in consumers:
         sink = SinkProcess(Path(run.folder) / f"{consumer.name}.log", list(consumer.sink))
         sinks[consumer.name] = run.until_end.enter_context(sink)
-    tokens = cast.create(consumers, {name: sink.url for name, sink in sinks.items()})
+    tokens = scenario.create(consumers, {name: sink.url for name, sink in sinks.items()})
     run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
     for consumer in consumers:
         run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
     accepted = publish_all(run.base_url, tokens, run.messages // 2)
     # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
     # old one, as consumers do until somebody has changed their settings.
-    verifying = Receive.objects.get(name=cast.VERIFYING)
+    verifying = Receive.objects.get(name=scenario.VERIFYING)
     secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=_OVERLAP_HOURS)
     rest = run.messages - len(accepted)
     accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
-    forged = _forge(sinks[cast.VERIFYING].url, verifying.secret)
-    account = Account(cast.expected(consumers, accepted), sinks)
+    forged = _forge(sinks[scenario.VERIFYING].url, verifying.secret)
+    account = Account(scenario.expected(consumers, accepted), sinks)
     exhausted = _await(run, account)
     run.trickle("notify", Trickle(run.base_url, tokens).publish, _TRICKLE_SECONDS)
     return _report(accepted, account, exhausted, forged)
@@ -102,18 +102,18 @@ def _await(run: DemoRun, account: Account) -> set[str]:
     progress, patience, said = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
     given_up = ReceiveMsg.objects.filter(
-        biz_receive__receive__name=cast.DEAD, status=ReceiveMsg.Status.EXHAUSTED
+        biz_receive__receive__name=scenario.DEAD, status=ReceiveMsg.Status.EXHAUSTED
     ).values_list("msg_id", flat=True)
     while True:
         missing = account.missing()
-        exhausted = {str(message_id) for message_id in given_up.all()} & missing[cast.DEAD]
+        exhausted = {str(message_id) for message_id in given_up.all()} & missing[scenario.DEAD]
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted
         if progress.take() and (left != said or patience.take()):
             said = left
             patience.restart()
-            missing[cast.DEAD] -= exhausted
+            missing[scenario.DEAD] -= exhausted
             run.say(f"notify: {left} deliveries to come: {_waiting(missing)}")
         time.sleep(0.2)
 
@@ -137,7 +137,7 @@ def _until(consumer: str) -> str:
     if first is None:
         return ""
     subscription, due = first
-    live = lane_status.read().get(subscription)
+    live = presence.read().get(subscription)
     if live is not None and live.is_open:
         return f": its breaker is open, next probe in {math.ceil(live.retry_in)} s"
     seconds = math.ceil((due - sql.now()).total_seconds())
@@ -148,12 +148,12 @@ def _report(
     accepted: list[Accepted], account: Account, exhausted: set[str], forged: tuple[int, int]
 ) -> Mapping[str, Any]:
     missing = account.missing()
-    missing[cast.DEAD] -= exhausted
+    missing[scenario.DEAD] -= exhausted
     delivered = sum(len(ids & account.sinks[name].ids()) for name, ids in account.expected.items())
     return {
         "accepted": len({message.id for message in accepted}),
         "at_least": MIN_MESSAGES,
-        "systems": len(cast.SYSTEMS),
+        "systems": len(scenario.SYSTEMS),
         "subscribers": len(account.sinks),
         "copies": sum(map(len, account.expected.values())),
         "delivered": delivered,

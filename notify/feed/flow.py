@@ -13,12 +13,12 @@ from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.errors import UNAVAILABLE
-from notify.feed.bulk import actions, one_message
-from notify.feed.monitor import alert_conditions, first_steps, given_up, metrics, runbooks
+from notify.feed.actions import actions, one_message
+from notify.feed.messages import find as search
+from notify.feed.messages.hits import hits
+from notify.feed.monitor import alert_conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.retention import ARCHIVES, ENTRIES
-from notify.feed.search import find as search
-from notify.feed.search.hits import hits
 
 
 class FeedFlow(flows.Flow):
@@ -61,7 +61,7 @@ class FeedFlow(flows.Flow):
             return flows.Status(0, None, problem=str(error)[:200])
 
     def failures(self) -> Sequence[flows.Failure]:
-        return given_up.failures()
+        return failures.failures()
 
     def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit)

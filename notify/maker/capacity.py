@@ -14,9 +14,9 @@ from django.conf import settings
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
-from notify import lane_status, orders
+from notify import orders, presence
 from notify.directory import Subscription
-from notify.lane_status import Live
+from notify.presence import Live
 
 log = logging.get(__name__)
 
@@ -73,9 +73,9 @@ class Capacity:
         is_marker_behind = _is_behind(depths.pop(orders.MARKER_QUEUE))
         probes: Collection[int] = frozenset()
         try:
-            known = lane_status.read()
+            known = presence.read()
             if any(state.is_open for state in known.values()):
-                probes = lane_status.requested_probes()
+                probes = presence.requested_probes()
         except RedisError as error:
             # Neither the measured rates nor the breakers are known then: an order is as long as the
             # other limits allow. Its lease still protects it.

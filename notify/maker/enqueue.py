@@ -9,7 +9,7 @@ from django.conf import settings
 
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
-from notify import bells, lane_status, orders
+from notify import orders, presence, signals
 from notify.directory import Subscription
 from notify.maker import payloads, poison
 from notify.maker.payloads import Message
@@ -69,5 +69,5 @@ def put(claimed: Iterable[Claimed]) -> None:
                 made.append((planned.subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
         jobs.put_all(made, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
-        bells.SENDER.ring()
-        lane_status.withdraw_probes(p.subscription.id for p in group if p.is_probe)
+        signals.SENDER.ring()
+        presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)

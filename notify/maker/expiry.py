@@ -22,8 +22,8 @@ from notify.directory import Subscription
 from notify.maker import ending
 from notify.maker.dispatcher import are_results_late
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import counters, given_up
-from notify.monitor.event_types import EventTypes
+from notify.monitor import counters, failures
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500
@@ -31,7 +31,9 @@ ERROR = "not tried, breaker open"
 _Status = ReceiveMsg.Status
 
 
-def expire(behind_breaker: Iterable[tuple[Subscription, float]], event_types: EventTypes) -> int:
+def expire(
+    behind_breaker: Iterable[tuple[Subscription, float]], event_types: CatalogueSubjects
+) -> int:
     """Exhaust up to two pages of each subscription's deliveries; how many. Raises RedisError.
 
     With each subscription comes for how many seconds its breaker is open: since its latest attempt
@@ -52,7 +54,10 @@ def expire(behind_breaker: Iterable[tuple[Subscription, float]], event_types: Ev
 
 
 def _expire_one(
-    subscription: Subscription, open_for: float, event_types: EventTypes, statuses: Iterable[int]
+    subscription: Subscription,
+    open_for: float,
+    event_types: CatalogueSubjects,
+    statuses: Iterable[int],
 ) -> int:
     # A moment, not a distance from the present: this process may be frozen after each line.
     before = sql.now() - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
@@ -76,14 +81,14 @@ def _expire_one(
             transaction.set_rollback(True)
             return 0
         counts, now = _counted(subscription, ended, event_types), sql.now()
-        given_up.ended(_Status.EXHAUSTED, subscription.id, ended, ERROR, begun)
+        failures.ended(_Status.EXHAUSTED, subscription.id, ended, ERROR, begun)
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended)
 
 
 def _counted(
-    subscription: Subscription, ended: Sequence[int], event_types: EventTypes
+    subscription: Subscription, ended: Sequence[int], event_types: CatalogueSubjects
 ) -> counters.Counts:
     """For the subscription, and for the event types; a message that is gone has none."""
     biz = subscription.biz_id

@@ -15,14 +15,14 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.gather import Gather
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.queues import names, recovery
-from notify import bells
+from notify import signals
 from notify.directory import Subscriptions
 from notify.maker import expiry, held
 from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
-from notify.monitor.event_types import EventTypes
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0
@@ -35,12 +35,12 @@ class Maker(Worker):
     """With `only`, ids of subscriptions, it does nothing but queue for those."""
 
     role = "maker"
-    bell = bells.MAKER
+    bell = signals.MAKER
 
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
-        self._event_types = EventTypes()
+        self._event_types = CatalogueSubjects()
         self.splitter = Splitter(self.subscriptions, self._event_types)
         self.dispatcher = Dispatcher(self.subscriptions, only)
         self._texts = Texts()

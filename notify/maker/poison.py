@@ -9,10 +9,10 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from notify.maker import ending
 from notify.models import ReceiveMsg
-from notify.monitor import given_up
+from notify.monitor import failures
 
 _Status = ReceiveMsg.Status
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
@@ -34,15 +34,15 @@ def set_aside(
     def once() -> list[int]:
         with transaction.atomic():
             ended = ending.end(delivery_ids, _WAITING, now, _Status.POISON, error, claim)
-            given_up.ended(_Status.POISON, subscription, ended, error, now)
+            failures.ended(_Status.POISON, subscription, ended, error, now)
         return ended
 
     if ended := transactions.retrying(once):
-        words = say(
+        words = lazy_message(
             _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
             id=subscription,
             count=len(ended),
         )
         key = f"notify.{'gone' if error == GONE else 'unreadable'}:{subscription}"
-        title = say(_TITLES[error], id=str(ended[0]))
+        title = lazy_message(_TITLES[error], id=str(ended[0]))
         alerts.raise_alert("notify.poison", title, words, key=key)

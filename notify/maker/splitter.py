@@ -35,7 +35,7 @@ from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
-from notify.monitor.event_types import EventTypes
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.turns import in_turns
 
 BATCH = 1000
@@ -46,7 +46,7 @@ SPLIT_SECONDS = 0.2
 # Bytes of payloads in a batch, estimated from the last one's.
 _BATCH_BYTES = 16 * 1024 * 1024
 # So many ids are always reserved: a few messages are split at once whatever the last ones took.
-_LEAST_IDS = 256
+_MIN_IDS = 256
 # Systems in one transaction, the longest waiting first.
 _MAX_SYSTEMS = 200
 # What a system may take of its equal share: the others may have less than theirs.
@@ -94,7 +94,7 @@ class Splitter:
     messages than one transaction should hold, and to reserve about as many ids as are needed: many
     more would run ahead of the clock."""
 
-    def __init__(self, subscriptions: Subscriptions, event_types: EventTypes) -> None:
+    def __init__(self, subscriptions: Subscriptions, event_types: CatalogueSubjects) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
         self._means: dict[int, _Mean] = defaultdict(_Mean)
         self._max_deliveries = MAX_DELIVERIES
@@ -129,7 +129,7 @@ class Splitter:
             return 0, 0
         self._event_types.refresh()
         expected = sum(count * self._means[biz_id].deliveries for biz_id, count in limits.items())
-        needed = max(_LEAST_IDS, min(self._max_deliveries, math.ceil(expected)))
+        needed = max(_MIN_IDS, min(self._max_deliveries, math.ceil(expected)))
         began = time.monotonic()
         while True:
             try:
@@ -249,7 +249,7 @@ def _cut(
     return planned
 
 
-def _write(plan: _Plan, block: ids.Block, event_types: EventTypes) -> None:
+def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> None:
     """Insert the deliveries, mark the messages, read back which deliveries are claimed."""
     base = block.base
     for part in plan.slices:

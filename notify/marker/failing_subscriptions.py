@@ -25,7 +25,7 @@ from django.utils.translation import gettext_noop
 
 from msgplatform.core import alerts
 from msgplatform.core.data import claims, sql
-from msgplatform.core.said import said_again, say, stored
+from msgplatform.core.lazy_text import dump, lazy_message, load
 from msgplatform.models import AuditLog
 from notify.models import BizReceive
 from notify.monitor import outages
@@ -41,7 +41,7 @@ DISABLED, FAILING = "notify.disabled", "notify.failing"
 
 _Status = BizReceive.Status
 _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
-_MOST_FAILURES = 2**31 - 1  # that the column holds
+_MAX_FAILURES = 2**31 - 1  # that the column holds
 # What an alert names; secrets and headers are not read for that.
 _SHOWN = (
     "status", "failing_since", "failures", "disabled_reason", "disabled_said",
@@ -105,7 +105,7 @@ def update(results: Iterable[Result], rows: Mapping[int, Row], now: datetime) ->
         groups[streak.failures, streak.fresh].append(pk)
     for (failures, fresh), subscription_ids in groups.items():
         since = Value(now) if fresh else Coalesce("failing_since", Value(now))
-        total = Value(failures) if fresh else Least(F("failures") + failures, _MOST_FAILURES)
+        total = Value(failures) if fresh else Least(F("failures") + failures, _MAX_FAILURES)
         failed = BizReceive.objects.filter(id__in=subscription_ids)
         claims.update_by_key(failed, {"failing_since": since, "failures": total})
     disabled = sum(_disable(current[pk], streak, now) for pk, streak in failing.items())
@@ -150,14 +150,16 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> int:
     limit = _limit()
     is_over = limit is not None and since <= now - limit and failures >= MIN_FAILURES
     if streak.gone:
-        reason = say(gettext_noop("the consumer answered 410 Gone, and wants no more messages"))
+        reason = lazy_message(
+            gettext_noop("the consumer answered 410 Gone, and wants no more messages")
+        )
     elif is_over:
         text = gettext_noop("every attempt since %(since)s failed, %(failures)d in a row")
-        reason = say(text, since=_moment(since), failures=failures)
+        reason = lazy_message(text, since=_moment(since), failures=failures)
     else:
         return 0
     mine = BizReceive.objects.filter(id=row.id)
-    mine.update(status=_Status.DISABLED, disabled_reason=reason[:200], disabled_said=stored(reason))
+    mine.update(status=_Status.DISABLED, disabled_reason=reason[:200], disabled_said=dump(reason))
     AuditLog.objects.create(
         actor="platform",
         action="subscription_disabled",
@@ -192,29 +194,31 @@ def _conditions(now: datetime) -> Iterable[alerts.Condition]:
         if row.status == _Status.DISABLED:
             yield alerts.Condition(
                 f"{DISABLED}:{row.pk}",
-                say(gettext_noop("The subscription %(name)s was disabled"), name=str(row)),
-                say(
+                lazy_message(gettext_noop("The subscription %(name)s was disabled"), name=str(row)),
+                lazy_message(
                     gettext_noop(
                         "The reason: %(why)s. Its deliveries wait; resume it in the console to "
                         "send them."
                     ),
-                    why=said_again(row.disabled_said or row.disabled_reason)
-                    or say(gettext_noop("no reason is known")),
+                    why=load(row.disabled_said or row.disabled_reason)
+                    or lazy_message(gettext_noop("no reason is known")),
                 ),
             )
         elif row.failing_since:
-            text = texts.get(row.pk) or say(
+            text = texts.get(row.pk) or lazy_message(
                 gettext_noop("Every attempt since %(since)s failed, %(failures)d in a row."),
                 since=_moment(row.failing_since),
                 failures=row.failures,
             )
             if limit := _limit():
-                text = say(
+                text = lazy_message(
                     gettext_noop("%(text)s If that goes on, it will be disabled on %(end)s."),
                     text=text,
                     end=_moment(row.failing_since + limit),
                 )
-            subject = say(gettext_noop("The subscription %(name)s is failing"), name=str(row))
+            subject = lazy_message(
+                gettext_noop("The subscription %(name)s is failing"), name=str(row)
+            )
             yield alerts.Condition(f"{FAILING}:{row.pk}", subject, text)
 
 

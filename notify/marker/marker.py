@@ -23,14 +23,14 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
-from msgplatform.core.said import say
 from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
-from notify.monitor import alert_events, counters, given_up
-from notify.monitor.event_types import EventTypes
+from notify.monitor import alert_events, counters, failures
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
@@ -65,7 +65,7 @@ class Marker(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
-        self.event_types = EventTypes()
+        self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
         self._next_look = Every(LOOK_EVERY_SECONDS)
         self._alerts_changed = False  # since the last look
@@ -155,7 +155,7 @@ class Marker(Worker):
             for result in delivered:
                 tally.delivered(result, deliveries[result.id].created_at)
             tally.failed(failed, exhausted)
-            given_up.exhausted(exhausted, now)
+            failures.exhausted(exhausted, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return _Marked(tally, changed)
@@ -186,8 +186,10 @@ class Marker(Worker):
             what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         return alerts.AlertEvent(
             "notify.poison",
-            say(_("A result of subscription %(id)d could not be written"), id=result.subscription),
-            say(what, id=str(result.id), why=str(error)[:1000]),
+            lazy_message(
+                _("A result of subscription %(id)d could not be written"), id=result.subscription
+            ),
+            lazy_message(what, id=str(result.id), why=str(error)[:1000]),
             key=f"notify.poison:{result.subscription}",
         )
 
@@ -200,7 +202,7 @@ class Marker(Worker):
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
                 lost = [result.id] * marked
-                given_up.ended(_Status.POISON, result.subscription, lost, name, now)
+                failures.ended(_Status.POISON, result.subscription, lost, name, now)
         except UNAVAILABLE:
             raise
         except Exception:

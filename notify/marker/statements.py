@@ -24,7 +24,7 @@ from msgplatform.core.rates import backoff
 from notify.directory import Subscription, Subscriptions
 from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
-from notify.monitor import given_up
+from notify.monitor import failures
 from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
@@ -94,12 +94,12 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
     for result in results:
         found = deliveries.get(result.id)
         if found and found.status != _Status.DELIVERED and result.id not in repeated:
-            if found.status in given_up.STATUSES:
+            if found.status in failures.STATUSES:
                 late.append(result.id)
             found.becomes(_Status.DELIVERED)
             applied.append(result)
     for some in chunks(late, claims.CHUNK):
-        given_up.take_back(ReceiveMsg.objects.filter(id__in=some))
+        failures.take_back(ReceiveMsg.objects.filter(id__in=some))
     for (attempt, status), row_ids in _grouped(applied, lambda r: (r.attempt, r.http_status)):
         _update(
             ReceiveMsg.objects.filter(id__in=row_ids).exclude(status=_Status.DELIVERED),

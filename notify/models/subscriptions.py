@@ -12,8 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField, ExactSlugField
+from msgplatform.core.lazy_text import translate
 from msgplatform.core.names import refuse_other_spelling
-from msgplatform.core.said import shown
 from msgplatform.models import Biz
 from notify.subscriptions import limits, signing
 
@@ -200,4 +200,4 @@ class BizReceive(models.Model):
     @property
     def why_disabled(self) -> str:
         """In the reader's language; '' while it is not disabled, or nobody knows."""
-        return str(shown(self.disabled_said or self.disabled_reason))
+        return str(translate(self.disabled_said or self.disabled_reason))

@@ -12,11 +12,11 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.core.flows.text import Text
-from msgplatform.statistics.dimensions import BySubject, BySystem, named_rows, row_id
+from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
 from notify.models import BizReceive, EventType
 from notify.monitor import counters
+from notify.monitor.catalogue_subjects import OTHERS
 from notify.monitor.counters import DURATION, LATENCY, Histogram
-from notify.monitor.event_types import OTHERS
 
 
 def _rows() -> QuerySet[Any]:

@@ -21,8 +21,8 @@ from django.db.models import Q
 
 from msgplatform.core import alerts, logging, personal
 from msgplatform.core.data import ids, sql
-from msgplatform.jobs import alert_store
 from msgplatform.models import Alert, Biz
+from msgplatform.monitor import alert_store
 from notify import intake
 from notify.models import BizReceive, IdempotencyKey
 

@@ -27,7 +27,7 @@ from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import sql
 from msgplatform.core.flows.activity import WHOLE
 from msgplatform.models import MinuteCounter
-from notify.monitor.event_types import EventTypes
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.orders import Result
 
 FLOW = "notify"
@@ -192,7 +192,9 @@ def add(counts: Counts, now: datetime) -> None:
     MinuteCounter.add(FLOW, counts, now)
 
 
-def accepted(messages: Iterable[tuple[int, str]], event_types: EventTypes, now: datetime) -> None:
+def accepted(
+    messages: Iterable[tuple[int, str]], event_types: CatalogueSubjects, now: datetime
+) -> None:
     """Count messages, given business system and event type of each, in the transaction that splits
     them."""
     counts: Counts = Counter()
@@ -205,7 +207,7 @@ def accepted(messages: Iterable[tuple[int, str]], event_types: EventTypes, now: 
 class Tally:
     """Counts results that were applied; `systems` is the business system of each subscription."""
 
-    def __init__(self, systems: Mapping[int, int], event_types: EventTypes) -> None:
+    def __init__(self, systems: Mapping[int, int], event_types: CatalogueSubjects) -> None:
         self._systems, self._event_types = systems, event_types
         self.counts: Counts = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)

@@ -12,7 +12,7 @@ from msgplatform.core.ages import age
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
-from notify import lane_status
+from notify import presence
 from notify.models import BizReceive, EventType
 from notify.monitor import metrics, outages
 
@@ -29,7 +29,7 @@ def examine() -> Iterator[Finding]:
         "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
         "receive__name", "receive__title",
     )  # fmt: skip
-    is_open = [pk for pk, state in lane_status.read().items() if state.is_open]
+    is_open = [pk for pk, state in presence.read().items() if state.is_open]
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)

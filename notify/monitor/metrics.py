@@ -18,10 +18,10 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import KeptCounts
 from msgplatform.core.flows import Metrics, Sample, Wait
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
-from msgplatform.core.said import say
-from notify import due, lane_status, orders
+from notify import due, orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.monitor import counters
 from notify.subscriptions import limits
@@ -68,7 +68,7 @@ class Waiting(NamedTuple):
     row: BizReceive
     pending: datetime | None  # when its oldest pending delivery is, or was, due
     queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
-    live: lane_status.Live | None
+    live: presence.Live | None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -84,9 +84,9 @@ class Waiting(NamedTuple):
 
 def waiting() -> list[Waiting]:
     """Every subscription. Without Redis a queued delivery waits since it was claimed, at least."""
-    live: Mapping[int, lane_status.Live] = {}
+    live: Mapping[int, presence.Live] = {}
     with suppress(RedisError):
-        live = lane_status.read()
+        live = presence.read()
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
@@ -117,11 +117,11 @@ def waits() -> Iterator[Wait]:
         if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
             names = {name: wait.labels[name] for name in ("biz", "consumer")}
-            yield Wait("deliveries", say(text, **names), now - timedelta(seconds=age))
+            yield Wait("deliveries", lazy_message(text, **names), now - timedelta(seconds=age))
             break
     if accepted_at := _unsplit_since():
         text = gettext_noop("A message that was accepted")
-        yield Wait("messages", say(text), accepted_at)
+        yield Wait("messages", lazy_message(text), accepted_at)
 
 
 def _unsplit_since() -> datetime | None:
@@ -221,7 +221,7 @@ def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
     """What senders report about the subscriptions that they work on; idle ones are left out."""
-    for pk, state in lane_status.read().items():
+    for pk, state in presence.read().items():
         if pk in labels and (state.is_open or state.in_flight or state.waiting):
             yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
             yield _IN_FLIGHT.of(state.in_flight, **labels[pk])

@@ -12,13 +12,13 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
-from msgplatform.core.said import say
-from msgplatform.jobs.given_up import latest_answer
-from notify import lane_status
-from notify.lane_status import Live
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.failure_store import latest_answer
+from notify import presence
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor.counters import FLOW
-from notify.monitor.given_up import answer
+from notify.monitor.failures import answer
+from notify.presence import Live
 
 MAX_DESCRIBED = 100  # more subscriptions fail by the same cause, or nobody reads their texts
 MAX_COUNTED = 10_000  # of what waits for one
@@ -41,15 +41,15 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
 
 def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
     assert row.failing_since  # noqa: S101 - `describe` has left out the others
-    text = say(
+    text = lazy_message(
         _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
         age=age((now - row.failing_since).total_seconds()),
-        answer=_last_answer(row.pk) or say(_("the last answer is not known")),
+        answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
         failures=row.failures,
     )
     if count:
         since = _oldest(row.pk)
-        text = say(
+        text = lazy_message(
             _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
             text=text,
             count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
@@ -57,7 +57,9 @@ def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
         )
     if live and live.is_open:
         at = timezone.localtime(now + timedelta(seconds=live.retry_in))
-        text = say(_("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S"))
+        text = lazy_message(
+            _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+        )
     return text
 
 
@@ -90,6 +92,6 @@ def _oldest(subscription: int) -> datetime | None:
 
 def _states() -> Mapping[int, Live]:
     try:
-        return lane_status.read()
+        return presence.read()
     except RedisError:
         return {}

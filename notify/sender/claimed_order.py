@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from msgplatform.core.queues import jobs
-from notify import lane_status
+from notify import presence
 from notify.orders import Order
 
 
@@ -24,4 +24,4 @@ class ClaimedOrder:
     item_size: int
     # Set by the claiming thread when another sender owns the queue: what was not sent yet is its.
     is_lost: bool = False
-    before: lane_status.Live | None = None
+    before: presence.Live | None = None

@@ -10,13 +10,13 @@ from sys import getsizeof
 from django.conf import settings
 
 from msgplatform.core import logging, outbound
-from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import abandoned, jobs, owners
 from msgplatform.core.rates.backoff import Backoff
-from notify import bells, lane_status, orders
+from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order
 from notify.sender.claimed_order import ClaimedOrder
@@ -65,7 +65,7 @@ class OrderClaimer:
         self.subscriptions = subscriptions
         # Written by the sending thread, which does no I/O but HTTP, and reported by this one.
         # Always replaced as a whole, so neither needs a lock.
-        self.states: Mapping[int, lane_status.Live] = {}
+        self.states: Mapping[int, presence.Live] = {}
         # Written by this thread: subscriptions that another sender works for now.
         self.lost: frozenset[int] = frozenset()
         # From this thread to the sending one; appending and taking are atomic.
@@ -77,13 +77,13 @@ class OrderClaimer:
         self._claims = not outbound.is_off()  # until `stop_claiming`
         # All that follows belongs to the claiming thread. Orders in hand, by queue:
         self._held: dict[str, list[ClaimedOrder]] = {}
-        self._known: dict[int, lane_status.Live] = {}
+        self._known: dict[int, presence.Live] = {}
         self._reported: frozenset[int] = frozenset()
         self._senders, self._share = 1, _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
         self._loop = ThreadLoop("order-claimer", self.round)
-        self._listener = Listener(bells.SENDER, self._loop.wake)
+        self._listener = Listener(signals.SENDER, self._loop.wake)
 
     def start(self) -> None:
         self._loop.start()
@@ -97,7 +97,7 @@ class OrderClaimer:
         self._listener.stop()
         self._loop.stop(_JOIN_SECONDS)
 
-    def set_states(self, states: Mapping[int, lane_status.Live], at_once: bool) -> None:
+    def set_states(self, states: Mapping[int, presence.Live], at_once: bool) -> None:
         """What the lanes are doing; `at_once` for a change that the maker should know now."""
         self.states = states
         if at_once:
@@ -115,7 +115,7 @@ class OrderClaimer:
         with suppress(*UNAVAILABLE):
             # Queues with nothing in hand too: they were owned when they last had work.
             owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
-            lane_status.withdraw(self.owner)
+            presence.withdraw(self.owner)
 
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:
@@ -138,7 +138,7 @@ class OrderClaimer:
         # Before the states: a breaker that moves meanwhile is told with the next report.
         has_moved, self._has_moved = self._has_moved, False
         states = self.states
-        known = lane_status.read()
+        known = presence.read()
         held = {order.order.subscription for orders in self._held.values() for order in orders}
         # Another sender works for these now: what we last knew of their breakers is old.
         self.lost = frozenset(
@@ -150,16 +150,16 @@ class OrderClaimer:
         said = {key: state for key, state in states.items() if key not in self.lost}
         # A lane that has ended is reported once more, as closed: its last report would stay.
         ended = self._reported - states.keys() - self.lost
-        closed = lane_status.Live(sender=self.owner)
-        lane_status.report({**said, **dict.fromkeys(ended, closed)})
+        closed = presence.Live(sender=self.owner)
+        presence.report({**said, **dict.fromkeys(ended, closed)})
         if has_moved:  # what waited behind a breaker is queued at once
-            bells.MAKER.ring()
+            signals.MAKER.ring()
         self._reported = frozenset(said)
         self._known = {**known, **said}
         if self._only:
-            lane_status.dedicate(self.owner, self._only)
+            presence.dedicate(self.owner, self._only)
         else:
-            self._senders = lane_status.present(self.owner)
+            self._senders = presence.present(self.owner)
         self._drop_abandoned()
 
     def _drop_abandoned(self) -> None:
@@ -173,8 +173,8 @@ class OrderClaimer:
         log.warning("orders_of_a_dead_sender_dropped", queues=len(dropped))
         of_others = {pk: s for pk, s in self._known.items() if s.sender != self.owner}
         ids = (queues[name] for name in dropped)
-        left = {pk: lane_status.left(of_others[pk]) for pk in ids if pk in of_others}
-        lane_status.report(left)
+        left = {pk: presence.left(of_others[pk]) for pk in ids if pk in of_others}
+        presence.report(left)
         self._known.update(left)
 
     def _keep(self) -> None:

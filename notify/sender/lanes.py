@@ -16,8 +16,8 @@ from itertools import chain
 from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
-from notify.lane_status import Live
 from notify.orders import Item
+from notify.presence import Live
 from notify.sender.claimed_order import ClaimedOrder
 from notify.turns import in_turns
 

@@ -18,13 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from django.conf import settings
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.bell import Listener
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
-from notify import bells, orders
+from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
@@ -36,7 +36,7 @@ from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 log = logging.get(__name__)
 
 _POLL_SECONDS = 0.5
-_LEAST_POLL_SECONDS = 0.005
+_MIN_POLL_SECONDS = 0.005
 _NEVER = 10**9
 # How often the lanes' state is handed to the claimer, which reports it once a second.
 _REPORT_SECONDS = 0.5
@@ -60,7 +60,7 @@ class Sender(Worker):
         self.subscriptions = Subscriptions()
         self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._changed = threading.Event()  # somebody has changed a subscription or a consumer
-        self._listener = Listener(bells.SUBSCRIPTIONS, self._read_anew)
+        self._listener = Listener(signals.SUBSCRIPTIONS, self._read_anew)
         self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.results = ResultWriter()
@@ -102,7 +102,7 @@ class Sender(Worker):
             # Until something can happen by itself: a paced message is due, a probe may go. Not 0: a
             # lane that is due may be full, and only an answer changes that.
             wait = self.lanes.next_wait(time.monotonic())
-            patience = min(_POLL_SECONDS, max(_LEAST_POLL_SECONDS, wait))
+            patience = min(_POLL_SECONDS, max(_MIN_POLL_SECONDS, wait))
         self._answered(self.engine.poll(patience))
         if self._next_report.is_due or self._breaker_moved:
             now = time.monotonic()

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.said import say
-from notify import lane_status
+from msgplatform.core.lazy_text import lazy_message
+from notify import presence
 from notify.directory import Subscriptions
 
 KIND = "notify.own_process"
@@ -39,7 +39,7 @@ class Unserved:
         if not self._next.take():
             return
         now = time.monotonic()
-        served, before = lane_status.dedicated(), self._since
+        served, before = presence.dedicated(), self._since
         missing = {
             row.id
             for row in self._subscriptions.all()
@@ -52,7 +52,9 @@ class Unserved:
         )
         subject = _("Nobody delivers for the subscription %(id)d")
         holding = [
-            alerts.Condition(f"{KIND}:{pk}", say(subject, id=pk), say(text, id=pk))
+            alerts.Condition(
+                f"{KIND}:{pk}", lazy_message(subject, id=pk), lazy_message(text, id=pk)
+            )
             for pk in sorted(missing)
             if now - self._since[pk] >= self._patience
         ]

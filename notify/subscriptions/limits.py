@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.said import read
+from msgplatform.core.lazy_text import translated
 from notify.subscriptions import matching
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -44,7 +44,7 @@ def url(value: str) -> None:
     try:
         destinations.parse(value)
     except InvalidInput as error:
-        raise ValidationError(read(error.args[0])) from None
+        raise ValidationError(translated(error.args[0])) from None
 
 
 def schedule(value: Any) -> None:

@@ -19,7 +19,7 @@ from tests.browser.conftest import ADMIN
 from tests.browser.pages import fill, refused, row, sign_in, signed_in_page
 from tests.cluster import WEB, Cluster
 
-LONGEST_NAME = 60  # characters that the CRM's column holds
+MAX_NAME = 60  # characters that the CRM's column holds
 SECRET = "pw-of-the-crm"
 ROWS = """
 import json
@@ -97,7 +97,7 @@ def customers(mariadb: MariaDb) -> Iterator[str]:
     mariadb.create("customers")
     mariadb.execute(
         "CREATE TABLE customers.customer (id VARCHAR(40) PRIMARY KEY, "
-        f"name VARCHAR({LONGEST_NAME}), phone VARCHAR(40), version BIGINT NOT NULL DEFAULT 0)"
+        f"name VARCHAR({MAX_NAME}), phone VARCHAR(40), version BIGINT NOT NULL DEFAULT 0)"
     )
     mariadb.execute(f"CREATE OR REPLACE USER crm@'%' IDENTIFIED BY '{SECRET}'")
     mariadb.execute("GRANT ALL ON customers.* TO crm@'%'")
@@ -131,7 +131,7 @@ def in_crm(mariadb: MariaDb) -> dict[str, tuple[str, str]]:
 def test_from_a_wrong_password_to_a_dead_record_that_arrives(
     page: Page, platform: Cluster, customers: str, mariadb: MariaDb
 ) -> None:
-    too_long = "x" * (LONGEST_NAME + 1)
+    too_long = "x" * (MAX_NAME + 1)
     short, dead = platform.script(LEADS.format(names=["王小明", too_long]))
 
     # An example of its kind, which replaces nothing that is written.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.demo.ear import Ear
+from gateway.demo.listener import Listener
 from tests.cluster import ROOT
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS, SYSTEMS, Call, first_calls
@@ -77,7 +77,7 @@ class Sender:
 class Business:
     """All of them."""
 
-    def __init__(self, senders: dict[str, Sender], ears: dict[str, Ear]) -> None:
+    def __init__(self, senders: dict[str, Sender], ears: dict[str, Listener]) -> None:
         self.senders, self.ears = senders, ears
 
     def more(self) -> None:
@@ -121,7 +121,7 @@ def business(cluster: SmsCluster, least: int, share: int) -> Iterator[Business]:
     `least` messages together, and more when they are given leave."""
     with contextlib.ExitStack() as stack:
         ears = {
-            name: stack.enter_context(Ear(Path(cluster.folder) / f"{name}.heard"))
+            name: stack.enter_context(Listener(Path(cluster.folder) / f"{name}.heard"))
             for name in SYSTEMS
         }
         gateways = {name: _gateway(cluster, name) for name in OPERATORS}

@@ -37,7 +37,7 @@ EVENTS = 1_600_000 if FULL else 250_000
 # What is promised, under the full load. Otherwise one good round shows that dispatchers step aside
 # at all, whatever else the machine does.
 SLOWER = 1.5 if FULL else 4.0  # times what the readers see without dispatchers
-LEAST_SHARE = 0.1 if FULL else 0.03
+MIN_SHARE = 0.1 if FULL else 0.03
 BACK_SECONDS = 30.0 if FULL else 90.0
 BACK_RATE = 0.9 if FULL else 0.3
 BACK_SHARE = 0.9
@@ -233,9 +233,9 @@ def test_dispatchers_step_aside_and_come_back(feed: FeedCluster) -> None:
             assert feed.script(LEFT), "the backlog lasts for the whole test"
             if FULL:
                 continue
-            if ratios[-1] <= SLOWER and kept[-1] >= LEAST_SHARE and back[-1] >= BACK_RATE:
+            if ratios[-1] <= SLOWER and kept[-1] >= MIN_SHARE and back[-1] >= BACK_RATE:
                 return
             post(feed, EVENTS)
     assert median(ratios) <= SLOWER
-    assert median(kept) >= LEAST_SHARE
+    assert median(kept) >= MIN_SHARE
     assert median(back) >= BACK_RATE

@@ -98,7 +98,7 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
     port, terminal = free_port(), tmp_path / "terminal"
     expected = expected.replace(":8000/", f":{port}/")
     how = newcomer(clone)
-    # The README's other commands have made the tables of this clone; a first start makes them itself.
+    # A first start makes the tables itself; the README's other commands have made them here.
     shutil.rmtree(clone / "var", ignore_errors=True)
     # The ports that the README names may be in use here.
     how["env"] |= {"ARGS": f"--port {port}", "SMS_RECEIVER_PORT": str(free_port())}

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_addresses, crm_health, probes, test_leads
+from crmsync.admin.setup import crm_addresses, crm_health, probes, trial_lead
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.policies import mapping
@@ -68,7 +68,7 @@ class CrmAdmin(UndeletableAdmin):
         return [
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
-            path("<int:pk>/lead/", wrap(test_leads.page(self)), name="crmsync_crm_test_lead"),
+            path("<int:pk>/lead/", wrap(trial_lead.page(self)), name="crmsync_crm_test_lead"),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),
         ]

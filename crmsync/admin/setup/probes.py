@@ -27,11 +27,11 @@ log = logging.get(__name__)
 R = TypeVar("R")
 # A thread of the web worker waits for the answer, and the API needs them.
 AT_ONCE = 3
-LONGEST_SECONDS = 20.0
+MAX_SECONDS = 20.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
-def ask(work: Callable[[], R], seconds: float = LONGEST_SECONDS) -> R:
+def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     """Do `work()` in a thread with connections of its own, and return its result.
 
     Raises the platform's errors as they are, and Permanent for any other, which somebody else's

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crmsync.bulk.filters import policy as filter_policy
+from crmsync.actions.filters import policy as filter_policy
 from crmsync.recovery.found import Finder
 from crmsync.recovery.replay import Replayed, replay
 from msgplatform.api import filters

@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import codec, faults
-from gateway.api.xmlrpc.methods import MOST_CALLS, MOST_SHOWN, named, shown_by
+from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, named, shown_by
 from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
@@ -62,10 +62,10 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
     if method.call is None:  # system.multicall: each call on its own, what fails answers its fault
         (calls,) = parameters
-        if not isinstance(calls, list) or not 1 <= len(calls) <= MOST_CALLS:
-            raise InvalidInput(f"give an array of 1 to {MOST_CALLS} structs", "calls")
-        if sum(map(shown_by, calls)) > MOST_SHOWN:
-            raise InvalidInput(f"ask for at most {MOST_SHOWN} messages at once", "calls")
+        if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
+            raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")
+        if sum(map(shown_by, calls)) > MAX_SHOWN:
+            raise InvalidInput(f"ask for at most {MAX_SHOWN} messages at once", "calls")
         return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)

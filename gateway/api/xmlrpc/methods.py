@@ -12,7 +12,7 @@ import msgspec
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
 from gateway.intake.request import MAX_EXPIRE_DAYS
-from gateway.search import incoming, states
+from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.filters import number
 from msgplatform.api.intake import MAX_BATCH
@@ -22,9 +22,9 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import judge_each, limit_items
 
 MULTICALL = "system.multicall"
-MOST_CALLS = 100
-MOST_INCOMING = 200
-MOST_SHOWN = states.MOST  # over all calls of a multicall, whose answer is made in memory
+MAX_CALLS = 100
+MAX_INCOMING = 200
+MAX_SHOWN = states.MOST  # over all calls of a multicall, whose answer is made in memory
 _INTEGERS = frozenset({"priority"})  # the only field that is a number in REST's body, too
 Struct = dict[str, Any]
 
@@ -86,7 +86,7 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
 def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     asked = _read(since_id, str)
     rows = incoming.since(caller.biz_id, number(asked, "since_id") if asked else None)
-    page = sql.first(rows.order_by(*incoming.ORDER), MOST_INCOMING)
+    page = sql.first(rows.order_by(*incoming.ORDER), MAX_INCOMING)
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 
@@ -98,7 +98,7 @@ def shown_by(call: Any) -> int:
         case {"methodName": "sms.query"}:
             return 1
         case {"methodName": "sms.incoming"}:
-            return MOST_INCOMING
+            return MAX_INCOMING
     return 0
 
 
@@ -146,7 +146,7 @@ METHODS: Mapping[str, Method] = {
     "sms.incoming": Method(
         list_incoming,
         [["array", "string"], ["array", "string", "string"]],
-        f"sms.incoming(key, since_id): up to {MOST_INCOMING} messages from handsets that came "
+        f"sms.incoming(key, since_id): up to {MAX_INCOMING} messages from handsets that came "
         "after this one, oldest first; without since_id, or with an empty one, from the oldest "
         "on. Answers structs {id, from, to, account, text, parts, missing_parts, received_at}. To "
         "follow them, call it again with the last id; an empty array means that nothing new came.",
@@ -166,9 +166,9 @@ METHODS: Mapping[str, Method] = {
     MULTICALL: Method(
         None,
         [["array", "array"]],
-        f"system.multicall(calls): up to {MOST_CALLS} structs {{methodName, params}} at once. "
-        f"Together they may ask for {MOST_SHOWN} messages: sms.query for one with each id, "
-        f"sms.incoming for {MOST_INCOMING}. "
+        f"system.multicall(calls): up to {MAX_CALLS} structs {{methodName, params}} at once. "
+        f"Together they may ask for {MAX_SHOWN} messages: sms.query for one with each id, "
+        f"sms.incoming for {MAX_INCOMING}. "
         "Answers for each, in order: an array of one value, or a struct {faultCode, faultString}.",
     ),
 }

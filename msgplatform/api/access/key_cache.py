@@ -21,7 +21,7 @@ from typing import Any
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import logging
-from msgplatform.core.daemons import beside
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -35,7 +35,7 @@ UNKNOWN_TTL_SECONDS = 5.0
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 # The most threads that load known keys at a time: while the database hangs, they wait for it.
-MOST_ASKING = 2
+MAX_ASKING = 2
 MAX_KNOWN = 10_000
 MAX_UNKNOWN = 1_000
 # Ids of keys whose use has not been written to the database yet (`keys.write_last_used`).
@@ -88,7 +88,7 @@ class KeyCache:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._asking = threading.BoundedSemaphore(MOST_ASKING)
+        self._asking = threading.BoundedSemaphore(MAX_ASKING)
         self._known: dict[str, _Entry] = {}
         self._unknown: dict[str, float] = {}
 
@@ -142,7 +142,7 @@ class KeyCache:
                 self._asking.release()
 
         try:
-            return beside.ask(ask)
+            return bounded_call.ask(ask)
         except (OperationalError, InterfaceError, TimeoutError) as error:
             if is_stale:
                 raise Unavailable("the database does not answer") from error

@@ -20,9 +20,9 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
 from msgplatform.core.flows.activity import SYSTEM
-from msgplatform.jobs import time_steps
-from msgplatform.jobs.time_steps import Step
-from msgplatform.statistics.points import Counted
+from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.time_steps import Step
 
 _PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")

@@ -18,8 +18,8 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import RowSelect, Select, TextInput
 from msgplatform.core.flows import Activity, Dimension
-from msgplatform.jobs.time_steps import Step
-from msgplatform.statistics.points import Counted
+from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.time_steps import Step
 
 PERIODS = {
     "1h": (timedelta(hours=1), _("an hour")),

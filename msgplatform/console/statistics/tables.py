@@ -18,8 +18,8 @@ from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.core.flows import Activity, Dimension, Flow, Measure
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
-from msgplatform.statistics import groups
-from msgplatform.statistics.points import Counted, Point, total
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import Counted, Point, total
 from msgplatform.templatetags.grouped import grouped
 
 # Rows that a table shows; its file has all.

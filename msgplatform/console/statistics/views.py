@@ -16,7 +16,7 @@ from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.statistics import files
+from msgplatform.monitor.statistics import files
 
 
 @staff_member_required

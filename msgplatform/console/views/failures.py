@@ -22,12 +22,12 @@ from django.views.decorators.http import require_GET, require_POST
 from msgplatform.admin import sees_personal
 from msgplatform.console import answers
 from msgplatform.console.views.page import flow_of, page, visible
-from msgplatform.core import flows, personal, said
+from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.jobs import given_up
 from msgplatform.models import Acknowledgement, AuditLog, GivenUp
 from msgplatform.models.failures import MAX_NOTE
+from msgplatform.monitor import failure_store
 
 ACKNOWLEDGED_SHOWN = 10
 MAY_ACKNOWLEDGE = "msgplatform.change_alert"
@@ -87,7 +87,7 @@ class Listed:
 
     @property
     def is_cut(self) -> bool:
-        return self.number >= flows.MOST_FAILURES
+        return self.number >= flows.MAX_FAILURES
 
     @property
     def kind(self) -> Text:
@@ -116,7 +116,7 @@ def failures(request: HttpRequest) -> HttpResponse:
 
 def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
     """The latest, with what people wrote as this person may read it."""
-    rows = list(given_up.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
+    rows = list(failure_store.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
     for row in rows:
         row.answer = answers.shown(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
@@ -128,7 +128,7 @@ def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
         found = flow.failures()
     except UNAVAILABLE as error:
         return Listed(flow, [], str(error)[:200])
-    found = [replace(one, where=said.read(one.where)) for one in found]
+    found = [replace(one, where=lazy_text.translated(one.where)) for one in found]
     if not clear:  # an answer is a content, and may say whose it is
         found = [replace(one, said=personal.text(one.said)) for one in found]
     found = [replace(one, answer=answers.shown(str(one.answer))) for one in found]
@@ -188,8 +188,8 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         return redirect("console:failures")
     place = str(shown[group.pk].where) if group.pk in shown else str(group.subject)
     actor = request.user.get_username()
-    seen = given_up.Seen(group.pk, given["lost"], given["until"])
-    done = given_up.acknowledge(seen, place, group.answer, given["note"], actor)
+    seen = failure_store.Seen(group.pk, given["lost"], given["until"])
+    done = failure_store.acknowledge(seen, place, group.answer, given["note"], actor)
     if not done:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")

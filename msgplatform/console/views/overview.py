@@ -22,10 +22,10 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.jobs import given_up
 from msgplatform.models import BulkJob
-from msgplatform.statistics import recent, troubles
-from msgplatform.statistics.recent import Span
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.statistics import recent, troubles
+from msgplatform.monitor.statistics.recent import Span
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
@@ -115,7 +115,8 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
     statuses = {flow: flow.status() for flow in flows.all()}
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
-    waiting, failures = _backlogs(able, span, now), given_up.messages(flow.name for flow in able)
+    waiting = _backlogs(able, span, now)
+    failures = failure_store.messages(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
     found = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [

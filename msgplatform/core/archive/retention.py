@@ -25,7 +25,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.flows import Metric, Sample
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
@@ -179,16 +179,18 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
     seconds, table = overdue(archive, now)
     key = f"{archive.name}.retention"
     if seconds >= PATIENCE_SECONDS:
-        subject = say(_("The oldest rows of the table %(table)s cannot be deleted"), table=table)
+        subject = lazy_message(
+            _("The oldest rows of the table %(table)s cannot be deleted"), table=table
+        )
         days = round(seconds / DAY)
-        text = say(
+        text = lazy_message(
             _("They should have been deleted %(days)d days ago. %(why)s"), days=days, why=why
         )
     elif no_partitions:
-        subject = say(
+        subject = lazy_message(
             _("No partitions can be made for the archive %(archive)s"), archive=archive.name
         )
-        text = say(
+        text = lazy_message(
             _("New rows go into the last partition, and nothing is lost. %(why)s"),
             why=no_partitions,
         )

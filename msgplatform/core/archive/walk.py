@@ -25,7 +25,7 @@ PAGE = 500
 # A row that could not move is looked at again so long after the first look, then after twice that
 # time, and so on: about twenty looks in a year for each of `firsts`.
 _FIRST_STEP_SECONDS = 60.0
-_LONGEST_SECONDS = 20 * 365 * DAY
+_MAX_SECONDS = 20 * 365 * DAY
 
 
 def look_ages(firsts: Iterable[float]) -> list[float]:
@@ -38,7 +38,7 @@ def look_ages(firsts: Iterable[float]) -> list[float]:
     for first in firsts:
         found.add(first)
         step = _FIRST_STEP_SECONDS
-        while step < _LONGEST_SECONDS:
+        while step < _MAX_SECONDS:
             found.add(first + step)
             step *= 2
     return sorted(found)

@@ -20,8 +20,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 
 from msgplatform.core import logging
-from msgplatform.core.daemons.bell import Bell, Listener
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
+from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
 from msgplatform.core.daemons.watch import watch
 from msgplatform.core.data import ids, schema_state
 from msgplatform.core.errors import UNAVAILABLE
@@ -92,7 +92,7 @@ class Worker:
     # Whether its first id must not wait for the database. Each such process takes one of the nodes.
     needs_ids_at_once = False
     # Rung by those who make work for it; without a bell it polls.
-    bell: Bell | None = None
+    bell: WakeSignal | None = None
 
     def __init__(self) -> None:
         self.heartbeat = Heartbeat(self.role)
@@ -174,7 +174,7 @@ class Loop:
         self.worker.stopping.wait(pause)
 
 
-MOST_PROCESSES = 64  # of one command
+MAX_PROCESSES = 64  # of one command
 
 
 class DaemonCommand(BaseCommand):
@@ -199,8 +199,8 @@ class DaemonCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check()
-        if not 1 <= options["processes"] <= MOST_PROCESSES:
-            raise CommandError(f"--processes must be 1 to {MOST_PROCESSES}")
+        if not 1 <= options["processes"] <= MAX_PROCESSES:
+            raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
         if options["processes"] > 1:
             # The last value counts, also after `--process 4`, which means the same.
             one = [sys.executable, *sys.argv, "--processes=1"]

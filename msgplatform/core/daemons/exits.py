@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 PERIOD_SECONDS = 60.0  # within which exits are counted
 MIN_EXITS = 3  # fewer are a restart
@@ -42,8 +42,8 @@ class Exits:
     @property
     def text(self) -> str:
         if not self.words:
-            return say(_("It ended %(count)d times within a minute."), count=self.count)
-        return say(
+            return lazy_message(_("It ended %(count)d times within a minute."), count=self.count)
+        return lazy_message(
             _("It ended %(count)d times within a minute; its last words: %(words)s"),
             count=self.count, words=self.words,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from django.db.models import Model
 
 from msgplatform.core import alerts, logging
-from msgplatform.core.daemons import beside
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import UNAVAILABLE
 
@@ -66,7 +66,7 @@ class Snapshot(Generic[T]):
             self._load_and_release(at_once)
             return
         with suppress(TimeoutError):
-            beside.ask(partial(self._load_and_release, at_once))
+            bounded_call.ask(partial(self._load_and_release, at_once))
 
     def _load_and_release(self, at_once: bool) -> None:
         try:

@@ -32,8 +32,8 @@ from msgplatform.core.flows.bulk import (
 )
 from msgplatform.core.flows.condition import Finding, Status, Wait
 from msgplatform.core.flows.contract import DemoRun, Flow, Link
-from msgplatform.core.flows.failures import MOST_FAILURES, Button, Failure, Runbook
-from msgplatform.core.flows.filters import MOST_OPTIONS, FilterField, Option, personal_names
+from msgplatform.core.flows.failures import MAX_FAILURES, Button, Failure, Runbook
+from msgplatform.core.flows.filters import MAX_OPTIONS, FilterField, Option, personal_names
 from msgplatform.core.flows.finding import (
     Attempt,
     Call,
@@ -59,8 +59,8 @@ from msgplatform.core.flows.view_link import ViewLink
 
 __all__ = [
     "BULK",
-    "MOST_FAILURES",
-    "MOST_OPTIONS",
+    "MAX_FAILURES",
+    "MAX_OPTIONS",
     "Activity",
     "Attempt",
     "BulkAction",

@@ -2,7 +2,7 @@
 page of statistics.
 
 The counters themselves are the platform's (`MinuteCounter` and `DayCounter` in its models); a flow
-says what their names mean. All reading is in `msgplatform/statistics/`.
+says what their names mean. All reading is in `msgplatform/monitor/statistics/`.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class Flow(ABC):
         return ()
 
     def failures(self) -> Sequence[Failure]:
-        """What was given up, and neither sent again nor acknowledged: at most MOST_FAILURES, the
-        largest first. Indexed reads only (`msgplatform/jobs/given_up.py`). May raise errors of the
+        """What was given up, and neither sent again nor acknowledged: at most MAX_FAILURES, the
+        largest first. Indexed reads only (`monitor/failure_store.py`). May raise errors of the
         database."""
         return ()
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from msgplatform.core.flows.text import Text
 from msgplatform.core.flows.view_link import ViewLink
 
-MOST_FAILURES = 200  # that one flow lists: those with the most messages
+MAX_FAILURES = 200  # that one flow lists: those with the most messages
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgplatform.core.flows.text import Text
 
-MOST_OPTIONS = 20  # that one answer to a few typed letters has
+MAX_OPTIONS = 20  # that one answer to a few typed letters has
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Option:
 class FilterField:
     """One field: a text, one of a few choices, a time, a list of ids, or the name of something.
 
-    `choices` are (value, label). `options` gives up to MOST_OPTIONS things that have the typed text
+    `choices` are (value, label). `options` gives up to MAX_OPTIONS things that have the typed text
     in their name, read by an index or from a small table.
     """
 

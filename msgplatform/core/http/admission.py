@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.addresses import AddressGuard, inside
-from msgplatform.core.http.jobs import LONGEST_SECONDS, Deadlines, Job, Proxy
+from msgplatform.core.http.jobs import MAX_SECONDS, Deadlines, Job, Proxy
 from msgplatform.core.http.messages import Request, Response, all_lines, outline_of, printable
 from msgplatform.core.http.resolver import Answer, Resolver
 
@@ -55,7 +55,7 @@ class Admission:
             self.refused.append(Response(request, 0, b"", b"", 0.0, error, detail, ""))
             return
         # In this order a timeout that is no number counts as the longest.
-        deadline = now + min(LONGEST_SECONDS, request.timeout)
+        deadline = now + min(MAX_SECONDS, request.timeout)
         job = Job(request, destination, lines, now, deadline)
         if self.in_flight < self.window:
             self._admit(job)

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.addresses import canonical, from_numbers
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 MAX_LENGTH = 4096  # characters
 _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE)
@@ -45,12 +45,16 @@ class Destination:
 def parse(url: str) -> Destination:
     """Read an http or https URL. Raises InvalidInput with a sentence that does not repeat it."""
     if len(url) > MAX_LENGTH:
-        raise InvalidInput(say(_("The URL is longer than %(most)d characters."), most=MAX_LENGTH))
+        raise InvalidInput(
+            lazy_message(_("The URL is longer than %(most)d characters."), most=MAX_LENGTH)
+        )
     if _FORBIDDEN.search(url):
-        raise InvalidInput(say(_("The URL holds a space, a control character or a backslash.")))
+        raise InvalidInput(
+            lazy_message(_("The URL holds a space, a control character or a backslash."))
+        )
     found = _URL.fullmatch(url)
     if not found:
-        raise InvalidInput(say(_("The URL does not begin with http:// or https://.")))
+        raise InvalidInput(lazy_message(_("The URL does not begin with http:// or https://.")))
     scheme, authority, rest = found[1].lower(), found[2], found[3]
     host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
     shown = f"[{host}]" if ":" in host else host
@@ -59,7 +63,7 @@ def parse(url: str) -> Destination:
     try:
         path = quote(rest, safe=_PRINTABLE)
     except UnicodeError:  # half of a surrogate pair
-        raise InvalidInput(say(_("The URL is not valid Unicode."))) from None
+        raise InvalidInput(lazy_message(_("The URL is not valid Unicode."))) from None
     if not path.startswith("/"):
         path = f"/{path}"
     return Destination(scheme, host, port, address, f"{scheme}://{shown}{path}")
@@ -79,13 +83,15 @@ def origin(url: str) -> str:
 
 def _authority(text: str, default_port: int) -> tuple[str, str, int]:
     if "@" in text:
-        raise InvalidInput(say(_("The URL holds a user name or password; use a header instead.")))
+        raise InvalidInput(
+            lazy_message(_("The URL holds a user name or password; use a header instead."))
+        )
     found = _AUTHORITY.fullmatch(text)
     if not found:
-        raise InvalidInput(say(_("The URL's host or port cannot be read.")))
+        raise InvalidInput(lazy_message(_("The URL's host or port cannot be read.")))
     port = int(found[3]) if found[3] else default_port
     if not 0 < port < 65536:
-        raise InvalidInput(say(_("The URL's port is not between 1 and 65535.")))
+        raise InvalidInput(lazy_message(_("The URL's port is not between 1 and 65535.")))
     if found[1] is not None:
         host = address = _ipv6(found[1])
     else:
@@ -97,7 +103,7 @@ def _ipv6(text: str) -> str:
     try:
         return str(canonical(str(IPv6Address(text))))
     except ValueError:
-        raise InvalidInput(say(_("The URL's IPv6 address cannot be read."))) from None
+        raise InvalidInput(lazy_message(_("The URL's IPv6 address cannot be read."))) from None
 
 
 def _host(text: str) -> tuple[str, str]:
@@ -106,11 +112,13 @@ def _host(text: str) -> tuple[str, str]:
     try:
         address = from_numbers(name)
     except ValueError:
-        raise InvalidInput(say(_("The URL's host is a number, but no IPv4 address."))) from None
+        raise InvalidInput(
+            lazy_message(_("The URL's host is a number, but no IPv4 address."))
+        ) from None
     if address is not None:
         return str(address), str(address)
     if len(name) > 253 or not all(map(_LABEL.fullmatch, name.split("."))):
-        raise InvalidInput(say(_("The URL's host is not a valid name.")))
+        raise InvalidInput(lazy_message(_("The URL's host is not a valid name.")))
     return name, ""
 
 
@@ -119,8 +127,10 @@ def _ascii(text: str) -> str:
     if text.isascii():
         return text
     if _DEVIATING.intersection(text) or len(text) > 253:
-        raise InvalidInput(say(_("Write the URL's host in its ASCII form (xn--…).")))
+        raise InvalidInput(lazy_message(_("Write the URL's host in its ASCII form (xn--…).")))
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:
-        raise InvalidInput(say(_("The URL's host is not a valid international name."))) from None
+        raise InvalidInput(
+            lazy_message(_("The URL's host is not a valid international name."))
+        ) from None

@@ -14,7 +14,7 @@ from msgplatform.core.http.addresses import canonical
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.messages import Request
 
-LONGEST_SECONDS = 86400.0  # the longest timeout of a request
+MAX_SECONDS = 86400.0  # the longest timeout of a request
 
 
 class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it holds refers to it

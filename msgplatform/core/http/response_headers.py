@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from django.utils.http import parse_http_date_safe
 
-LONGEST_RETRY_AFTER = 31 * 86400.0  # seconds
+MAX_RETRY_AFTER = 31 * 86400.0  # seconds
 
 _NAMES = frozenset(
     {b"cache-control", b"content-length", b"content-type", b"date", b"location", b"ratelimit"}
@@ -24,7 +24,7 @@ _PREFIXES = (b"ratelimit-", b"webhook-", b"x-ratelimit-")
 _SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
 _QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
 _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
-_LONGEST_NUMBER = 15  # digits
+_MAX_NUMBER = 15  # digits
 _BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
 
@@ -64,12 +64,12 @@ def retry_after(raw: bytes, now: float) -> float:
         elif name == b"date":
             date = date or value
     if asked.isdigit():
-        seconds = float(asked) if len(asked) <= _LONGEST_NUMBER else LONGEST_RETRY_AFTER
+        seconds = float(asked) if len(asked) <= _MAX_NUMBER else MAX_RETRY_AFTER
     else:
         until = _moment(asked)
         since = _moment(date)
         seconds = 0.0 if until is None else until - (now if since is None else since)
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def _useful(raw: bytes) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from typing import Any
 
 # MariaDB stores less than 32 levels (JSON_DEPTH_LIMIT), and the audit log has such a value two
 # levels down.
-MOST_STORED = 29
+MAX_STORED = 29
 # More is refused: what shows or checks a value walks through it in functions that call themselves.
 MAX_DEPTH = 100
 

@@ -15,7 +15,7 @@ import re2
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 _MAX_MEMORY = 256 * 1024  # bytes, of one expression with what RE2 remembers of its texts
 _MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
@@ -37,7 +37,7 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(_ESCAPE.sub(_escape, pattern), options)
     except (re2.error, UnicodeEncodeError) as error:
-        words = say(
+        words = lazy_message(
             _(
                 "The regular expression %(pattern)s cannot be used: %(why)s. Look-ahead, "
                 "look-behind and back-references are not supported, since they may take for ever."

@@ -23,7 +23,7 @@ from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import keywords, patterns, steps
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
 # One error is shown; it is the best of so many.
@@ -55,7 +55,7 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     schema."""
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         most = MAX_SCHEMA_BYTES // 1024
-        raise InvalidInput(say(_("A schema may have %(most)d KiB at most."), most=most))
+        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=most))
     draft = keywords.bounded(_draft(schema))
     try:
         with steps.counted(schema):
@@ -65,15 +65,15 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
             validator: Validator = draft(schema, registry=Registry())
             _best(validator, None)  # a schema that refers to itself in a circle never ends
     except RecursionError:
-        words = say(_("The schema is nested too deeply, or refers to itself."))
+        words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
     except steps.TooManySteps:
-        words = say(
+        words = lazy_message(
             _("The schema takes too long to use. Write it with fewer references and expressions.")
         )
         raise InvalidInput(words) from None
     except _UNUSABLE as error:
-        words = say(_("This schema cannot be used: %(why)s"), why=_why(error))
+        words = lazy_message(_("This schema cannot be used: %(why)s"), why=_why(error))
         raise InvalidInput(words) from None
     return validator
 
@@ -95,7 +95,7 @@ def _draft(schema: Mapping[str, Any]) -> Any:
         found: type[Validator] = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
         known = "https://json-schema.org/draft/2020-12/schema"
-        words = say(_("$schema is the address of a draft: %(draft)s"), draft=known)
+        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=known)
         raise InvalidInput(words) from None
     return found
 
@@ -105,7 +105,7 @@ def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
     error = _best(draft(draft.META_SCHEMA), schema)
     if error is not None:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = say(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
+        words = lazy_message(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
         raise InvalidInput(words)
 
 
@@ -128,15 +128,15 @@ def _check_references(schema: Mapping[str, Any]) -> None:
     for reference in set(_references(schema)):
         if not reference.startswith("#"):
             words = _("%(reference)s: references to other documents are not followed.")
-            raise InvalidInput(say(words, reference=reference))
+            raise InvalidInput(lazy_message(words, reference=reference))
         try:
             found = resolver.lookup(reference).contents
         except (Unresolvable, TypeError, ValueError):  # the last two: into a number, into a list
             words = _("%(reference)s leads nowhere in this schema.")
-            raise InvalidInput(say(words, reference=reference)) from None
+            raise InvalidInput(lazy_message(words, reference=reference)) from None
         if not isinstance(found, Mapping | bool):
             words = _("%(reference)s leads to what is no schema.")
-            raise InvalidInput(say(words, reference=reference))
+            raise InvalidInput(lazy_message(words, reference=reference))
 
 
 def _check_patterns(schema: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
                     "%(pattern)s: in a schema with unevaluatedProperties, patternProperties may "
                     "name the beginning, the end or a part of a name, such as ^x-"
                 )
-                raise InvalidInput(say(words, pattern=repr(pattern)))
+                raise InvalidInput(lazy_message(words, pattern=repr(pattern)))
 
 
 def _check_pattern(pattern: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 # The longest escape of a character is six characters.
-_LONGEST_ESCAPE = 6
+_MAX_ESCAPE = 6
 
 
 def pretty(text: str, most: int) -> str:
@@ -25,7 +25,7 @@ def pretty(text: str, most: int) -> str:
     except msgspec.DecodeError:
         shown = text
     else:
-        shown = shown[: most * _LONGEST_ESCAPE]
+        shown = shown[: most * _MAX_ESCAPE]
         if "\\u" in shown:
             shown = _STRING.sub(_readable, shown)
     return shown if len(shown) <= most else f"{shown[:most]}\n…"

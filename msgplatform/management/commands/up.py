@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from msgplatform.core.daemons.daemon import MOST_PROCESSES
+from msgplatform.core.daemons.daemon import MAX_PROCESSES
 from msgplatform.core.errors import PlatformError
 from msgplatform.supervision import first_user
 from msgplatform.supervision.platform import Platform
@@ -86,9 +86,9 @@ class Command(BaseCommand):
 def _processes(text: str) -> tuple[str, int]:
     """`run_sender=4` → ("run_sender", 4)."""
     command, _equals, number = text.partition("=")
-    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MOST_PROCESSES):
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MAX_PROCESSES):
         raise ArgumentTypeError(
-            f"use a command and a number up to {MOST_PROCESSES}, such as run_sender=4"
+            f"use a command and a number up to {MAX_PROCESSES}, such as run_sender=4"
         )
     return command, int(number)
 

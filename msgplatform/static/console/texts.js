@@ -3,12 +3,12 @@
 const panel = document.querySelector("[data-texts]");
 // A flow with so many rows waits until somebody wants more: nobody reads thousands, and a browser
 // with thousands hardly moves.
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 if (panel) {
   const start = panel.querySelector("[data-start]");
   const stop = panel.querySelector("[data-stop]");
-  let waiting = [...panel.querySelectorAll("[data-flow]")].map((line) => ({ line, cursor: "", most: MOST_ROWS }));
+  let waiting = [...panel.querySelectorAll("[data-flow]")].map((line) => ({ line, cursor: "", most: MAX_ROWS }));
   const full = [];
   let running = false; // whether somebody wants it to go on
   let active = false; // a stopped one still waits for its last answer
@@ -44,7 +44,7 @@ if (panel) {
     lane.cursor = piece.cursor;
     if (piece.cursor && rows >= lane.most) {
       say(lane, `${piece.looked} ${panel.dataset.many}`);
-      lane.most = rows + MOST_ROWS;
+      lane.most = rows + MAX_ROWS;
       full.push(lane);
       return false;
     }

@@ -29,9 +29,9 @@ from msgplatform.admin import (
 )
 from msgplatform.core.ages import age
 from msgplatform.core.data import ids, sql
+from notify.feed.actions.replay import replay
 from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
-from notify.feed.bulk.replay import replay
 from notify.feed.models import EventQueue
 
 _STATUS = EventQueue.Status

@@ -18,7 +18,7 @@ from msgplatform.admin import (
     IdTimeFilter,
     PickFilter,
     cells,
-    newest,
+    recent_rows,
     row_id,
 )
 from msgplatform.models import Biz
@@ -76,7 +76,7 @@ class PostAdmin(rows.HotRowsAdmin):
             found.add("q")
         elif biz is not None:
             of_system = Feed.objects.filter(biz_id=biz).order_by()
-            if of_system[: newest.LOOKED_AT].count() < newest.LOOKED_AT:
+            if of_system[: recent_rows.LOOKED_AT].count() < recent_rows.LOOKED_AT:
                 found.add("biz__id__exact")
         return found
 

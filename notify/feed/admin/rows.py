@@ -12,14 +12,14 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from msgplatform.admin import RowList, RowsAdmin, cells
-from msgplatform.admin.newest import NewestList
+from msgplatform.admin.recent_rows import RecentRowsList
 from msgplatform.core.data import ids
 
 # The permissions that the page of a user needs, because it shows posts.
 USERS_PAGE = ("feed.view_feed", "feed.view_feeduser")
 
 
-class HotRowList(NewestList, RowList):
+class HotRowList(RecentRowsList, RowList):
     """The rows of the page, each with whether this person may see its user."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -20,11 +20,11 @@ from msgplatform.admin.chart import Chart, Line, Unit, labels
 from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.dispatcher.pace import COMFORTABLE
 from notify.feed.dispatcher.schedule import hours
 from notify.feed.models import EventQueue, FeedPace
-from notify.feed.pace_status import Decision
+from notify.feed.presence import Decision
 
 PERIODS = {
     "1h": (timedelta(hours=1), _("an hour")),
@@ -75,7 +75,7 @@ def _now() -> dict[str, Any]:
         "least": cells.percent(settings.FEED_SHARE_LEAST),
     }
     try:
-        decision, working = pace_status.read(), pace_status.dispatchers.read()
+        decision, working = presence.read(), presence.dispatchers.read()
     except RedisError:
         return found | {"is_unavailable": True}
     if decision is None:

@@ -28,7 +28,7 @@ from notify.feed.intake.posts import check_uid
 from notify.feed.models import FeedUser
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
-from notify.feed.timeline import why
+from notify.feed.timeline import explanations
 
 PAGE = 20  # posts of a timeline
 _OFFERED = 500  # systems that the field offers; others are typed
@@ -141,9 +141,9 @@ def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
     if not form.is_valid():
         return {"why_form": form}
     post: int = form.cleaned_data["post"]
-    answer = why.why(biz.pk, uid, post)
+    answer = explanations.why(biz.pk, uid, post)
     sentences = [str(reason.label) for reason in answer.reasons]
-    is_there = why.Reason.UNKNOWN not in answer.reasons
+    is_there = explanations.Reason.UNKNOWN not in answer.reasons
     return {"why_form": form, "answer": answer, "sentences": sentences,
             "asked": post if is_there else None}  # fmt: skip
 

@@ -30,7 +30,7 @@ from notify.feed.retention import ENTRIES, EVENTS, KEEP_PACE_DAYS, KEYS
 # Longer than most steps take. Should two cleaners work at once, no harm is done: every step can be
 # repeated.
 LEASE_SECONDS = 120.0
-_LONGEST_REST = 1.0
+_MAX_REST = 1.0
 # The walk through all timelines reads every entry: every so many rounds, by default once a day.
 _ROUNDS_A_WALK = 24
 
@@ -79,7 +79,7 @@ class Cleaner(Worker):
         try:
             if step.work():
                 # As long as the step took, at most a second: others get half of the time.
-                self.stopping.wait(min(_LONGEST_REST, time.monotonic() - begun))
+                self.stopping.wait(min(_MAX_REST, time.monotonic() - begun))
                 return True
         except Exception as error:
             del self._left[0]  # a step that fails must not hold up the others

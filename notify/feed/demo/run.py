@@ -12,9 +12,9 @@ from typing import Any
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.flows import DemoRun
-from notify.feed.demo import cast
+from notify.feed.demo import scenario
 from notify.feed.demo.account import Differences, Shown, compare
-from notify.feed.demo.cast import Cast
+from notify.feed.demo.scenario import Scenario
 from notify.feed.demo.traffic import Traffic, Trickle
 from notify.feed.models import FeedUser
 
@@ -55,10 +55,10 @@ class Account:
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """People meet, post, change their minds, stay away and come back; every timeline is read."""
     begun = time.monotonic()
-    people = cast.people(max(20, run.messages // _A_USER))
+    people = scenario.people(max(20, run.messages // _A_USER))
     posts = max(1, run.messages // _A_POST)
-    who = Cast(people)
-    biz_id, token = cast.create()
+    who = Scenario(people)
+    biz_id, token = scenario.create()
     traffic = Traffic(run.base_url, token, who)
     traffic.settle()
     run.say(

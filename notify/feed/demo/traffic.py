@@ -13,8 +13,8 @@ from typing import TypeVar
 from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
 from notify.feed.demo.account import FRIEND, VIP, Post, Shown, Town
-from notify.feed.demo.cast import PAGE, STAR, Cast
 from notify.feed.demo.client import BATCH, LONG_PAGE, Change, Client, Draft
+from notify.feed.demo.scenario import PAGE, STAR, Scenario
 
 _THREADS = 8
 _POSTS_AT_ONCE = 40
@@ -40,7 +40,7 @@ class Traffic:
     """`done` counts what was answered, by its name. `late` names changes of relations that a read
     just after them did not show."""
 
-    def __init__(self, base_url: str, token: str, cast: Cast) -> None:
+    def __init__(self, base_url: str, token: str, cast: Scenario) -> None:
         self._base_url, self._token, self._cast = base_url, token, cast
         self.town = Town()
         self.done: Counter[str] = Counter()
@@ -199,7 +199,7 @@ class Traffic:
 class Trickle:
     """A post now and then, after the accounting, and a reader who looks. For one thread."""
 
-    def __init__(self, base_url: str, token: str, cast: Cast) -> None:
+    def __init__(self, base_url: str, token: str, cast: Scenario) -> None:
         self._client, self._cast = Client(Connection(base_url), token), cast
 
     def post(self, number: int) -> None:

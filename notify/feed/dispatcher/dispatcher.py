@@ -17,16 +17,16 @@ from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
-from notify.feed.bells import DISPATCHER
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
 from notify.feed.monitor import alert_conditions, backlog
+from notify.feed.signals import DISPATCHER
 
 _TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets the foreground work; a longer one would only let the backlog grow.
-_LONGEST_PAUSE = 2.0
+_MAX_PAUSE = 2.0
 # How long a statement waits for a lock, whose holder may be frozen; then others get their turn.
 _PATIENCE_SECONDS = 1
 # Where processors are short, people who wait for a page go first. Alone on them, it costs nothing.
@@ -82,7 +82,7 @@ class Dispatcher(Worker):
         if handled:
             self.pacer.worked()
         if pause:
-            self.stopping.wait(min(_LONGEST_PAUSE, pause))
+            self.stopping.wait(min(_MAX_PAUSE, pause))
         return handled > 0
 
 

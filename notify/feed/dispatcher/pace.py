@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-MOST_EVENTS = 100  # in a batch: ten times as many are not faster, and wait ten times as long
-LEAST_EVENTS = 10
+MAX_EVENTS = 100  # in a batch: ten times as many are not faster, and wait ten times as long
+MIN_EVENTS = 10
 # How the share changes with each step of a second.
 INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else uses the server
@@ -29,7 +29,7 @@ class Pace:
     """At most `events` in a batch, and the `share` of what a dispatcher does at full speed, 0 to 1;
     it is 0 for one that rests while others work."""
 
-    events: int = MOST_EVENTS
+    events: int = MAX_EVENTS
     share: float = 1.0
 
 
@@ -47,7 +47,7 @@ class Effort:
 
     def events(self, pace: Pace) -> int:
         """How many to take into a batch."""
-        return min(MOST_EVENTS, round(pace.events * self._stretch))
+        return min(MAX_EVENTS, round(pace.events * self._stretch))
 
     def learn(self, work: int, took: float) -> None:
         cost = took / work
@@ -61,13 +61,13 @@ class Effort:
         follow from the time it took."""
         due = (min(took, work * self._cost) or took) / share
         change = _STRETCHING if took >= due and share < FULL_SPEED else 1 / _STRETCHING
-        self._stretch = min(MOST_EVENTS / LEAST_EVENTS, max(1.0, self._stretch * change))
+        self._stretch = min(MAX_EVENTS / MIN_EVENTS, max(1.0, self._stretch * change))
         return max(0.0, due - took)
 
 
 def pace_of(share: float) -> Pace:
     """Batches become smaller with the share, because others wait for long statements."""
-    return Pace(max(LEAST_EVENTS, round(MOST_EVENTS * share)), share)
+    return Pace(max(MIN_EVENTS, round(MAX_EVENTS * share)), share)
 
 
 def divided(share: float, dispatchers: Sequence[str], turn: int) -> tuple[tuple[str, ...], float]:

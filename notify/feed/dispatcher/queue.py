@@ -17,16 +17,16 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 from notify.feed.models import EventQueue
-from notify.feed.monitor import counters, given_up
+from notify.feed.monitor import counters, failures
 from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 # An event may begin to wait behind the front: committed late, replayed, or given back by a
 # receiver that died. So the front looks from the beginning every few seconds; less often when that
 # takes long, so that it stays a small part of the work.
-_LEAST_SECONDS, _MOST_SECONDS = 2.0, 10.0
+_MIN_SECONDS, _MAX_SECONDS = 2.0, 10.0
 _TIMES = 20
 
 
@@ -91,13 +91,13 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
         if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
             biz, topic = event
-            given_up.add(qid, topic, reason)
+            failures.add(qid, topic, reason)
             counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
 
     transactions.retrying(mark_failed)
     return alerts.AlertEvent(
         kind=SET_ASIDE,
-        subject=say(_("Feed: event %(id)s was set aside"), id=str(qid)),
+        subject=lazy_message(_("Feed: event %(id)s was set aside"), id=str(qid)),
         text=reason,
         key=SET_ASIDE_KEY,
     )
@@ -133,8 +133,8 @@ class Front:
         found = lock(self._topic, _STATUS.WAITING, limit, self._since, without)
         if not self._since:
             now = self._clock()
-            pause = max(_LEAST_SECONDS, _TIMES * (now - begun))
-            self._until = now + min(_MOST_SECONDS, pause)
+            pause = max(_MIN_SECONDS, _TIMES * (now - begun))
+            self._until = now + min(_MAX_SECONDS, pause)
         return found
 
     def move(self, handled: Sequence[Event], is_full: bool) -> None:

@@ -19,7 +19,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
-from notify.feed.dispatcher.pace import FULL_SPEED, MOST_EVENTS, Effort, Pace
+from notify.feed.dispatcher.pace import FULL_SPEED, MAX_EVENTS, Effort, Pace
 from notify.feed.dispatcher.queue import Event, Front
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.posts import Topic
@@ -28,7 +28,7 @@ from notify.feed.monitor import counters
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
 _EVENT_WORK = 20  # an event takes as long as so many entries
-MOST_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
+MAX_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
 # How long an event is skipped that needs what another transaction has locked; those after it go on.
 SKIPPED_SECONDS = 30.0
 
@@ -55,7 +55,7 @@ class Receiver:
     def rest(self, pace: Pace, done: int, took: float) -> float:
         """Seconds to rest after a turn that did so much and took so long."""
         # Only full batches at full speed show what work takes when nothing slows it down.
-        if pace.share >= FULL_SPEED and done >= MOST_EVENTS * FULL_SPEED:
+        if pace.share >= FULL_SPEED and done >= MAX_EVENTS * FULL_SPEED:
             self._effort.learn(self._work, took)
         return self._effort.pause(pace.share, self._work, took)
 
@@ -102,7 +102,7 @@ class Receiver:
                 merged.append(event)  # readers find the post themselves: nothing is written
             elif recipients > settings.FEED_SLICE:
                 large.append(event)
-            elif pushed and sum(pushed.values()) + recipients > MOST_ENTRIES:
+            elif pushed and sum(pushed.values()) + recipients > MAX_ENTRIES:
                 break  # what is left is the next batch's
             else:
                 pushed[event] = recipients

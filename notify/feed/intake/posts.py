@@ -22,11 +22,11 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import events
-from notify.feed.bells import DISPATCHER
+from notify.feed import upkeep_events
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 from notify.feed.monitor import counters
+from notify.feed.signals import DISPATCHER
 
 _KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
 # Visible ASCII without /, which divides an address such as /timelines/<uid>; "." and "..", which
@@ -134,7 +134,9 @@ def delete(biz: int, post_id: int) -> bool:
         now = sql.now()
         if rows.filter(delete_date=None).update(delete_date=now):
             kind = EventQueue.Kind.DELETE
-            events.add([events.Event(biz, author, kind, {"feed": str(post_id)})], block, now)
+            upkeep_events.add(
+                [upkeep_events.Event(biz, author, kind, {"feed": str(post_id)})], block, now
+            )
         return True
 
     return transactions.retrying(mark_deleted)
@@ -175,7 +177,9 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     )
     # The event has the post's id: ids rise with time, so the oldest event has the least one.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
-    events.insert([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])
+    upkeep_events.insert(
+        [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts]
+    )
     # Last, because other processes wait for these rows until the commit. Should its answer be lost,
     # the posts are stored once, and counted twice.
     accepted = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)

@@ -23,7 +23,7 @@ from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import events
+from notify.feed import upkeep_events
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
 from notify.feed.users import lock
@@ -130,16 +130,16 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     removed = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
     kinds = EventQueue.Kind
     wanted = [
-        *(events.Event(biz, r, kinds.BACKFILL) for r in sorted(added) if users[r].active),
+        *(upkeep_events.Event(biz, r, kinds.BACKFILL) for r in sorted(added) if users[r].active),
         *(
-            events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
+            upkeep_events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
             for uid, reader in sorted(removed)
             if users[reader].active
         ),
         *_count(biz, plan, users),
     ]
     if wanted:
-        events.add(wanted, block, now)
+        upkeep_events.add(wanted, block, now)
     return verdicts
 
 
@@ -226,7 +226,7 @@ def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> 
         ).delete()
 
 
-def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events.Event]:
+def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:
     """Count recipients and authors; the events of authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
@@ -243,7 +243,7 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[events
         recipients = user.friends + user.followers
         if user.merging == merging.PUSHED and recipients > settings.FEED_MERGE_ABOVE:
             new = merging.BECOMING
-            yield events.Event(biz, uid, EventQueue.Kind.MERGE)
+            yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_PUSH_BELOW:
             # An author who is becoming merged is looked at when that has ended, so that there are
             # never two events that do the same.

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
-from msgplatform.statistics.dimensions import BySystem
+from msgplatform.monitor.statistics.dimensions import BySystem
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters
 

@@ -12,8 +12,8 @@ from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
-from msgplatform.core.said import say
-from notify.feed.monitor import backlog, given_up
+from msgplatform.core.lazy_text import lazy_message
+from notify.feed.monitor import backlog, failures
 
 SET_ASIDE, LATE = "feed.set_aside", "feed.late"
 # A receiver raises it as soon as it sets an event aside, with the reason; here it is resolved.
@@ -32,13 +32,13 @@ def reconcile() -> None:
 
 def _set_aside() -> Iterator[Condition]:
     """What was set aside and was neither replayed nor acknowledged."""
-    counts = given_up.of_topics()
+    counts = failures.of_topics()
     if counts:
         shown = ", ".join(f"{topic} {count}" for topic, count in counts.items())
         yield Condition(
             SET_ASIDE_KEY,
-            say(_("Feed: events were set aside: %(which)s"), which=shown),
-            say(
+            lazy_message(_("Feed: events were set aside: %(which)s"), which=shown),
+            lazy_message(
                 _(
                     "Their posts or changes do not reach all timelines. Read their reasons in the "
                     "console, remove the cause, and replay them there."
@@ -52,8 +52,10 @@ def _late() -> Iterator[Condition]:
         if age > settings.FEED_LATE_SECONDS:
             yield Condition(
                 f"{LATE}:{topic}",
-                say(_("Feed: events of topic %(topic)s have waited for long"), topic=topic),
-                say(
+                lazy_message(
+                    _("Feed: events of topic %(topic)s have waited for long"), topic=topic
+                ),
+                lazy_message(
                     _(
                         "The oldest has waited for %(seconds)d seconds. Look at the scheduler in "
                         "the console: if it gives way to others, the database needs rest or more "

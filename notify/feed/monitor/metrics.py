@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Metrics, Sample, Status
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters
 
@@ -86,7 +86,7 @@ def samples() -> Iterator[Sample]:
 
 def _pace() -> Iterator[Sample]:
     """What the scheduler measured and decided last."""
-    last = pace_status.read()
+    last = presence.read()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return

@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from crmsync import orders
+from crmsync.messages import candidates, find, policies, timeline, tries
+from crmsync.messages.filters import parse
 from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
 from crmsync.monitor import crm_status
-from crmsync.search import candidates, find, policies, timeline, tries
-from crmsync.search.filters import parse
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput

@@ -14,9 +14,9 @@ from django.conf import settings
 
 from crmsync.adapters.outcomes import Ok, Retry
 from crmsync.directory.crms import from_row
+from crmsync.handler.call_limits import CallLimits
+from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
-from crmsync.handler.gate import Gate
-from crmsync.handler.hand import Hand
 from crmsync.models import Crm, Record
 from crmsync.queues import MainQueue
 from msgplatform.core.rates import breaker
@@ -34,20 +34,22 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def hand(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hand:
+def hand(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaimedOrder:
     """An order of three records, of whose lease little is left by the process' own clock."""
     queued(policy(Customers(tmp_path).crm()), requests(["1", "2", "3"]))
     claimed = MainQueue("sales").claim()
     assert claimed is not None
-    hand = Hand(claimed)
+    hand = ClaimedOrder(claimed)
     assert len(hand.check()[0]) == 3
     later = time.monotonic() + settings.CRM_LEASE_SECONDS * 0.9
-    monkeypatch.setattr("crmsync.handler.hand.time", SimpleNamespace(monotonic=lambda: later))
+    monkeypatch.setattr(
+        "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
+    )
     assert hand.is_lost
     return hand
 
 
-def test_it_is_renewed(hand: Hand) -> None:
+def test_it_is_renewed(hand: ClaimedOrder) -> None:
     hand.renew_if_due()
     assert not hand.is_lost
 
@@ -61,7 +63,9 @@ def test_a_process_that_was_stopped_sends_no_further_request(
 
     def stopped_meanwhile(request: Asked) -> Answer:
         later = time.monotonic() + settings.CRM_LEASE_SECONDS
-        monkeypatch.setattr("crmsync.handler.hand.time", SimpleNamespace(monotonic=lambda: later))
+        monkeypatch.setattr(
+            "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
+        )
         return store(request)
 
     with serving(stopped_meanwhile) as server:
@@ -70,15 +74,15 @@ def test_a_process_that_was_stopped_sends_no_further_request(
         queued(policy(Crm.objects.get()), requests(["1", "2", "3"]))
         claimed = MainQueue(crm.name).claim()
         assert claimed is not None
-        hand, adapter = Hand(claimed), crm.open()
-        gate = Gate(crm.id, breaker.Policy())
+        hand, adapter = ClaimedOrder(claimed), crm.open()
+        gate = CallLimits(crm.id, breaker.Policy())
         made = Delivery(adapter, gate, hand, threading.Event()).run(*hand.check())
         adapter.close()
     assert store.changed == ["1"]
     assert [type(answer.outcome) for answer in made.answers] == [Ok, Retry, Retry]
 
 
-def test_records_of_which_another_process_has_one_are_not_sent(hand: Hand) -> None:
+def test_records_of_which_another_process_has_one_are_not_sent(hand: ClaimedOrder) -> None:
     Record.objects.filter(key="2").update(claimed_by="another")
     hand.renew_if_due()
     assert hand.is_lost

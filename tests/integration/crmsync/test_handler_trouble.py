@@ -471,7 +471,7 @@ class TestWaiting:
     ) -> None:
         settings.CRM_LEASE_SECONDS = 120
         # From its first second on, it is time to renew one.
-        monkeypatch.setattr("crmsync.handler.hand._spare", lambda: timedelta(seconds=119))
+        monkeypatch.setattr("crmsync.handler.claimed_order._spare", lambda: timedelta(seconds=119))
         kept: list[bool] = []
 
         def lease_ends_soon() -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from crmsync.bulk import actions, pages
+from crmsync.actions import actions, pages
 from crmsync.flow import CrmsyncFlow
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend

@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from crmsync.messages import timeline
 from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
 from crmsync.policies import run_requests
-from crmsync.search import timeline
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow

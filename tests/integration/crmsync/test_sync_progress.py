@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from crmsync.models import Operation, Policy, Run
-from crmsync.models.sources import MOST_UNREAD
+from crmsync.models.sources import MAX_UNREAD
 from crmsync.monitor import progress
 from msgplatform.core.data import ids, sql
 
@@ -58,7 +58,7 @@ def test_nothing_is_known_of_the_time_before_anything_was_done_and_beyond_what_l
 ):
     none_done = new_run(unread=100)
     beyond = new_run(read=120, unchanged=120, unread=100)
-    endless = new_run(read=120, unchanged=120, unread=MOST_UNREAD)
+    endless = new_run(read=120, unchanged=120, unread=MAX_UNREAD)
     found = progress.of_runs([none_done, beyond, endless])
     assert found[endless.pk].left is None
     assert (found[none_done.pk].rate, found[none_done.pk].left) == (0.0, None)
@@ -75,7 +75,7 @@ def test_a_run_that_is_over_has_no_rate(state: int) -> None:
 
 
 def test_an_answer_adds_up_a_bounded_number_of_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "MOST_OPERATIONS", 3)
+    monkeypatch.setattr(progress, "MAX_OPERATIONS", 3)
     old, new = new_run(state=READ), new_run(state=READ)
     for _ in range(2):
         operation(old, 10, confirmed=10)

@@ -15,10 +15,10 @@ from crmsync.models import Policy
 from crmsync.monitor import counters
 from crmsync.monitor.activity import ACTIVITY
 from msgplatform.core.data import sql
-from msgplatform.jobs.counters import roll_up
-from msgplatform.jobs.time_steps import Step
-from msgplatform.statistics import groups
-from msgplatform.statistics.points import Counted, total
+from msgplatform.monitor.counters import roll_up
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.time_steps import Step
 from tests.integration.crmsync.sync_support import crm, hive, policy
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from msgplatform.admin import newest
+from msgplatform.admin import recent_rows
 from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
 from notify.feed.intake import posts
@@ -86,7 +86,7 @@ class TestPosts:
         vip = feed_rows.post(biz, "ann", topic="vip")
         after = [feed_rows.post(biz, "ann") for _ in range(5)]
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == [vip]
-        monkeypatch.setattr(newest, "LOOKED_AT", 5)
+        monkeypatch.setattr(recent_rows, "LOOKED_AT", 5)
         hint = "Only the newest 5 rows were searched"
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == []
         assert hint in get(admin_client, f"{POSTS}?topic__exact=vip")

@@ -13,11 +13,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import RowsAdmin, newest
+from msgplatform.admin import RowsAdmin, recent_rows
 from msgplatform.admin.chart import Chart
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz, Preferences
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.models import EventQueue, Feed, FeedPace
 from tests.integration.support import feed_rows, table_rows
 from tests.integration.support.feed_pages import (
@@ -78,7 +78,7 @@ class TestScheduler:
         assert "No dispatcher runs" in page
         assert page.count("Nothing was recorded in this time") == 1
         assert "There is no policy" in page
-        pace_status.dispatchers.report({"one": pace_status.Working(7)})
+        presence.dispatchers.report({"one": presence.Working(7)})
         assert "have not decided anything yet" in get(admin_client, SCHEDULER)
 
     def test_redis_is_unavailable(self, admin_client: Client, servers: Any) -> None:
@@ -104,11 +104,11 @@ class TestScheduler:
     def test_the_decision_and_why(
         self, admin_client: Client, given: dict[str, Any], says: str
     ) -> None:
-        pace_status.lease.hold("me")
-        decision = pace_status.Decision(
+        presence.lease.hold("me")
+        decision = presence.Decision(
             by="me", at=time.time(), events=40, oldest={"vip": 75.0}, **given
         )
-        assert pace_status.publish(decision)
+        assert presence.publish(decision)
         page = get(admin_client, SCHEDULER)
         assert says in page
         assert "oldest event, vip" in page
@@ -247,7 +247,7 @@ def wrong_steps(statement: str) -> list[str]:
 def test_whatever_is_chosen_is_read_from_an_index(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "LOOKED_AT", 500)
+    monkeypatch.setattr(recent_rows, "LOOKED_AT", 500)
     feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
     now = sql.now()
     made = ids.reserve(4000).ids(range(4000))

@@ -13,17 +13,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.core import metrics
 from msgplatform.core.data import sql
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Seen
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify.feed import pace_status
-from notify.feed.bulk.replay import replay
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Seen
+from notify.feed import presence
+from notify.feed.actions.replay import replay
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.feed.models import EventQueue
 from notify.feed.monitor import alert_conditions, backlog, counters
 from notify.feed.monitor import metrics as gauges
-from notify.feed.pace_status import Decision
+from notify.feed.presence import Decision
 from tests.integration.support.feed_rows import drain, post, related, set_aside, visited
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -85,10 +85,8 @@ class TestMetrics:
 
     def test_the_scheduler(self, biz: Biz) -> None:
         assert scraped()["scheduler_up",] == 0
-        assert pace_status.lease.hold("me")
-        assert pace_status.publish(
-            Decision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0)
-        )
+        assert presence.lease.hold("me")
+        assert presence.publish(Decision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0))
         found = scraped()
         names = ("scheduler_up", "share", "batch_events", "load")
         assert [found[name,] for name in names] == [1, 0.25, 25, 1.5]
@@ -162,9 +160,9 @@ class TestAlerts:
         set_aside(biz, "ann")
         alert_conditions.reconcile()
         assert list(opened()) == [alert_conditions.SET_ASIDE_KEY]
-        (group,) = given_up.groups("feed")
+        (group,) = failure_store.groups("feed")
         seen = Seen(group.pk, group.lost, group.last_at)
-        given_up.acknowledge(seen, "friend", group.answer, "a test post", "ann")
+        failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
         alert_conditions.reconcile()
         assert opened() == {}
 

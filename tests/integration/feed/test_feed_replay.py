@@ -14,7 +14,7 @@ from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.feed.bulk import actions, replay
+from notify.feed.actions import actions, replay
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FeedFlow

@@ -15,11 +15,11 @@ from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.feed.bulk.replay import replay
+from notify.feed.actions.replay import replay
 from notify.feed.intake import posts
+from notify.feed.messages import candidates, find, timeline
+from notify.feed.messages.filters import parse
 from notify.feed.models import EventQueue, Feed, FeedUser
-from notify.feed.search import candidates, find, timeline
-from notify.feed.search.filters import parse
 from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)

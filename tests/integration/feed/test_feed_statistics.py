@@ -10,10 +10,10 @@ import pytest
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz, MinuteCounter
-from msgplatform.statistics import files, groups
-from msgplatform.statistics.points import Counted, total
+from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.time_steps import Step
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.monitor import counters

@@ -15,7 +15,7 @@ from django.db import DatabaseError, connection, connections
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import ids, sql
 from msgplatform.core.data.load import connection_id, running_connections
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.dispatcher.pace import Pace, pace_of
 from notify.feed.dispatcher.schedule import pacer as pacer_module
 from notify.feed.dispatcher.schedule import scheduler as scheduler_module
@@ -24,7 +24,7 @@ from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
-from notify.feed.pace_status import Decision
+from notify.feed.presence import Decision
 from tests.servers import Servers
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,9 +40,9 @@ def _empty(work_redis: object) -> None:
 def _unhurried() -> Iterator[None]:
     """Nothing is over because this machine stood still for some seconds."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pace_status, "STALE_SECONDS", 600.0)
-        patched.setattr(pace_status.lease, "_seconds", 600.0)
-        patched.setattr(pace_status.dispatchers, "_seconds", 600.0)
+        patched.setattr(presence, "STALE_SECONDS", 600.0)
+        patched.setattr(presence.lease, "_seconds", 600.0)
+        patched.setattr(presence.dispatchers, "_seconds", 600.0)
         patched.setattr(pacer_module, "KEEP_SECONDS", 600.0)
         yield
 
@@ -83,37 +83,37 @@ def event(status: int = EventQueue.Status.WAITING, topic: str = "friend") -> Non
 
 def test_one_decides_and_all_follow(dispatchers: Callable[[], Pacer]) -> None:
     first = dispatchers()
-    found = until(pace_status.read, "a decision")
+    found = until(presence.read, "a decision")
     second = dispatchers()
-    until(lambda: pace_status.read().at > found.at, "another decision")
-    assert pace_status.read().by == found.by
-    until(lambda: pace_status.read().share == 1.0, "full speed while nobody else works")
+    until(lambda: presence.read().at > found.at, "another decision")
+    assert presence.read().by == found.by
+    until(lambda: presence.read().share == 1.0, "full speed while nobody else works")
     until(lambda: first.current() == second.current() == Pace(), "both to follow")
 
 
 def test_another_takes_over_and_goes_on_from_there(dispatchers: Callable[[], Pacer]) -> None:
     first = dispatchers()
-    by = until(pace_status.read, "a decision").by
-    until(lambda: pace_status.read().share > FIRST_SHARE + 0.1, "a higher share")
+    by = until(presence.read, "a decision").by
+    until(lambda: presence.read().share > FIRST_SHARE + 0.1, "a higher share")
     dispatchers()
     first.stop()
-    taken = until(lambda: (d := pace_status.read()) and d.by != by and d, "the other one")
+    taken = until(lambda: (d := presence.read()) and d.by != by and d, "the other one")
     assert taken.share > FIRST_SHARE
 
 
 def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
-    lease = pace_status.lease
+    lease = presence.lease
     assert lease.hold("late")
     assert lease.hold("late")
-    assert pace_status.publish(decision("late"))
+    assert presence.publish(decision("late"))
     assert not lease.hold("quick")
     work_redis.delete(lease.key)  # its time was over
     assert lease.hold("quick")
-    assert pace_status.publish(decision("quick", 0.5))
-    assert not pace_status.publish(decision("late", 1.0))
+    assert presence.publish(decision("quick", 0.5))
+    assert not presence.publish(decision("late", 1.0))
     lease.release("late")
     assert not lease.hold("late")
-    assert pace_status.read().share == 0.5
+    assert presence.read().share == 0.5
     assert 0 < work_redis.pttl(lease.key) <= 600_000
     assert 0 < work_redis.pttl("feed:pace") <= 600_000
     lease.release("quick")
@@ -122,7 +122,7 @@ def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
 
 def test_a_decision_of_another_version_is_none(work_redis: Any) -> None:
     work_redis.set("feed:pace", '{"speed": "fast"}')
-    assert pace_status.read() is None
+    assert presence.read() is None
 
 
 def test_without_redis_the_last_decision_counts_for_a_while(
@@ -139,7 +139,7 @@ def test_without_redis_the_last_decision_counts_for_a_while(
         monkeypatch.undo()
     finally:
         servers.work.start()
-    until(pace_status.read, "a decision after Redis came back")
+    until(presence.read, "a decision after Redis came back")
     until(lambda: one.current().share > FIRST_SHARE, "the dispatcher to hear of it")
 
 
@@ -152,7 +152,7 @@ def test_what_was_measured_is_kept_for_the_console(dispatchers: Callable[[], Pac
     assert row.backlog == 2
     assert row.oldest >= 0
     assert 0 < row.share <= 1
-    found = until(lambda: (d := pace_status.read()) and d.latency and d, "a measured latency")
+    found = until(lambda: (d := presence.read()) and d.latency and d, "a measured latency")
     assert found.baseline <= found.latency
     assert set(found.oldest) == {"friend", "vip"}
 
@@ -173,7 +173,7 @@ def test_a_late_queue_presses_harder(dispatchers: Callable[[], Pacer], settings:
     settings.FEED_LATE_SECONDS = 0.001
     event()
     dispatchers()
-    assert until(pace_status.read, "a decision").least == 0.26
+    assert until(presence.read, "a decision").least == 0.26
 
 
 def test_the_backlog_is_counted_up_to_a_bound() -> None:
@@ -250,7 +250,7 @@ def test_a_new_connection_is_reported_at_once(dispatchers: Callable[[], Pacer]) 
         one.current()
 
         def reported() -> bool:
-            found = pace_status.dispatchers.read().values()
+            found = presence.dispatchers.read().values()
             return connection_id() in {working.connection for working in found}
 
         until(reported, "its connection")

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import ids, sql
-from notify.feed import events, timeline
+from notify.feed import timeline, upkeep_events
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -179,7 +179,9 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     check(lambda: timeline.read(BIZ, "bob"))
     check(lambda: drain("upkeep"))
     assert written("bob")
-    events.add([events.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now())
+    upkeep_events.add(
+        [upkeep_events.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now()
+    )
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 __all__ = ["small"]
 SECONDS = 8.0  # at least
-LONGEST_SECONDS = 180.0
+MAX_SECONDS = 180.0
 TURNS = 5
 WRITERS = 2
 
@@ -52,7 +52,7 @@ class Together:
     def is_over(self) -> bool:
         passed = time.monotonic() - self.begun
         enough = min(self.turns.values()) >= TURNS
-        return bool(self.errors) or passed > (self.seconds if enough else LONGEST_SECONDS)
+        return bool(self.errors) or passed > (self.seconds if enough else MAX_SECONDS)
 
     def start(self, name: str, turn: Callable[[], object]) -> None:
         self.turns[name] = 0
@@ -72,7 +72,7 @@ class Together:
 
     def join(self) -> None:
         for thread in self.threads:
-            thread.join(LONGEST_SECONDS + 120)
+            thread.join(MAX_SECONDS + 120)
             assert not thread.is_alive()
         if self.errors:
             raise self.errors[0]

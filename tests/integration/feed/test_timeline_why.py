@@ -7,7 +7,7 @@ import pytest
 from notify.feed import timeline
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
-from notify.feed.timeline.why import Reason, why
+from notify.feed.timeline.explanations import Reason, why
 from tests.integration.feed.support import BIZ, change, drain, post, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)

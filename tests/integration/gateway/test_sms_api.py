@@ -16,9 +16,9 @@ from django.utils import timezone
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys
+from gateway.messages import incoming, timeline
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
-from gateway.search import incoming, timeline
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from notify.models import BizMsg

@@ -18,11 +18,11 @@ from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import ReportIn
+from gateway.messages import find, states, timeline
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt, SmsGateway
 from gateway.pump import retention as sms
 from gateway.pump.pump import Pump
 from gateway.pump.retention import ARCHIVE
-from gateway.search import find, states, timeline
 from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive.description import Table
 from msgplatform.core.archive.partitions import partitions_of

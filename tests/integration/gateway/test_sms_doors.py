@@ -17,7 +17,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Member, NewSubmit
 from gateway.models import SgipMt, SgipReport, SmsGateway
 from gateway.pump import late_reports, rows
-from gateway.receiver import doorkeeper, wrong_logins
+from gateway.receiver import bind_authentication, wrong_logins
 from gateway.receiver.receiver import SmsReceiver
 from msgplatform import env
 from msgplatform.models import Alert
@@ -120,7 +120,7 @@ class TestNetworks:
     def test_strangers_are_told_of_in_one_line(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(doorkeeper, "_LOG_SECONDS", 3600.0)
+        monkeypatch.setattr(bind_authentication, "_LOG_SECONDS", 3600.0)
         gateway(1)
         with listening() as receiver:
             receiver.doorkeeper.next_log.restart()
@@ -170,14 +170,14 @@ class TestSilence:
         """They come from its own address."""
         gateway(1)
         with listening() as receiver, silent(receiver.port, [HOME] * 1030):
-            until(lambda: len(receiver.server.connections) <= doorkeeper.MOST_FROM_ADDRESS)
+            until(lambda: len(receiver.server.connections) <= bind_authentication.MAX_FROM_ADDRESS)
             assert result_of(receiver) == 0
 
     def test_room_is_kept_for_addresses_that_logged_in(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(doorkeeper, "MOST_IN_ALL", 40)
-        monkeypatch.setattr(doorkeeper, "KEPT_FOR_KNOWN", 10)
+        monkeypatch.setattr(bind_authentication, "MAX_IN_ALL", 40)
+        monkeypatch.setattr(bind_authentication, "KEPT_FOR_KNOWN", 10)
         gateway(1, networks=["127.0.0.0/8"])
         others = [f"127.0.1.{n}" for n in range(1, 41)]
         with listening() as receiver:
@@ -197,7 +197,7 @@ class TestGuesses:
         """32 guesses a second, for four seconds: one is answered at 0, 0.5, 1.5 and 3.5."""
         now = 0.0
         monkeypatch.setattr(wrong_logins, "time", SimpleNamespace(monotonic=lambda: now))
-        monkeypatch.setattr(doorkeeper, "_LOG_SECONDS", 3600.0)
+        monkeypatch.setattr(bind_authentication, "_LOG_SECONDS", 3600.0)
         gateway(1)
         with listening() as receiver:
             answered: dict[float, int] = {}

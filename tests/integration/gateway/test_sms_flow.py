@@ -11,16 +11,16 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
-from gateway import given_up, presence
+from gateway import failures, presence
 from gateway.connections import sms_redis
 from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys, store
+from gateway.messages import find, in_flight, resent
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
-from gateway.search import find, in_flight, resent
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.jobs import control
@@ -384,15 +384,15 @@ class TestResend:
             assert mt.id != original
             assert (mt.user_number, mt.text) == (f"861380000000{n}", f"text {n}")
             assert (mt.sp_number, mt.priority) == ("1065507", 3)
-            assert mt.key == given_up.resend_key(original)
+            assert mt.key == failures.resend_key(original)
 
     def test_nothing_is_sent_twice(self, shop: Caller, sms_redis: Any) -> None:
         original = archived(shop, result=5)
         assert [self.job(), self.job()] == [1, 1]
         assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
         # The key outlives the time in which a message may be sent again.
-        name = keys.idempotency(shop.biz.pk, given_up.resend_key(original))
-        assert sms_redis.ttl(name) > given_up.OLDEST_DAYS * 86_400
+        name = keys.idempotency(shop.biz.pk, failures.resend_key(original))
+        assert sms_redis.ttl(name) > failures.OLDEST_DAYS * 86_400
 
     def test_the_preview_and_the_outcome(self, shop: Caller) -> None:
         originals = [archived(shop, error=25, to=f"1380000000{n}") for n in range(4)]
@@ -451,7 +451,7 @@ class TestResend:
         noted = " ".join(BulkBatch.objects.values_list("ids", flat=True)).split()
         made = {item.mt.key: item.mt.id for pk in SmsGateway.objects.values_list("pk", flat=True)
                 for item in store.claim(pk, "me", 100, 30)}  # fmt: skip
-        assert made.keys() == {given_up.resend_key(pk) for pk in (*originals, behind)}
+        assert made.keys() == {failures.resend_key(pk) for pk in (*originals, behind)}
         assert sorted(noted) == sorted(made.values())
 
     def test_who_is_refused_is_told_of(self, shop: Caller, admin_client: Client) -> None:
@@ -476,7 +476,7 @@ class TestResend:
         message = archived(shop, result=5)
         SgipMt.objects.filter(pk=int(message)).update(error=why, error_code=0, result=0)
         row = SgipMt.objects.get(pk=int(message))
-        given = {"since": "2026-01-01", "answer": given_up.answer_of(row)}
+        given = {"since": "2026-01-01", "answer": failures.answer_of(row)}
         assert len(given["answer"]) <= MAX_ANSWER
         assert FLOW.bulk_count("resend", given).count == 1
         assert self.job(answer=given["answer"]) == 1

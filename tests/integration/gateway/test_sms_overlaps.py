@@ -21,9 +21,9 @@ from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsAccount, S
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from gateway.sender.gateway_worker import GatewayWorker
-from gateway.sender.outs import Out
+from gateway.sender.link import Link
 from gateway.sender.packing import packs, submits
-from gateway.sender.uplink import Link
+from gateway.sender.pending_submits import PendingSubmit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
@@ -208,7 +208,7 @@ def test_what_is_remembered_is_written_whatever_becomes_of_what_is_not(
     """Else it would wait until the same bytes are due."""
     ended = send(shop.biz, text="over")
     send(shop.biz, text="on its way")
-    given: list[Out] = []
+    given: list[PendingSubmit] = []
     link = SimpleNamespace(give=given.extend, put=None)
     worker = GatewayWorker(gateway(), cast(Link, link), "me", lambda *_: None)
     worker._claim(10)

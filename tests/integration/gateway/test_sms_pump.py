@@ -18,6 +18,7 @@ from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Mo, Mt, ReportIn, Response
+from gateway.messages import incoming
 from gateway.models import (
     SgipMo,
     SgipMt,
@@ -30,7 +31,6 @@ from gateway.models import (
 from gateway.pump import late_reports, mo_rows
 from gateway.pump import rows as archive
 from gateway.pump.pump import Pump
-from gateway.search import incoming
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg

@@ -15,17 +15,17 @@ from msgplatform.core.http.messages import Response
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
-from msgplatform.statistics import files, groups
-from msgplatform.statistics.points import Counted, total
-from notify import lane_status, orders
-from notify.lane_status import Live
+from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics.points import Counted, total
+from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, EventType, ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
-from notify.monitor.event_types import EventTypes
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.orders import Order, Result
+from notify.presence import Live
 from notify.sender import webhook
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -131,7 +131,7 @@ def test_given_up_behind_an_open_breaker(row: BizReceive) -> None:
     past = sql.now() - timedelta(hours=2)
     ReceiveMsg.objects.update(next_at=past)
     BizReceive.objects.update(failing_since=past)
-    lane_status.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
+    presence.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
     split()
     assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.EXHAUSTED).count() == 5
     assert shown(counted()) == {PAID: (3, 0, 0, 3), OTHERS: (2, 0, 0, 2)}
@@ -141,7 +141,7 @@ def test_there_are_as_many_counters_as_entries(row: BizReceive) -> None:
     shared, own = EventType(name=PAID), EventType(name=PAID, biz=row.biz)
     shared.save()
     own.save()
-    event_types = EventTypes()
+    event_types = CatalogueSubjects()
     event_types.refresh()
     assert event_types.subject(row.biz_id, PAID) == -own.pk, "goes before a shared one"
     assert event_types.subject(row.biz_id + 1, PAID) == -shared.pk

@@ -24,12 +24,12 @@ from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs, names, recovery
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
-from notify import lane_status, orders
-from notify.lane_status import Live
+from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
+from notify.presence import Live
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -179,7 +179,7 @@ def test_a_frozen_maker_gives_up_nothing_of_a_subscriber_that_came_back(row: Biz
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=5000))
     since = sql.now() - timedelta(seconds=4000)
     BizReceive.objects.update(failing_since=since, failures=9)
-    lane_status.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
+    presence.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
     with frozen("run_maker", "maker_before_expiry") as process:
         BizReceive.objects.update(failing_since=None, failures=0)
         wakes_up_and_ends(process)

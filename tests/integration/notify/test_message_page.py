@@ -17,12 +17,12 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Page, PageLink, Recipient
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, BulkJob
-from notify import lane_status
+from notify import presence
 from notify.flow import NotifyFlow
 from notify.maker import expiry
 from notify.maker.maker import Maker
+from notify.messages import recipients
 from notify.models import Attempt, BizReceive, ReceiveMsg, RestoredMsg
-from notify.search import recipients
 from tests.integration.notify.test_notify_admin_lists import fill, rows_read, wrong_steps
 from tests.integration.support import archive_support, table_rows
 from tests.integration.support.archive_support import Status, archive, message
@@ -106,8 +106,8 @@ def test_a_card_says_why(
 
 def test_an_open_breaker_and_a_redis_that_is_away(row: BizReceive, settings: Settings) -> None:
     pk = split(row, next_at=sql.now())
-    opened = lane_status.Live("a", breaker=State.OPEN, retry_in=30, open_for=3600)
-    lane_status.report({row.pk: opened})
+    opened = presence.Live("a", breaker=State.OPEN, retry_in=30, open_for=3600)
+    presence.report({row.pk: opened})
     assert "Not tried: its breaker has been open since" in card(pk).why
     settings.REDIS_URL = NOWHERE
     shown = card(pk)
@@ -324,13 +324,13 @@ def test_what_is_kept_of_an_attempt_and_no_secret(row: BizReceive, admin_client:
 def test_only_the_newest_attempts_of_each(row: BizReceive) -> None:
     pk = split(row, status=Status.PENDING)
     delivery = ReceiveMsg.objects.get()
-    for n in range(recipients._MOST_ATTEMPTS + 5):
+    for n in range(recipients._MAX_ATTEMPTS + 5):
         Attempt.objects.create(
             id=n + 1, copy=delivery, claim=str(n), number=n + 1, at=sql.now(), seconds=0.1
         )
     numbers = [attempt.title for attempt in card(pk).attempts]
-    assert len(numbers) == recipients._MOST_ATTEMPTS
-    assert numbers[0] == f"Attempt {recipients._MOST_ATTEMPTS + 5}"
+    assert len(numbers) == recipients._MAX_ATTEMPTS
+    assert numbers[0] == f"Attempt {recipients._MAX_ATTEMPTS + 5}"
 
 
 def test_a_message_that_all_got_is_a_sentence_and_a_row_for_each(

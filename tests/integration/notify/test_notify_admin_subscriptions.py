@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify import lane_status
+from notify import presence
 from notify.admin import health, states, subscription_cells
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
-from notify.monitor import given_up
+from notify.monitor import failures
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -79,9 +79,7 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     publish(biz, 3)
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
-    lane_status.report(
-        {row.pk: lane_status.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)}
-    )
+    presence.report({row.pk: presence.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)})
     count(row, "delivered", 2999)
     count(row, "failed", 1)
     count(row, "delivered", 10_000, minutes_ago=90)  # longer ago than the hour
@@ -108,15 +106,15 @@ def test_the_state_is_what_its_deliveries_say(biz: Biz) -> None:
     Maker().splitter.split()
     assert "delivering" in state_of(row)
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=10))
-    live = lane_status.Live("s", in_flight=4, waiting=2, busy_for=3600, busy_per_second=0.05)
-    lane_status.report({row.pk: live})
+    live = presence.Live("s", in_flight=4, waiting=2, busy_for=3600, busy_per_second=0.05)
+    presence.report({row.pk: live})
     said = state_of(row)
     assert "busy" in said
     assert "4 of 4 slots" in said
     assert "3 a minute, about 1 min left" in said
-    lane_status.report({row.pk: lane_status.Live("s", breaker=State.OPEN)})
+    presence.report({row.pk: presence.Live("s", breaker=State.OPEN)})
     assert "failing" in state_of(row)
-    lane_status.report({row.pk: lane_status.Live("s")})
+    presence.report({row.pk: presence.Live("s")})
     BizReceive.objects.update(failing_since=timezone.now(), failures=526)
     assert "failing" in state_of(row)
     BizReceive.objects.update(status=Status.PAUSED)
@@ -130,7 +128,7 @@ def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None
     claimed_for = settings.NOTIFY_LEASE_SECONDS - 100
     ReceiveMsg.objects.update(next_at=timezone.now() + timedelta(seconds=claimed_for))
     assert 99 <= (health.read([row])[row.pk].due_seconds or 0) <= 130
-    lane_status.report({row.pk: lane_status.Live("s", waiting=2, oldest_for=900)})
+    presence.report({row.pk: presence.Live("s", waiting=2, oldest_for=900)})
     assert health.read([row])[row.pk].due_seconds == 900
 
 
@@ -139,7 +137,7 @@ def test_what_was_given_up_stays_on_the_row_until_somebody_looks(
 ) -> None:
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
-        given_up.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())
+        failures.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())
     assert rows_of(admin_client) == [lossy, calm]
     assert rows_of(admin_client, "?attention=yes") == [lossy]
     (shown,) = rows_of(admin_client, "?attention=yes")
@@ -158,7 +156,7 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
         biz, "c-disabled", status=Status.DISABLED, disabled_reason="answered 410 Gone"
     )
     opened = subscription(biz, "d-open")
-    lane_status.report({opened.pk: lane_status.Live("s", breaker=State.OPEN)})
+    presence.report({opened.pk: presence.Live("s", breaker=State.OPEN)})
     assert rows_of(admin_client) == [failing, disabled, opened, calm]
     assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
     assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
@@ -372,7 +370,7 @@ def test_who_may_only_look_changes_nothing(biz: Biz) -> None:
 # -- deliver now ---------------------------------------------------------------------------------
 def behind_a_breaker(biz: Biz) -> BizReceive:
     row = subscription(biz)
-    lane_status.report({row.pk: lane_status.Live("s", breaker=State.OPEN, retry_in=200)})
+    presence.report({row.pk: presence.Live("s", breaker=State.OPEN, retry_in=200)})
     publish(biz, 3)
     Maker().splitter.split()
     later = ReceiveMsg.objects.order_by("id").values_list("id", flat=True)[:2]
@@ -388,12 +386,12 @@ def test_deliver_now_probes_and_waits_for_no_time(biz: Biz, admin_client: Client
     assert "One delivery is tried now" in text
     assert "2 deliveries no longer wait" in text
     assert not ReceiveMsg.objects.filter(next_at__gt=timezone.now()).exists()
-    assert lane_status.requested_probes() == {row.pk}
+    assert presence.requested_probes() == {row.pk}
     (entry,) = AuditLog.objects.filter(action="subscription_deliver_now")
     assert entry.detail == {"probe": True, "made_due": 2}
     Maker().turn()
     assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count() == 1, "the probe"
-    assert lane_status.requested_probes() == frozenset()
+    assert presence.requested_probes() == frozenset()
 
 
 def test_deliver_now_stands_on_the_alert_of_a_failing_subscription(
@@ -422,7 +420,7 @@ def test_who_only_looks_cannot_deliver_now(biz: Biz, client: Client) -> None:
     client.force_login(user)
     assert "Deliver now" not in page(client, row)
     assert client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/").status_code == 403
-    assert lane_status.requested_probes() == frozenset()
+    assert presence.requested_probes() == frozenset()
 
 
 def test_a_paused_subscription_is_not_delivered_now(biz: Biz, admin_client: Client) -> None:
@@ -431,4 +429,4 @@ def test_a_paused_subscription_is_not_delivered_now(biz: Biz, admin_client: Clie
     assert "Deliver now" not in page(admin_client, row)
     answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True)
     assert "Resume it" in answer.content.decode()
-    assert lane_status.requested_probes() == frozenset()
+    assert presence.requested_probes() == frozenset()

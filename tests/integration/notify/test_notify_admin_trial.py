@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import lane_status
+from notify import presence
 from notify.models import Attempt, BizMsg, BizReceive, Receive, ReceiveMsg
 from tests.integration.support.http_sinks import Sink, answering, huge, refusing_port, silent
 from tests.integration.support.notify_rows import subscription
@@ -66,15 +66,15 @@ def test_the_consumer_gets_one_signed_request_whatever_the_state(
 def test_a_test_send_that_succeeds_makes_the_probe_due(
     admin_client: Client, row: BizReceive
 ) -> None:
-    lane_status.report({row.pk: lane_status.Live("s", breaker=State.OPEN, retry_in=200)})
+    presence.report({row.pk: presence.Live("s", breaker=State.OPEN, retry_in=200)})
     with Sink(answering(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")) as sink:
         at(row, sink.url())
         try_it(admin_client, row)
-    assert lane_status.requested_probes() == frozenset()
+    assert presence.requested_probes() == frozenset()
     with Sink(answering(ANSWER)) as sink:
         at(row, sink.url())
         assert "Its breaker was open" in try_it(admin_client, row)
-    assert lane_status.requested_probes() == {row.pk}
+    assert presence.requested_probes() == {row.pk}
 
 
 def test_a_forbidden_address_is_not_called(

@@ -180,7 +180,7 @@ class TestFilters:
     def test_a_page_ends_early_when_there_are_many_deliveries(
         self, orders: Caller, row: BizReceive, limit: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listing, "MOST_DELIVERIES", 3)
+        monkeypatch.setattr(listing, "MAX_DELIVERIES", 3)
         days = [(40, 2), (39, 1), (38, 7), (2, 1), (1.5, 2), (1, 2), (0.5, 9), (0.1, 1)]
         made = [
             archive_support.message(row, *[Status.DELIVERED] * count, days=age)
@@ -198,7 +198,7 @@ class TestFilters:
     def test_of_many_deliveries_the_latest_attempts_are_shown(
         self, orders: Caller, row: BizReceive, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(listing, "MOST_ATTEMPTS", 4)
+        monkeypatch.setattr(listing, "MAX_ATTEMPTS", 4)
         for age in (40, 1):
             pk = archive_support.message(row, Status.EXHAUSTED, Status.EXHAUSTED, days=age)
             for delivery in ReceiveMsg.objects.filter(msg_id=pk):

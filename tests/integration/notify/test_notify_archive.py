@@ -191,7 +191,7 @@ say(move.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     requeue = f"""
-from notify.bulk import send_again
+from notify.actions import send_again
 say("on")
 say(send_again.selection([{delivery}]))
 """

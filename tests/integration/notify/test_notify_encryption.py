@@ -15,7 +15,7 @@ from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, Biz
 from notify.directory import Subscriptions
 from notify.models import Receive, ReceiveMsg
-from notify.sender import test_send
+from notify.sender import trial_send
 from tests.integration.support import languages
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
@@ -72,7 +72,7 @@ def test_a_test_send_says_why_not(lost: Receive, admin_client: Client) -> None:
     assert answer.status_code == 200
     assert "cannot be decrypted" in answer.content.decode()
     with pytest.raises(Exception, match="cannot be decrypted"):
-        test_send.send(row)
+        trial_send.send(row)
 
 
 class TestForms:

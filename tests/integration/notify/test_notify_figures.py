@@ -16,7 +16,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Biz, MinuteCounter
-from notify import lane_status
+from notify import presence
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.monitor import metrics as of_notify
@@ -40,7 +40,7 @@ def dead(settings: Settings) -> BizReceive:
 
 
 def is_open(row: BizReceive) -> bool:
-    state = lane_status.read().get(row.pk)
+    state = presence.read().get(row.pk)
     return state is not None and state.is_open
 
 
@@ -147,9 +147,9 @@ def _pass(seconds: float) -> None:
 
 
 def _keep_the_breaker_open(row: BizReceive) -> None:
-    state = lane_status.read().get(row.pk)
+    state = presence.read().get(row.pk)
     assert state is not None
-    opened = lane_status.Live(
+    opened = presence.Live(
         "s", breaker=state.breaker, open_for=1.0, retry_in=60.0, in_flight=0, waiting=0
     )
-    lane_status.report({row.pk: opened})
+    presence.report({row.pk: opened})

@@ -15,11 +15,11 @@ from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Alert, Biz
-from notify import lane_status, orders
-from notify.bulk import send_again
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Lost
+from notify import orders, presence
+from notify.actions import send_again
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -66,8 +66,8 @@ def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(hours=2))
     BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
-    opened = lane_status.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
-    lane_status.report({row.pk: opened})
+    opened = presence.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
+    presence.report({row.pk: opened})
     drain(Maker())
 
 
@@ -107,7 +107,7 @@ def test_sent_again_they_leave_the_count_wherever_they_are(row: BizReceive) -> N
         message(row, Delivery.EXHAUSTED, days=days)
     lost = ReceiveMsg.objects.values_list("id", flat=True)
     long_ago = sql.now() - timedelta(days=days + 1)
-    given_up.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
+    failure_store.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
     archive()
     assert BizMsg.objects.count() == 0, "they are in the archive"
     give_up(row, 3)

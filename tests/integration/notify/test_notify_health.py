@@ -17,10 +17,10 @@ from pytest_django import Settings
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Alert, AuditLog, Biz
-from notify import lane_status, orders
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Lost
+from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
@@ -435,9 +435,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
         status=Delivery.PENDING, http_status=503, next_at=sql.now() + timedelta(minutes=5)
     )
     ReceiveMsg.objects.update(created_at=sql.now() - timedelta(minutes=11))
-    lane_status.report(
-        {row.pk: lane_status.Live("me", breaker=State.OPEN, retry_in=90, open_for=16)}
-    )
+    presence.report({row.pk: presence.Live("me", breaker=State.OPEN, retry_in=90, open_for=16)})
     failing_subscriptions.reconcile_alerts()
     text = Alert.objects.get().text
     expected = (
@@ -451,7 +449,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
 
 
 def test_an_answer_of_what_was_given_up_is_remembered(row: BizReceive) -> None:
-    given_up.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
+    failure_store.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
     failing_subscriptions.reconcile_alerts()
     assert "Has failed for 1 h: timeout, 3 in a row." in Alert.objects.get().text

@@ -23,14 +23,14 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, GivenUp, MinuteCounter
-from notify import due, intake, lane_status, orders
-from notify.bulk import send_again
-from notify.lane_status import Live
+from notify import due, intake, orders, presence
+from notify.actions import send_again
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
+from notify.presence import Live
 from tests.integration.support.children import run as run_children
 from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -65,7 +65,7 @@ def run(worker: Worker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    lane_status.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+    presence.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def deliveries(row: BizReceive, status: int) -> int:

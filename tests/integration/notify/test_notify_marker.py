@@ -17,13 +17,13 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz, MinuteCounter
-from notify import lane_status, orders
-from notify.bulk import actions
-from notify.lane_status import Live
+from notify import orders, presence
+from notify.actions import actions
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.orders import Result
+from notify.presence import Live
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -349,7 +349,7 @@ def test_a_work_redis_that_is_full_of_results_is_drained(
 ) -> None:
     """A hosted Redis has a limit; what frees it must not need it."""
     large = Result(1, row.pk, "claim", 1, "unsent", response_body="x" * 4000)
-    lane_status.report({n: Live(sender="s", waiting=1) for n in range(200)})
+    presence.report({n: Live(sender="s", waiting=1) for n in range(200)})
     work_redis.config_set("maxmemory", work_redis.info("memory")["used_memory"] + 8_000_000)
     try:
         with pytest.raises(redis.exceptions.RedisError):  # noqa: PT012 - it fails at some time

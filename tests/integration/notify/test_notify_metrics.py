@@ -15,8 +15,8 @@ from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
-from msgplatform.statistics.points import Counted, total
-from notify import lane_status, orders
+from msgplatform.monitor.statistics.points import Counted, total
+from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
@@ -151,11 +151,11 @@ def test_an_expired_lease_is_seen(row: BizReceive) -> None:
 
 def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
     idle, gone = subscription(row.biz, "idle"), 10**6
-    lane_status.report(
+    presence.report(
         {
-            row.pk: lane_status.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
-            idle.pk: lane_status.Live("a", per_second=10.0),
-            gone: lane_status.Live("a", in_flight=1),
+            row.pk: presence.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
+            idle.pk: presence.Live("a", per_second=10.0),
+            gone: presence.Live("a", in_flight=1),
         }
     )
     found = scraped()

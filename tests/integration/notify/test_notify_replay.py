@@ -16,7 +16,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
-from notify.bulk import actions, fill_missing, send_again
+from notify.actions import actions, fill_missing, send_again
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import Status, archive, message
@@ -242,7 +242,7 @@ def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
     program = f"""
 def work(number):
     from notify.archive.archiver import Archiver
-    from notify.bulk import fill_missing
+    from notify.actions import fill_missing
     if number:
         return fill_missing.add_missing({pks})
     archiver = Archiver()

@@ -16,8 +16,9 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
+from notify.actions import actions
 from notify.archive.retention import KEYS
-from notify.bulk import actions
+from notify.messages import find
 from notify.models import (
     Attempt,
     BizMsg,
@@ -29,7 +30,6 @@ from notify.models import (
     ReceiveMsg,
     RestoredMsg,
 )
-from notify.search import find
 from tests.integration.support.archive_support import (
     Status,
     archive,
@@ -200,7 +200,7 @@ def test_several_at_once_bring_it_back_once(row: BizReceive, place: str) -> None
 def work(number):
     from msgplatform.core.data import sql
     from notify.archive.archiver import Archiver
-    from notify.bulk import actions
+    from notify.actions import actions
     if number == 2:
         archiver = Archiver()
         for _ in range(5):

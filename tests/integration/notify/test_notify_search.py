@@ -20,12 +20,12 @@ from msgplatform.models import Biz
 from notify.api.serializers import MessageDetailSerializer
 from notify.archive import stores
 from notify.archive.listing import Messages
+from notify.messages import candidates as candidates_module
+from notify.messages import find
+from notify.messages.candidates import Candidates
+from notify.messages.filters import Filter
+from notify.messages.matches import matching
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
-from notify.search import candidates as candidates_module
-from notify.search import find
-from notify.search.candidates import Candidates
-from notify.search.filters import Filter
-from notify.search.matches import matching
 from tests.integration.support.archive_support import (
     Status,
     archive,

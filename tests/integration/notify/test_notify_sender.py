@@ -24,7 +24,7 @@ from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz
-from notify import bells, lane_status, orders
+from notify import orders, presence, signals
 from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
@@ -52,9 +52,9 @@ def _loopback(settings: LazySettings) -> None:
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is taken for dead because this machine stood still for some seconds."""
     monkeypatch.setattr("notify.sender.claimer.OWNERSHIP_SECONDS", 600.0)
-    monkeypatch.setattr("notify.lane_status.STALE_SECONDS", 600.0)
-    monkeypatch.setattr("notify.lane_status._senders._seconds", 600.0)
-    monkeypatch.setattr("notify.lane_status._dedicated._seconds", 600.0)
+    monkeypatch.setattr("notify.presence.STALE_SECONDS", 600.0)
+    monkeypatch.setattr("notify.presence._senders._seconds", 600.0)
+    monkeypatch.setattr("notify.presence._dedicated._seconds", 600.0)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ class TestBreaker:
             turn_until(sender, lambda: _given(row, sender) == 200)
             put(row, 1)
             turn_until(sender, lambda: _given(row, sender) == 300)
-            turn_until(sender, lambda: lane_status.read()[row.pk].is_open)
+            turn_until(sender, lambda: presence.read()[row.pk].is_open)
         outcomes = Counter(result.outcome for result in results())
         assert outcomes == {"failed": 3, "unsent": 297}, "three tries open it, the rest goes back"
 
@@ -217,14 +217,14 @@ class TestBreaker:
             with SinkProcess(tmp_path / "seen", [], port=port) as sink:
                 put(row, 1, items=10)
                 turn_until(sender, lambda: len(sink.lines()) == 10)
-                turn_until(sender, lambda: not lane_status.read()[row.pk].is_open)
+                turn_until(sender, lambda: not presence.read()[row.pk].is_open)
 
     def test_a_successor_goes_on_with_the_open_breaker(self, biz: Biz) -> None:
         row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
         with running(policy=SLOW_TO_PROBE) as sender:
             put(row, 1)
             turn_until(
-                sender, lambda: row.pk in lane_status.read() and lane_status.read()[row.pk].is_open
+                sender, lambda: row.pk in presence.read() and presence.read()[row.pk].is_open
             )
         results()
         with running(policy=SLOW_TO_PROBE) as successor:
@@ -317,19 +317,19 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     known.refresh()
     old = OrderClaimer("old", known, wake=lambda: None)
     new = OrderClaimer("new", known, wake=lambda: None)
-    opened = lane_status.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
+    opened = presence.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
 
-    def report(claimer: OrderClaimer, states: dict[int, lane_status.Live]) -> None:
+    def report(claimer: OrderClaimer, states: dict[int, presence.Live]) -> None:
         claimer.states = states
         claimer._next_report.at_once()
         claimer.report()
 
     report(old, {row.pk: opened})
-    assert lane_status.read()[row.pk].is_open
-    report(new, {row.pk: lane_status.Live(sender="new", in_flight=1)})
+    assert presence.read()[row.pk].is_open
+    report(new, {row.pk: presence.Live(sender="new", in_flight=1)})
     report(new, {})
     report(old, {row.pk: opened})
-    assert not lane_status.read()[row.pk].is_open
+    assert not presence.read()[row.pk].is_open
     assert old.lost == {row.pk}, "its lane is dropped"
 
 
@@ -341,17 +341,17 @@ def test_the_maker_hears_of_a_breaker_when_its_new_state_is_known(
     known, told = Subscriptions(), list[bool]()
     known.refresh()
     claimer = OrderClaimer("me", known, wake=lambda: None)
-    opened = lane_status.Live(sender="me", breaker=breaker.State.OPEN, retry_in=60.0)
+    opened = presence.Live(sender="me", breaker=breaker.State.OPEN, retry_in=60.0)
     claimer.set_states({row.pk: opened}, at_once=False)
-    read = lane_status.read
+    read = presence.read
 
-    def read_and_move() -> dict[int, lane_status.Live]:
-        monkeypatch.setattr(lane_status, "read", read)
-        claimer.set_states({row.pk: lane_status.Live(sender="me")}, at_once=True)
+    def read_and_move() -> dict[int, presence.Live]:
+        monkeypatch.setattr(presence, "read", read)
+        claimer.set_states({row.pk: presence.Live(sender="me")}, at_once=True)
         return read()
 
-    monkeypatch.setattr(bells.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
-    monkeypatch.setattr(lane_status, "read", read_and_move)
+    monkeypatch.setattr(signals.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
+    monkeypatch.setattr(presence, "read", read_and_move)
     for _ in range(2):
         claimer.report()
     assert told == [False]
@@ -540,7 +540,7 @@ class TestDeadSender:
         dead, alive = (OrderClaimer(name, known, wake=lambda: None) for name in ("dead", "alive"))
         return dead, alive
 
-    def report(self, claimer: OrderClaimer, states: dict[int, lane_status.Live]) -> None:
+    def report(self, claimer: OrderClaimer, states: dict[int, presence.Live]) -> None:
         claimer.states = states
         claimer._next_report.at_once()
         claimer.report()
@@ -558,11 +558,11 @@ class TestDeadSender:
         assert len(held) == 2
         self.report(alive, {})
         assert queues.depths([queue_of(row)]) == {queue_of(row): 4}, "it is alive"
-        self.report(dead, {row.pk: lane_status.Live(sender="dead", waiting=100, in_flight=5)})
+        self.report(dead, {row.pk: presence.Live(sender="dead", waiting=100, in_flight=5)})
         self.dies(row)
         self.report(alive, {})
         assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
-        assert not lane_status.read()[row.pk].has_in_hand, "the maker queues more at once"
+        assert not presence.read()[row.pk].has_in_hand, "the maker queues more at once"
         while alive.claim():
             pass
         assert len(alive.take()) == 2
@@ -587,7 +587,7 @@ class TestDeadSender:
         put(row, 1, items=1)
         dead, alive = self.claimers()
         dead.claim()
-        probing = lane_status.Live(
+        probing = presence.Live(
             sender="dead", in_flight=1, breaker=breaker.State.HALF_OPEN, opened_in_a_row=3,
             retry_in=60.0, open_for=100.0,
         )  # fmt: skip
@@ -601,7 +601,7 @@ class TestDeadSender:
         offer = Capacity.read([subscription]).offer(subscription)
         assert offer
         assert offer.items == 1
-        state = lane_status.read()[row.pk]
+        state = presence.read()[row.pk]
         assert (state.is_open, state.opened_in_a_row) == (True, 3)
         assert state.open_for >= 100.0
 

@@ -19,16 +19,16 @@ from pytest_django import Settings
 from msgplatform.console import figures
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.jobs import counters as platform_counters
-from msgplatform.jobs.time_steps import Step
 from msgplatform.models import Biz, DayCounter, MinuteCounter
-from msgplatform.statistics import files, groups
-from msgplatform.statistics.points import Counted, Point, total
+from msgplatform.monitor import counters as platform_counters
+from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics.points import Counted, Point, total
+from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
+from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.monitor.counters import DURATION, LATENCY, Key
-from notify.monitor.event_types import EventTypes
 from notify.orders import Result
 from tests.integration.support.notify_rows import subscription
 
@@ -48,7 +48,7 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
 
 
 def accept(*messages: tuple[int, str]) -> None:
-    counters.accepted(messages, EventTypes(), NOON)
+    counters.accepted(messages, CatalogueSubjects(), NOON)
 
 
 def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> Counted:
@@ -107,7 +107,7 @@ def test_what_lost_most_comes_first(row: BizReceive) -> None:
 
 
 def test_answers_are_few_whatever_a_consumer_answers(row: BizReceive) -> None:
-    tally = counters.Tally({row.pk: row.biz_id}, EventTypes())
+    tally = counters.Tally({row.pk: row.biz_id}, CatalogueSubjects())
     given = [(503, ""), (503, ""), (499, ""), (498, ""), (0, "timeout"), (200, "body_too_large")]
     results = [
         Result(n, row.pk, "claim", 1, "failed", status, error)

@@ -14,9 +14,9 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from msgplatform.core import alerts
-from msgplatform.core.said import say
-from msgplatform.jobs import alert_store
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert, AuditLog, Biz, Preferences
+from msgplatform.monitor import alert_store
 from notify.marker import failing_subscriptions
 from notify.models import BizMsg, BizReceive
 from notify.monitor import alert_events
@@ -270,7 +270,7 @@ def test_one_of_an_earlier_release_stays_as_it_was(admin_client: Client) -> None
 
 def test_a_text_that_changes_is_renewed_in_all_languages() -> None:
     def holds(minutes: int) -> None:
-        text = say("It has been open for %(minutes)d minutes.", minutes=minutes)
+        text = lazy_message("It has been open for %(minutes)d minutes.", minutes=minutes)
         alerts.reconcile(["sms.link"], [alerts.Condition(KEY, "Gateway 7", text)])
 
     holds(1)

@@ -10,7 +10,7 @@ from django.test import Client
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
-from msgplatform.core.json.depth import MOST_STORED
+from msgplatform.core.json.depth import MAX_STORED
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
 from notify import catalogue
 from notify.models import BizReceive, EventType
@@ -119,11 +119,11 @@ def test_what_is_nested_as_deeply_as_can_be_stored(manager: Manager, name: str) 
         return {name: nested(levels) if name == "example" else {"const": nested(levels - 1)}}
 
     for path in ("event-types/order.paid", "systems/orders/event-types/order.paid"):
-        assert manager.send("PUT", path, body(MOST_STORED)).status_code == 201
+        assert manager.send("PUT", path, body(MAX_STORED)).status_code == 201
         # The audit log has the value before and after.
-        changed = {**body(MOST_STORED), "description": "Paid."}
+        changed = {**body(MAX_STORED), "description": "Paid."}
         assert manager.send("PUT", path, changed).status_code == 200
-        answer = manager.send("PUT", path, body(MOST_STORED + 1))
+        answer = manager.send("PUT", path, body(MAX_STORED + 1))
         assert [e["field"] for e in problem(answer, 400, "invalid-input")["errors"]] == [name]
         assert manager.send("DELETE", path).status_code == 204
     assert not EventType.objects.exists()

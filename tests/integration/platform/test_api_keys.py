@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import key_cache, keys
 from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
-from msgplatform.core.daemons import beside
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey
 from tests.integration.support import api_support
@@ -295,7 +295,7 @@ class TestCache:
     def test_while_the_database_hangs_a_good_key_stays_good(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(beside, "_is_on", True)
+        monkeypatch.setattr(bounded_call, "_is_on", True)
         may_end, asked = threading.Event(), []
 
         def hang() -> Found | None:
@@ -309,7 +309,7 @@ class TestCache:
         try:
             for digest in ("d", "e", "f") * 3:
                 assert self.cache.get(digest, hang, lambda: None) == self.caller
-            assert len(asked) == key_cache.MOST_ASKING
+            assert len(asked) == key_cache.MAX_ASKING
         finally:
             may_end.set()
 

@@ -18,7 +18,7 @@ from tests.integration.support import api_support
 from tests.integration.support.api_support import READ, Api, problem
 
 api = pytest.fixture(api_support.api)
-MOST_PAGES = 50
+MAX_PAGES = 50
 AUDIT, COUNTERS = "/api/v1/test/audit", "/api/v1/test/counters"
 
 
@@ -43,7 +43,7 @@ class Walk:
         return body
 
     def pages(self, url: str | None, link: str = "next") -> Iterator[dict[str, Any]]:
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             if url is None:
                 return
             page = self.page(url)

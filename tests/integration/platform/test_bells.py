@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from crmsync.bells import HANDLER
 from crmsync.orders import Entry, Order
 from crmsync.queues import MainQueue
-from gateway.bells import SENDER as SMS_SENDER
-from msgplatform.core.daemons.bell import Bell
+from crmsync.signals import HANDLER
+from gateway.signals import SENDER as SMS_SENDER
+from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Biz
-from notify.bells import MAKER
-from notify.feed.bells import DISPATCHER
+from notify.feed.signals import DISPATCHER
+from notify.signals import MAKER
 from tests.integration.support import feed_rows, notify_rows, sms_rows
 from tests.integration.support.rings import Hearing, listen
 from tests.integration.support.sms_rows import shop
@@ -23,14 +23,14 @@ __all__ = ["listen", "shop"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_message_wakes_the_maker(listen: Callable[[Bell], Hearing]) -> None:
+def test_a_message_wakes_the_maker(listen: Callable[[WakeSignal], Hearing]) -> None:
     biz = Biz.objects.create(name="shop")
     ring = listen(MAKER)
     notify_rows.publish(biz)
     ring.wait()
 
 
-def test_a_post_wakes_a_dispatcher(listen: Callable[[Bell], Hearing]) -> None:
+def test_a_post_wakes_a_dispatcher(listen: Callable[[WakeSignal], Hearing]) -> None:
     biz = Biz.objects.create(name="shop")
     ring = listen(DISPATCHER)
     feed_rows.post(biz, "ann")
@@ -38,14 +38,14 @@ def test_a_post_wakes_a_dispatcher(listen: Callable[[Bell], Hearing]) -> None:
 
 
 def test_a_short_message_wakes_a_sender(
-    shop: sms_rows.Caller, listen: Callable[[Bell], Hearing]
+    shop: sms_rows.Caller, listen: Callable[[WakeSignal], Hearing]
 ) -> None:
     ring = listen(SMS_SENDER)
     sms_rows.send(shop.biz)
     ring.wait()
 
 
-def test_an_order_wakes_a_handler(listen: Callable[[Bell], Hearing]) -> None:
+def test_an_order_wakes_a_handler(listen: Callable[[WakeSignal], Hearing]) -> None:
     ring = listen(HANDLER)
     MainQueue("sales").put([Order(1, 1, "a" * 32, 0.0, list[Entry]())])
     ring.wait()

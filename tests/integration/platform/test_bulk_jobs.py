@@ -15,9 +15,9 @@ from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
-from notify.bulk import actions
+from notify.actions import actions
+from notify.messages import find
 from notify.models import BizReceive
-from notify.search import find
 from tests.integration.gateway.test_sms_flow import FLOW, archived
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import Status, message

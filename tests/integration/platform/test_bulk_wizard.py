@@ -17,7 +17,7 @@ from msgplatform.core.data import sql
 from msgplatform.jobs import outcomes
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkBatch, BulkJob
-from notify.bulk import actions
+from notify.actions import actions
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import Status, archive, message
 from tests.integration.support.bulk_form import preview, start

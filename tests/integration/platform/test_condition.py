@@ -16,9 +16,9 @@ from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.daemons import watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Lost, Seen
 from msgplatform.models import Alert, GivenUp
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Lost, Seen
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAGES = [
@@ -72,13 +72,13 @@ def test_every_page_says_what_is_wrong(
 def test_what_was_given_up_counts_once_and_until_it_is_acknowledged(
     everybody: list[Heartbeat], admin_client: Client
 ) -> None:
-    given_up.add("notify", [Lost(7, "HTTP 503", 1)] * 5, sql.now())
+    failure_store.add("notify", [Lost(7, "HTTP 503", 1)] * 5, sql.now())
     assert status(admin_client, "/admin/") == "1 problem"
     watch.report_given_up()
     assert Alert.objects.get().kind == "notify.given_up"
     assert status(admin_client, "/admin/") == "1 problem", "the alert says the same"
     group = GivenUp.objects.get()
-    given_up.acknowledge(Seen(group.pk, 5, group.last_at), "", "", "known", "ann")
+    failure_store.acknowledge(Seen(group.pk, 5, group.last_at), "", "", "known", "ann")
     watch.report_given_up()
     assert status(admin_client, "/admin/") == "OK"
 

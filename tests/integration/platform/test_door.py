@@ -22,7 +22,7 @@ from msgplatform.models import Biz
 from msgplatform.web.answers import Answer
 from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.door import Door
+from msgplatform.web.fast_intake import FastIntake
 from notify.api.views import PublishBody
 from tests.integration.support import sms_rows
 
@@ -32,7 +32,7 @@ SCOPES = ["events:write", "feed:write", "sms:write"]
 Pair = tuple[bytes, bytes]
 
 
-class CountingDoor(Door):
+class CountingDoor(FastIntake):
     """Knows how many requests it answered itself."""
 
     served = 0
@@ -99,7 +99,7 @@ class Both:
         self.door = CountingDoor(intakes())
         # Its middleware reads settings once.
         django = DjangoApp(WSGIHandler(), threads=2)
-        self.applications = [Application(door, django) for door in (self.door, Door([]))]
+        self.applications = [Application(door, django) for door in (self.door, FastIntake([]))]
         self.keys = [self._keys(f"system {n}") for n in range(2)]
 
     def _keys(self, name: str) -> dict[str, str]:

@@ -20,9 +20,9 @@ from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
-from msgplatform.jobs import given_up, runbooks
-from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, GivenUp, Preferences
+from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor.failure_store import Lost
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 
@@ -40,7 +40,7 @@ def row() -> BizReceive:
 
 
 def lose(subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify") -> GivenUp:
-    given_up.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
+    failure_store.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
     return GivenUp.objects.get(flow=flow, subject=subject, answer=answer)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_acknowledged_by_a_wrong_form(
 
 def test_what_was_answered_is_masked_and_what_a_code_means_is_not(row: BizReceive) -> None:
     lose(row.pk)
-    given_up.add("sms", [Lost(1, "result 5", 2)], sql.now())
+    failure_store.add("sms", [Lost(1, "result 5", 2)], sql.now())
     shown = text(person("notify.view_bizmsg", "gateway.view_sgipmt"))
     assert "no room" not in shown
     assert "Wrong parameter format" in shown
@@ -334,8 +334,12 @@ def test_doctor_names_what_is_open_and_what_was_given_up(row: BizReceive) -> Non
 
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
-    given_up.acknowledge(
-        given_up.Seen(group.pk, 1, group.last_at), "orders", group.answer, "call 13800138000", "li"
+    failure_store.acknowledge(
+        failure_store.Seen(group.pk, 1, group.last_at),
+        "orders",
+        group.answer,
+        "call 13800138000",
+        "li",
     )
     earlier = alarm()
     Alert.objects.update(note="call 13800138000", acknowledged_by="li", acknowledged_at=sql.now())

@@ -12,8 +12,8 @@ from msgplatform import roles
 from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
 from msgplatform.models import Biz, Role, SavedFilter
+from notify.messages import find
 from notify.models import BizReceive, ReceiveMsg
-from notify.search import find
 from tests.integration.support.archive_support import message
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -154,7 +154,7 @@ def test_names_are_offered_to_who_may_see_the_messages(row: BizReceive) -> None:
         message(row, days=1, event_type=event_type)
     offered = client.get("/console/options/notify/search/event_type", {"q": "order."}).json()
     assert [each["value"] for each in offered["options"]] == ["order.late", "order.paid"]
-    for path in ("notify/search/channel", "notify/search/nothing", "notify/nothing/biz"):
+    for path in ("notify/messages/channel", "notify/messages/nothing", "notify/nothing/biz"):
         assert client.get(f"/console/options/{path}").status_code == 404
     assert client.get("/console/options/sms/search/account").status_code == 403
 

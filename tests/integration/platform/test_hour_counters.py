@@ -9,11 +9,11 @@ from pytest_django import Settings
 
 from msgplatform.core import flows
 from msgplatform.core.data import sql
-from msgplatform.jobs import counters
-from msgplatform.jobs.time_steps import Step
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
-from msgplatform.statistics import files, groups
-from msgplatform.statistics.points import Counted, total
+from msgplatform.monitor import counters
+from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.time_steps import Step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

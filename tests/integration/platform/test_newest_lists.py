@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import newest
+from msgplatform.admin import recent_rows
 from msgplatform.core.data import sql
 from msgplatform.models import AuditLog, MinuteCounter
 from tests.integration.support import table_rows
@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    monkeypatch.setattr(newest, "LOOKED_AT", LOOKED_AT)
+    monkeypatch.setattr(recent_rows, "LOOKED_AT", LOOKED_AT)
     return timezone.now().replace(second=0, microsecond=0)
 
 

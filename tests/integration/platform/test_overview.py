@@ -17,12 +17,12 @@ from gateway.models import SmsGateway
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import backlogs, exits, watch
 from msgplatform.core.data import sql
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Biz, MinuteCounter, Preferences
-from msgplatform.statistics import recent, troubles
-from msgplatform.statistics.points import Counted
-from msgplatform.statistics.recent import Span
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.statistics import recent, troubles
+from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.recent import Span
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -114,7 +114,7 @@ def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
 
 def test_a_card_says_each_thing_once(row: BizReceive, admin_client: Client) -> None:
     count("notify", row.pk, delivered=432, exhausted=401)
-    given_up.add("notify", [Lost(row.pk, "HTTP 503", 1, "")] * 400, sql.now())
+    failure_store.add("notify", [Lost(row.pk, "HTTP 503", 1, "")] * 400, sql.now())
     page = admin_client.get("/console/").content.decode()
     card = page.partition('id="live-notify"')[2].partition("</article>")[0]
     words = re.findall("<dt>(.*?)</dt>", card)

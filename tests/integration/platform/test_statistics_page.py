@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from msgplatform.admin import cells
 from msgplatform.core.data import sql
-from msgplatform.jobs import time_steps
 from msgplatform.models import Biz, DayCounter, MinuteCounter, Preferences
+from msgplatform.monitor import time_steps
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 

@@ -23,9 +23,9 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
-from msgplatform.jobs import given_up
-from msgplatform.jobs.given_up import Lost
 from msgplatform.models import Alert, Biz, GivenUp
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Lost
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -378,11 +378,11 @@ def test_metrics_say_what_alerts_do() -> None:
 def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
-    given_up.add("notify", [Lost(1, "timeout", 1)], now)
+    failure_store.add("notify", [Lost(1, "timeout", 1)], now)
     watch.report_given_up()
     assert open_keys() == {"notify.given_up:1"}
-    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MOST_FAILURES)] * 2
-    given_up.add("notify", many, now)
+    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    failure_store.add("notify", many, now)
     watch.report_given_up()
     assert "notify.given_up:1" in open_keys()
     GivenUp.objects.exclude(subject=2).update(count=0)

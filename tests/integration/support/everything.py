@@ -12,8 +12,8 @@ from django.utils import timezone
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
-from msgplatform.jobs import given_up
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
+from msgplatform.monitor import failure_store
 from notify.maker.maker import Maker
 from notify.models import Attempt, ReceiveMsg
 from tests.integration.support import crm_rows, feed_rows, notify_rows, sms_rows
@@ -70,9 +70,9 @@ def _notify(biz: Biz) -> None:
         id=ids.reserve(1).ids([0])[0], copy=delivery, claim="0" * 32, number=1, at=sql.now(),
         seconds=0.1, http_status=404, response_body=ANSWER,
     )  # fmt: skip
-    lost = given_up.Lost(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
+    lost = failure_store.Lost(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
     with transaction.atomic():
-        given_up.add("notify", [lost], sql.now())
+        failure_store.add("notify", [lost], sql.now())
 
 
 def _sms(biz: Biz) -> None:

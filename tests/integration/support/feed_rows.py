@@ -9,7 +9,7 @@ from typing import Any
 
 from msgplatform.core.data import sql
 from msgplatform.models import Biz
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.dispatcher import queue
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
@@ -18,7 +18,7 @@ from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.pace_status import Decision
+from notify.feed.presence import Decision
 
 REASON = "ValueError: this one cannot be written"
 
@@ -74,8 +74,8 @@ def decided() -> None:
 
 def publish() -> None:
     """The scheduler's decision, which is a report for a few seconds."""
-    pace_status.lease.hold("host:4711:0123abcd")
-    pace_status.publish(
+    presence.lease.hold("host:4711:0123abcd")
+    presence.publish(
         Decision(
             "host:4711:0123abcd",
             time.time(),

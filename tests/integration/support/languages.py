@@ -14,4 +14,4 @@ def translate_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def gettext(message: str) -> str:
         return f"译 {message}" if translation.get_language() == "zh-hans" else message
 
-    monkeypatch.setattr("msgplatform.core.said.gettext", gettext)
+    monkeypatch.setattr("msgplatform.core.lazy_text.gettext", gettext)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from msgplatform.core.daemons.bell import Bell, Listener
+from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
 
 SOON = 180.0
 
@@ -28,10 +28,10 @@ class Hearing:
 
 
 @pytest.fixture
-def listen(work_redis: object) -> Iterator[Callable[[Bell], Hearing]]:
+def listen(work_redis: object) -> Iterator[Callable[[WakeSignal], Hearing]]:
     listeners: list[Listener] = []
 
-    def start(bell: Bell) -> Hearing:
+    def start(bell: WakeSignal) -> Hearing:
         hearing = Hearing()
         listeners.append(Listener(bell, hearing))
         listeners[-1].start()

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from msgplatform.core.daemons import bell as bells
-from msgplatform.core.daemons.bell import Bell
+from msgplatform.core.daemons import wake_signal as bells
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.core.rates.backoff import Backoff
 from tests.integration.support.rings import SOON, Hearing, listen
 from tests.servers import Servers
@@ -21,8 +21,8 @@ from tests.servers import Servers
 __all__ = ["listen"]
 
 
-def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[Bell], Hearing]) -> None:
-    bell, other = Bell("a"), Bell("b")
+def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[WakeSignal], Hearing]) -> None:
+    bell, other = WakeSignal("a"), WakeSignal("b")
     first, second, deaf = listen(bell), listen(bell), listen(other)
     bell.ring()
     first.wait()
@@ -30,9 +30,9 @@ def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[Bell], Heari
     assert deaf.count == 1
 
 
-def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[Bell], Hearing]) -> None:
+def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[WakeSignal], Hearing]) -> None:
     """Those that come together are one, and it comes after the last of them."""
-    bell = Bell("a")
+    bell = WakeSignal("a")
     hearing = listen(bell)
     for _ in range(1000):
         bell.ring()
@@ -47,9 +47,9 @@ def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[Bell], Hearing
 
 
 def test_nobody_waits_for_redis_and_who_listens_comes_back(
-    listen: Callable[[Bell], Hearing], servers: Servers
+    listen: Callable[[WakeSignal], Hearing], servers: Servers
 ) -> None:
-    bell = Bell("a")
+    bell = WakeSignal("a")
     hearing = listen(bell)
     servers.work.kill()
     try:
@@ -64,9 +64,9 @@ def test_nobody_waits_for_redis_and_who_listens_comes_back(
 
 
 def test_a_child_rings_that_was_forked_while_another_thread_began_to(
-    listen: Callable[[Bell], Hearing], monkeypatch: pytest.MonkeyPatch
+    listen: Callable[[WakeSignal], Hearing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bell = Bell("a")
+    bell = WakeSignal("a")
     hearing = listen(bell)
     starting, go_on = threading.Event(), threading.Event()
 
@@ -103,7 +103,7 @@ class Sleeper(Worker):
 
     role = "sleeper"
     idle_seconds = 3600.0
-    bell = Bell("sleeper")
+    bell = WakeSignal("sleeper")
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from gateway import sgip
 from gateway.inbox import arrivals
 from gateway.lifecycle import keys, store
 from gateway.models import SmsGateway
-from gateway.receiver import doorkeeper, wrong_logins
+from gateway.receiver import bind_authentication, wrong_logins
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import Behaviour, ReportTime
@@ -145,7 +145,7 @@ def test_a_text_after_a_report_that_is_set_aside(
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmsReceiver]:
-    monkeypatch.setattr(doorkeeper, "_LOG_SECONDS", 0.1)
+    monkeypatch.setattr(bind_authentication, "_LOG_SECONDS", 0.1)
     monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
     gateway(free_port(), pk=7)
     receiver = SmsReceiver("127.0.0.1", 0)

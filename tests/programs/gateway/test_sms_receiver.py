@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from gateway import presence, sgip
-from gateway.bells import FORWARDER
 from gateway.inbox import arrivals
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit
 from gateway.receiver import wrong_logins
-from gateway.receiver.doorkeeper import MOST_CONNECTIONS
+from gateway.receiver.bind_authentication import MAX_CONNECTIONS
 from gateway.receiver.receiver import SmsReceiver
-from msgplatform.core.daemons.bell import Bell
+from gateway.signals import FORWARDER
+from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Alert
 from tests.integration.support.rings import Hearing, listen
 from tests.integration.support.sms_net_support import (
@@ -123,9 +123,9 @@ class TestLogin:
     def test_connections_of_a_gateway_are_limited(self, receiver: SmsReceiver) -> None:
         with contextlib.ExitStack() as stack:
             results = [
-                stack.enter_context(Raw(receiver.port)).bind() for _ in range(MOST_CONNECTIONS + 1)
+                stack.enter_context(Raw(receiver.port)).bind() for _ in range(MAX_CONNECTIONS + 1)
             ]
-        assert results == [0] * MOST_CONNECTIONS + [3]
+        assert results == [0] * MAX_CONNECTIONS + [3]
 
     def test_the_link_is_shown(self, raw: Raw) -> None:
         assert raw.ask(report(raw, 1, 1)) == 0
@@ -333,7 +333,7 @@ class TestBroken:
         assert [mo.text for mo in mos(sms_redis)] == ["slowly"]
 
 
-def test_a_report_wakes_the_forwarder(raw: Raw, listen: Callable[[Bell], Hearing]) -> None:
+def test_a_report_wakes_the_forwarder(raw: Raw, listen: Callable[[WakeSignal], Hearing]) -> None:
     submitted(1, 11)
     ring = listen(FORWARDER)
     assert raw.ask(report(raw, 1, 11)) == 0

@@ -15,7 +15,7 @@ import pytest
 
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
-from notify import lane_status, orders
+from notify import orders, presence
 from notify.demo.sink_process import SinkProcess
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
@@ -43,7 +43,7 @@ def test_a_thousand_subscriptions_fit_into_200_mib(tmp_path: Path) -> None:
                 assert sender.is_running(), (tmp_path / "sender.log").read_text()[-2000:]
                 assert time.monotonic() < deadline, f"{left} orders are left"
                 peak = max(peak, sender.memory_full_info().pss)
-                states = lane_status.read().values()
+                states = presence.read().values()
                 in_hand = max(in_hand, sum(state.waiting + state.in_flight for state in states))
                 psutil.wait_procs([sender], timeout=0.05)
     assert in_hand >= 20_000, "it was never under the load that this is about"

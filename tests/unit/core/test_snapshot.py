@@ -7,7 +7,7 @@ import threading
 import pytest
 from django.db.utils import OperationalError
 
-from msgplatform.core.daemons import beside
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.daemons.snapshot import Snapshot
 
 
@@ -114,7 +114,7 @@ class Slow(Numbers):
 def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "_is_on", True)
+    monkeypatch.setattr(bounded_call, "_is_on", True)
     slow = Slow(clock)
     slow.refresh()
     clock.now += 3

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from notify.feed.demo import cast
+from notify.feed.demo import scenario
 from notify.feed.demo.account import FRIEND, VIP, Differences, Post, Shown, Town, compare
-from notify.feed.demo.cast import PAGE, STAR, Cast
+from notify.feed.demo.scenario import PAGE, STAR, Scenario
 
 TOPICS = (FRIEND, VIP)
 
@@ -92,9 +92,9 @@ def test_each_difference_is_found(held: list[Shown], found: Differences) -> None
 
 
 def test_the_town_is_large_enough_and_the_same_in_each_run() -> None:
-    people = cast.people(1_000)
-    relations = Cast(people).relations()
-    assert relations == Cast(people).relations()
+    people = scenario.people(1_000)
+    relations = Scenario(people).relations()
+    assert relations == Scenario(people).relations()
     made = Town()
     assert all(made.change(*relation) for relation in relations)
     assert len(made.friends) + len(made.follows) > 50_000
@@ -103,4 +103,4 @@ def test_the_town_is_large_enough_and_the_same_in_each_run() -> None:
         if author in recipients:
             recipients[author] += 1
     assert recipients[PAGE] < 350 < 400 < recipients[STAR]
-    assert not set(Cast(people).newcomers) & set(Cast(people).travellers)
+    assert not set(Scenario(people).newcomers) & set(Scenario(people).travellers)

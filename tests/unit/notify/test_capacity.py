@@ -10,8 +10,8 @@ from pytest_django import Settings
 from msgplatform.core.rates.breaker import State
 from notify import orders
 from notify.directory import Subscription
-from notify.lane_status import Live
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Capacity, Offer
+from notify.presence import Live
 
 FULL = Offer(orders.MAX_ITEMS, orders.MAX_BYTES)
 SUBSCRIPTION = Subscription(

@@ -9,8 +9,8 @@ import pytest
 
 from msgplatform.core.queues.jobs import Claimed
 from msgplatform.core.rates import breaker as circuit
-from notify.lane_status import Live
 from notify.orders import Item, Order
+from notify.presence import Live
 from notify.sender import lanes
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.lanes import Lane, Lanes, Usage, is_alive

@@ -11,7 +11,7 @@ import pytest
 from msgplatform.core import flows
 from msgplatform.core.secrets import encryption
 from msgplatform.demo import Trickle, configures, table, write_encryption_key
-from notify.demo.cast import SCHEDULE
+from notify.demo.scenario import SCHEDULE
 from notify.subscriptions import limits
 
 

@@ -83,7 +83,7 @@ def test_a_body_that_keeps_coming_is_waited_for(
 ) -> None:
     """A byte buys as many seconds as it takes at the least pace."""
     monkeypatch.setattr(bodies, "SECONDS", 0.05)
-    monkeypatch.setattr(bodies, "LEAST_PACE", pace)
+    monkeypatch.setattr(bodies, "MIN_PACE", pace)
     sent: list[bytes] = []
 
     async def trickle() -> Message:

@@ -15,7 +15,7 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.daemons import backlogs
 from msgplatform.core.daemons.watch.kinds import BACKLOG, GIVEN_UP, key, shown
 from msgplatform.core.daemons.watch.unread import Errors, noting
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 
 def report_backlogs() -> Errors:
@@ -40,13 +40,13 @@ def _late(flow: flows.Flow) -> Iterator[Condition]:
         if timezone.now() - wait.since > timedelta(minutes=minutes):
             yield Condition(
                 f"{key(BACKLOG, flow.name)}:{wait.which}",
-                say(
+                lazy_message(
                     _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
                     flow=flow.title,
                     what=wait.what,
                     minutes=f"{minutes:g}",
                 ),
-                say(
+                lazy_message(
                     _(
                         "It has waited since %(since)s. See in the console whether the programs "
                         "run and keep up; start more of them if all are busy."
@@ -66,7 +66,7 @@ def report_given_up() -> Errors:
         with noting(errors, kinds := [f"{flow.name}.{GIVEN_UP}"]):
             failures = flow.failures()
             # An open alert may be about a place that the list has no room for.
-            undecided = _Every() if len(failures) >= flows.MOST_FAILURES else ()
+            undecided = _Every() if len(failures) >= flows.MAX_FAILURES else ()
             alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
     return errors
 
@@ -98,12 +98,12 @@ def _given_up(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[C
         answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in found[:5])
         yield Condition(
             f"{flow.name}.{GIVEN_UP}:{subject}",
-            say(
+            lazy_message(
                 _("%(flow)s: messages were given up: %(where)s"),
                 flow=flow.title,
                 where=found[0].where,
             ),
-            say(
+            lazy_message(
                 _(
                     "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
                     "themselves: send them again or acknowledge them on Failures."

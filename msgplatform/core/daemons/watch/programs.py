@@ -16,7 +16,7 @@ from msgplatform.core.daemons import exits
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch.kinds import SILENT, key, shown
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
@@ -60,13 +60,13 @@ class Programs:
 
 def _condition(role: str, seen: Mapping[str, float], ended: Mapping[str, Exits]) -> Condition:
     if role in ended:
-        text = say(
+        text = lazy_message(
             _("%(exits)s Its work waits. Its log on %(host)s has more."),
             exits=ended[role].text, host=ended[role].host,
         )  # fmt: skip
-        subject = say(_("%(program)s ends again and again"), program=ended[role].program)
+        subject = lazy_message(_("%(program)s ends again and again"), program=ended[role].program)
         return Condition(key(SILENT, role), subject, text)
-    text = say(
+    text = lazy_message(
         _(
             "Its last heartbeat was at %(at)s. Its work waits: start it again "
             "(manage.py run_%(role)s), or see in its log why it ends."
@@ -74,4 +74,6 @@ def _condition(role: str, seen: Mapping[str, float], ended: Mapping[str, Exits])
         at=shown(datetime.fromtimestamp(seen[role], UTC)),
         role=role,
     )
-    return Condition(key(SILENT, role), say(_("run_%(role)s does not run"), role=role), text)
+    return Condition(
+        key(SILENT, role), lazy_message(_("run_%(role)s does not run"), role=role), text
+    )

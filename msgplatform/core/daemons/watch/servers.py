@@ -18,7 +18,7 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, key
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 GIB = 1 << 30
 MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use
@@ -79,8 +79,8 @@ def report_memory() -> None:
     holding = [
         Condition(
             key(MEMORY, name),
-            say(_("The Redis of %(variable)s is nearly full"), variable=variables[name]),
-            say(
+            lazy_message(_("The Redis of %(variable)s is nearly full"), variable=variables[name]),
+            lazy_message(
                 _(
                     "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
                     "raise its maxmemory, or see why so much waits."
@@ -127,17 +127,19 @@ class Disks:
             if beat.disk_free_bytes >= MIN_FREE * beat.disk_bytes and seconds is None:
                 continue
             free, total = beat.disk_free_bytes / GIB, beat.disk_bytes / GIB
-            text = say(
+            text = lazy_message(
                 _("%(free)s of %(total)s GiB are free for STATE_DIR."),
                 free=f"{free:.1f}", total=f"{total:.1f}",
             )  # fmt: skip
             if seconds is not None:
-                text = say(
+                text = lazy_message(
                     _("%(text)s At the pace of the last hour it is full in about %(age)s."),
                     text=text, age=age(seconds),
                 )  # fmt: skip
             yield Condition(
-                key(DISK, host), say(_("The disk of %(host)s is nearly full"), host=host), text
+                key(DISK, host),
+                lazy_message(_("The disk of %(host)s is nearly full"), host=host),
+                text,
             )
 
     def full_in(self, host: str) -> float | None:
@@ -178,8 +180,8 @@ def report_unavailable(
     holding = [
         Condition(
             key(REDIS, name),
-            say(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
-            say(
+            lazy_message(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
+            lazy_message(
                 _("%(error)s Programs that need it wait, and go on when it answers again."),
                 error=str(error)[:500],
             ),

@@ -16,7 +16,7 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.watch.kinds import WATCH, key
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.said import say
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
@@ -68,8 +68,8 @@ class UnreadAlerts:
 def _condition(kind: str, error: Exception) -> Condition:
     return Condition(
         key(WATCH, kind),
-        say(_("Alerts %(kind)s cannot be looked up"), kind=kind),
-        say(
+        lazy_message(_("Alerts %(kind)s cannot be looked up"), kind=kind),
+        lazy_message(
             _(
                 "%(error)s. Nobody hears of new ones, and those that are open stay open. The entry "
                 "conditions_not_read in the log of a program has more."

@@ -11,10 +11,10 @@ from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.load import connection_id
-from notify.feed import pace_status
+from notify.feed import presence
 from notify.feed.dispatcher.pace import Pace, pace_of
 from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
-from notify.feed.pace_status import Working
+from notify.feed.presence import Working
 
 _CONSULT_SECONDS = 1.0
 # How long a dispatcher counts as one that has work after it handled something.
@@ -79,15 +79,15 @@ class Pacer:
         """Report which connection is its own, and decide or read what was decided."""
         has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
         working = Working(self._working, self._takes_turns, has_work)
-        pace_status.dispatchers.report({self._me: working})
-        mine, decision = pace_status.lease.hold(self._me), pace_status.read()
+        presence.dispatchers.report({self._me: working})
+        mine, decision = presence.lease.hold(self._me), presence.read()
         if not mine:
             self._scheduler = None
         else:
             # Who takes over goes on from the last decision, whoever made it.
             scheduler = self._scheduler = self._scheduler or Scheduler(self._me, decision)
-            made = scheduler.decide(pace_status.dispatchers.read())
-            if pace_status.publish(made):
+            made = scheduler.decide(presence.dispatchers.read())
+            if presence.publish(made):
                 scheduler.record(made)
                 decision = made
             else:
@@ -104,5 +104,5 @@ class Pacer:
 
     def _end(self) -> None:
         connection.close()
-        pace_status.dispatchers.withdraw(self._me)
-        pace_status.lease.release(self._me)
+        presence.dispatchers.withdraw(self._me)
+        presence.lease.release(self._me)

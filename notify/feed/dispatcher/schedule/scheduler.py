@@ -19,7 +19,7 @@ from notify.feed.dispatcher.schedule import hours
 from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
-from notify.feed.pace_status import Decision, Working
+from notify.feed.presence import Decision, Working
 
 SAMPLE_SECONDS = 0.05
 # While nobody has work, only so that the first decision afterwards is not a guess.

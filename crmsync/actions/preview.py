@@ -1,0 +1,92 @@
+"""What a bulk action of CRM sync would change, and what became of what was sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crmsync.actions.actions import chosen
+from crmsync.messages import hits, policies
+from crmsync.models import Record, RecoveryEntry
+from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.flows import Ending, Hit, Preview
+
+_CHUNK = 2000
+_State = Record.State
+_ENDINGS: Mapping[int, Ending] = {
+    _State.CONFIRMED: "arrived", _State.DEAD: "failed", _State.DISMISSED: "failed",
+}  # fmt: skip
+# A policy's id, and why an entry is there or in which state a record is.
+Kind = tuple[int, str]
+
+
+def shown_before(action: str, given: Mapping[str, Any]) -> Preview:
+    """What the action would change now. Raises InvalidInput."""
+    begun = sql.now()
+    _action, rows = chosen(action, given, begun)
+    of_records = action == "resend"
+    result = bulk_preview.tally(rows.page, _records if of_records else _entries)
+    known = policies.by_id()
+    titles = {(pk, what): f"{known.get(pk, pk)} · {what}" for pk, what in result.groups}
+    chosen_ids = result.sample if of_records else _records_of(result.sample)
+    return result.preview(begun, titles, _lines(chosen_ids, known))
+
+
+def outcome(action: str, ids: Sequence[str]) -> dict[str, Ending]:
+    """What became of the records of these entries, or of these records."""
+    records = _records_named(action, ids)
+    rows = Record.objects.filter(id__in=[pk for pk in records.values() if pk is not None])
+    # What is to be read again keeps its state until the poller has done so.
+    endings: dict[int, Ending] = {
+        pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
+        for pk, state, version in rows.order_by().values_list("id", "state", "version")
+    }
+    found: dict[str, Ending] = {
+        pk: endings[record] for pk, record in records.items() if record in endings
+    }
+    # An entry about an operation that its queue did not take has no record of its own.
+    alone = [int(pk) for pk, record in records.items() if record is None]
+    for entry, state in RecoveryEntry.objects.filter(id__in=alone).values_list("id", "state"):
+        found[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
+    return found
+
+
+def found(action: str, ids: Sequence[str]) -> list[Hit]:
+    """The lines of the records of these entries, or of these records."""
+    records = _records_named(action, ids)
+    wanted = [record for pk in ids if (record := records.get(pk)) is not None]
+    return _lines(wanted, policies.by_id())
+
+
+def _records_named(action: str, ids: Sequence[str]) -> dict[str, int | None]:
+    """What a step noted → its record; entries that are gone are left out."""
+    if action == "resend":
+        return {pk: int(pk) for pk in ids}
+    rows = RecoveryEntry.objects.filter(id__in=[int(pk) for pk in ids])
+    return {str(pk): record for pk, record in rows.values_list("id", "record_id")}
+
+
+def _entries(ids: Sequence[int]) -> bulk_preview.Described[Kind]:
+    for some in chunks(ids, _CHUNK):
+        rows = RecoveryEntry.objects.filter(id__in=some)
+        for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
+            yield pk, (policy, why), at
+
+
+def _records(ids: Sequence[int]) -> bulk_preview.Described[Kind]:
+    for some in chunks(ids, _CHUNK):
+        rows = Record.objects.filter(id__in=some).values_list("id", "policy_id", "state")
+        for pk, policy, state in rows:
+            yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
+
+
+def _records_of(entry_ids: Sequence[int]) -> list[int]:
+    rows = RecoveryEntry.objects.filter(id__in=entry_ids, record_id__isnull=False)
+    return [record for record in rows.values_list("record_id", flat=True) if record is not None]
+
+
+def _lines(record_ids: Sequence[int], known: policies.Policies) -> list[Hit]:
+    return list(hits.of_records(record_ids, known).values())

@@ -1,0 +1,130 @@
+"""What happened to records, in the order of time: read, tried, recovered, and how they stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync.messages import reasons, tries
+from crmsync.messages.crm_states import CrmState
+from crmsync.models import Item, Operation, Record, RecoveryEntry
+from msgplatform.core.flows import PageLink, TimelineEntry
+
+_SHOWN_HANDLED = 20  # entries of the recovery log
+_READ_HANDLED = 1000
+_State = Record.State
+# The colours of entries, by state.
+_DOTS = {
+    "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
+}  # fmt: skip
+
+
+def entries(
+    states: Sequence[CrmState], read: tries.Tries, now: datetime
+) -> Iterator[TimelineEntry]:
+    """What was read, each try, who acted, and the state of each record at `now`."""
+    by_record = {state.record.pk: state for state in states if state.record}
+    if read.earlier:
+        more = _("There were more tries; the last %d are shown.") % tries.SHOWN_TRIES
+        yield TimelineEntry(read.earlier.at, more, "linked")
+    yield from _operations(states, read)
+    for each in read.items:
+        yield _tried(each, by_record[each.record_id])
+    yield from _handled(by_record)
+    for state in states:
+        yield _ending(state, now)
+
+
+def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+    """Sorted by time; entries without a time come last, since they are still to happen."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    return sorted(entries, key=lambda entry: entry.at or latest)
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """JSON for people, with the letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _tried(item: Item, state: CrmState) -> TimelineEntry:
+    outcome = item.outcome.lower()
+    parts = [
+        _("version %d") % item.version,
+        item.remote_id and _("id in the CRM %s") % item.remote_id,
+        item.field and _("field %s") % item.field,
+        item.message,
+        _("operation %d") % item.operation_id,
+        f"{item.milliseconds} ms",
+    ]
+    return TimelineEntry(
+        item.at,
+        f"{state.policy.crm}: {tries.OUTCOMES.get(outcome, outcome)}",
+        "delivered" if outcome == "ok" else "attempt",
+        " · ".join(part for part in parts if part),
+    )
+
+
+def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[TimelineEntry]:
+    """When each version was read, with the request that the mapping made of it."""
+    crms = {state.policy.pk: str(state.policy.crm) for state in states}
+    columns = ("id", "policy_id", "run_id", "start_at")
+    rows = Operation.objects.filter(id__in=read.operations).order_by("id").values_list(*columns)
+    for pk, policy, run, start in rows:
+        request = read.requests.get((pk, policy))
+        where = _("operation %d") % pk
+        if run:
+            where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
+        fields = request.fields if request and not request.deleted else None
+        content = as_json(fields, indent=None) if fields else ""
+        what = _("%s: read") % crms[policy]
+        if request:
+            asked = _("%s: read, to be deleted") if request.deleted else _("%s: read, to be sent")
+            what = asked % crms[policy]
+            where = _("version %d") % request.version + " · " + where
+        at = datetime.fromtimestamp(start / 1000, UTC)
+        yield TimelineEntry(at, what, "accepted", where, content)
+
+
+def _handled(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
+    """Who tried dead records again, or dismissed them."""
+    rows = RecoveryEntry.objects.filter(record_id__in=by_record).exclude(handled_by="")
+    # Sorted here: for the newest of an order by id a database may read its whole table backwards.
+    entries = rows.defer("request").order_by()[:_READ_HANDLED]
+    for entry in sorted(entries, key=lambda entry: -entry.pk)[:_SHOWN_HANDLED]:
+        crm = by_record[entry.record_id or 0].policy.crm
+        what = str(RecoveryEntry.State(entry.state).label)
+        if entry.state == RecoveryEntry.State.OPEN:
+            what = _("open, its row is read again")
+        title = _("%(crm)s: %(what)s by %(who)s") % {
+            "crm": crm, "what": what, "who": entry.handled_by,
+        }  # fmt: skip
+        link = PageLink.to(entry, _("why it was dead"))
+        yield TimelineEntry(entry.handled_at, title, "linked", link)
+
+
+def _ending(state: CrmState, now: datetime) -> TimelineEntry:
+    """The state of a record now; without a time while something is still to happen."""
+    record, at, detail = state.record, None, ""
+    message = state.message
+    due = record.next_at if record else None
+    if record is None:
+        detail = reasons.wait(state) or _("a poller reads it with the next look for changes")
+    # A record that waits shows why nothing happens, or else when it is tried next.
+    elif record.state in (_State.WAITING, _State.RETRY):
+        later = due and due > now
+        when = _("next try at %s") % reasons.local(due) if later and due else _("due now")
+        detail = reasons.joined(reasons.wait(state) or when, message)
+    elif record.state == _State.QUEUED:
+        detail = reasons.wait(state)
+        if due:
+            detail = detail or _("queued again at %s if no answer comes") % reasons.local(due)
+    else:
+        at = record.updated_at
+        detail = message if record.state == _State.DEAD else ""
+        if record.state == _State.CONFIRMED:
+            detail = _("version %d") % record.sent_version
+    return TimelineEntry(at, state.shown, _DOTS.get(state.name, state.name), detail)

@@ -1,0 +1,7 @@
+"""The bells of CRM sync: orders in the queue of a CRM wake the handlers."""
+
+from __future__ import annotations
+
+from msgplatform.core.daemons.wake_signal import WakeSignal
+
+HANDLER = WakeSignal("sync_handler")

@@ -1,0 +1,229 @@
+"""Send archived messages that failed once more: as new messages, through intake.
+
+The new message's idempotency key is `resend:<id>:1`, so that a step that is repeated, or a second
+job over the same messages, sends nothing twice. That key is kept longer than messages may be sent
+again; a new message that fails too can be sent again itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from gateway import failures
+from gateway.connections import sms_redis
+from gateway.failures import AGAIN, OLDEST_DAYS
+from gateway.intake import accept
+from gateway.intake.daily_limit import LimitReached
+from gateway.intake.request import Request
+from gateway.lifecycle import keys, store
+from gateway.messages import in_flight
+from gateway.messages.filters import ACCOUNT, NUMBER, Filter, parse
+from gateway.messages.hits import archived
+from gateway.models import SgipMt, SmsAccount
+from msgplatform.api import filter_fields
+from msgplatform.api.filters import MAX_ID
+from msgplatform.core import logging
+from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.bulk.cursor import COUNT_MOST, BulkCursor, Page, read_id
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import (
+    BulkAction,
+    Counted,
+    Ending,
+    FilterField,
+    Hit,
+    Note,
+    Preview,
+    Step,
+    unnoted,
+)
+from msgplatform.core.intake.verdicts import Verdict
+
+log = logging.get(__name__)
+
+_KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
+_CHUNK = 500
+# What `_fits` looks at: of a preview only the sample is read whole.
+_JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error")
+
+_ENDINGS: Mapping[str, Ending] = {
+    SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
+    SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
+}  # fmt: skip
+ACTION = BulkAction(
+    gettext_lazy("Send failed messages again"),
+    {
+        "since": filter_fields.time(
+            gettext_lazy("Accepted at this time or later; 30 days ago at most")
+        ),
+        "until": filter_fields.UNTIL,
+        "state": filter_fields.choice(
+            [(final.value, final.label) for final in AGAIN], nothing=gettext_lazy("failed")
+        ),
+        "biz": filter_fields.BIZ,
+        "account": ACCOUNT,
+        "gateway": gettext_lazy("A gateway's id"),
+        "answer": gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
+        "number": NUMBER,
+        "ids": FilterField(gettext_lazy("Message ids, at most 500"), "ids"),
+    },
+    gettext_lazy("Each is sent once more as a new message with an id of its own, however often "
+                 "this is asked for. An unknown one may arrive twice."),
+    has_outcome=True,
+)  # fmt: skip
+
+
+def count(given: Mapping[str, Any]) -> Counted:
+    """How many the filter means, counted to a bound. Raises InvalidInput."""
+    filter = _filter(given)
+    rows = filter.indexed()
+    if filter.biz is not None:
+        rows = rows.filter(biz_id=filter.biz)
+    if filter.gateway is not None:
+        rows = rows.filter(gateway_id=filter.gateway)
+    if filter.answer is not None:
+        rows = failures.narrowed(rows, filter.answer)
+    found = rows.order_by()[: COUNT_MOST + 1].count()
+    return Counted(min(found, COUNT_MOST), more=found > COUNT_MOST)
+
+
+def shown_before(given: Mapping[str, Any]) -> Preview:
+    """What the action would send again now. Raises InvalidInput."""
+    filter, begun = _filter(given), sql.now()
+    result = bulk_preview.tally(partial(_page, filter, begun), _described)
+    accounts = dict(
+        SmsAccount.objects.filter(
+            pk__in={account for account, _final in result.groups}
+        ).values_list("pk", "name")
+    )
+    titles = {
+        (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
+        for account, final in result.groups
+    }
+    return result.preview(begun, titles, archived(result.sample))
+
+
+def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted) -> Step:
+    """The next `limit`, oldest first. What ends after the first step began is left alone."""
+    filter = _filter(given)
+    if not cursor:
+        return Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    page = _page(filter, at.begun, at.position, limit)
+    tried = _send(page.ids) if page.ids else []
+    # A limit of today stops the job; what was sent behind it is found sent when the job goes on.
+    limited = (n for n, (_row, v) in enumerate(tried) if v.code == LimitReached.code)
+    stop = next(limited, len(tried))
+    verdicts = [verdict for _row, verdict in tried[:stop]]
+    # Afterwards: a step that is repeated makes no other messages, see the keys.
+    note([new for verdict in verdicts for new in verdict.ids])
+    done = sum(verdict.outcome != "rejected" for verdict in verdicts)
+    if stop < len(tried):
+        following = at.moved_to(str(tried[stop - 1][0].pk)) if stop else cursor
+        return Step(following, done, tried[stop][1].reason, must_wait=True)
+    left = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+    return Step(at.moved_to(page.position), done, left[0] if left else "")
+
+
+def outcome(ids: Sequence[str]) -> dict[str, Ending]:
+    """What became of the new messages; nobody knows it of an unknown one. Raises RedisError."""
+    finals = {found.mt.id: found.final for found in store.read(ids)}
+    gone = [int(pk) for pk in ids if pk not in finals]
+    rows = SgipMt.objects.filter(id__in=gone).values_list("id", "final")
+    finals |= {str(pk): final for pk, final in rows}
+    return {pk: _ENDINGS[final] for pk, final in finals.items() if final in _ENDINGS}
+
+
+def found(ids: Sequence[str]) -> list[Hit]:
+    """The lines of the new messages, in this order. Raises RedisError."""
+    live = {hit.id: hit for hit in in_flight.hits(list(ids))}
+    gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live])}
+    return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
+
+
+def _page(filter: Filter, begun: datetime, position: str, limit: int) -> Page:
+    """The next `limit` rows, oldest first, of which some may not be meant."""
+    ended = filter.indexed().filter(archived_at__lte=begun, id__gt=read_id(position))
+    rows = list(ended.only(*_JUDGED).order_by("id")[:limit])
+    ids = [row.pk for row in rows if _fits(filter, row)]
+    return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
+
+
+def _described(ids: Sequence[int]) -> bulk_preview.Described[tuple[int, str]]:
+    """For each its id, its account and how it ended, and when it was accepted."""
+    for some in chunks(ids, _CHUNK):
+        rows = SgipMt.objects.filter(id__in=some).values_list("id", "account_id", "final")
+        for pk, account, final in rows:
+            yield pk, (account, final), id_numbers.datetime_of(pk)
+
+
+def _filter(given: Mapping[str, Any]) -> Filter:
+    filter = parse(given, ACTION.filters, () if given.get("ids") else ("since",))
+    oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
+    state = filter.state or SgipMt.Final.FAILED.value
+    if state not in AGAIN:
+        raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
+    values = {name: getattr(filter, name) for name in Filter.__slots__}
+    # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
+    since = max(filter.since or 0, oldest)
+    return Filter(**{**values, "state": state, "since": min(since, MAX_ID)})
+
+
+def _fits(filter: Filter, row: SgipMt) -> bool:
+    return (
+        filter.biz in (None, row.biz_id)
+        and filter.gateway in (None, row.gateway_id)
+        and filter.answer in (None, failures.answer_of(row))
+    )
+
+
+def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
+    """Each in the order of their ids, with the new message as which it was accepted, by this call
+    or by an earlier one, or with why intake refused it."""
+    rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
+    accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
+    rows = [row for row in rows if row.account_id in accounts]
+    requests = [_request(row, accounts[row.account_id]) for row in rows]
+    if not requests:
+        return []
+    verdicts = accept.intake().send_many(requests)
+    refused = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+    if refused:
+        log.warning("resend_refused", count=len(refused), why=refused[0])
+    # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
+    with sms_redis().pipeline(transaction=False) as pipe:
+        for request, verdict in zip(requests, verdicts, strict=True):
+            if verdict.outcome != "rejected":
+                pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
+        pipe.execute()
+    # Those that an earlier call sent are not counted twice. If this process dies before, the page
+    # Failures shows them until somebody acknowledges them.
+    tried = list(zip(rows, verdicts, strict=True))
+    fresh = [row for row, verdict in tried if verdict.outcome == "created"]
+    transactions.retrying(lambda: failures.sent_again(fresh))
+    return tried
+
+
+def _request(row: SgipMt, account: SmsAccount) -> Request:
+    # An account's number may have changed since: then there is no extension to repeat.
+    own = account.sp_number
+    extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
+    return Request(
+        biz=row.biz_id,
+        to=(row.user_number,),
+        text=row.text,
+        account=account.name,
+        extension=extension,
+        priority=row.priority,
+        reference=row.reference,
+        idempotency_key=failures.resend_key(row.pk),
+    )

@@ -1,0 +1,147 @@
+"""A test SMS: one text to one number over a chosen gateway, through the normal intake; its page
+shows what becomes of it, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from gateway.intake.accept import intake
+from gateway.intake.request import MAX_TEXT, Request
+from gateway.messages import timeline
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
+from msgplatform.core import logging, personal
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.lazy_text import translated
+
+log = logging.get(__name__)
+
+# Marks it: the reference, which the message's page, search and Reports show.
+REFERENCE = "test from the console"
+_RENEWED_SECONDS = 2
+_FIELDS = {"to": "number", "text": "text", "account": "account", "gateway": "gateway"}
+
+
+class TestSmsForm(forms.Form):
+    """What to send, to whom, and which way."""
+
+    __test__ = False  # to pytest the name looks like a test's
+
+    account = forms.ModelChoiceField(
+        SmsAccount.objects.filter(enabled=True, biz__enabled=True).order_by("name"),
+        label=_("Account"),
+        widget=Select,
+        help_text=_("Its SP number, signature and fees are used, and its daily limit counts it"),
+    )
+    gateway = forms.ModelChoiceField(
+        SmsGateway.objects.filter(enabled=True).order_by("name"),
+        label=_("Gateway"),
+        required=False,
+        empty_label=_("the one that fits the number"),
+        widget=Select,
+    )
+    number = forms.CharField(
+        label=_("Number"),
+        max_length=32,
+        widget=TextInput({"inputmode": "tel", "autocomplete": "off"}),
+        help_text=_("Such as 13800000000: it gets a real message"),
+    )
+    text = forms.CharField(
+        label=_("Text"), max_length=MAX_TEXT, widget=Textarea({"rows": 3}), strip=False
+    )
+
+
+def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+    """GET shows the form, and the message that the address names; POST sends."""
+
+    def view(request: HttpRequest) -> HttpResponse:
+        operator: Any = model_admin
+        if not operator.has_operate_permission(request):
+            raise PermissionDenied
+        form = TestSmsForm(request.POST or None, initial={"text": gettext("A test message")})
+        if request.method == "POST" and form.is_valid():
+            message = _send(request, form)
+            if message:
+                return redirect(f"{reverse('admin:sms_test')}?message={message}")
+        shown = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Test SMS"), "opts": model_admin.opts, "form": form,
+            **_followed(request.GET.get("message", ""), sees_personal(request)),
+        }  # fmt: skip
+        live = "_live" if "live" in request.GET else ""  # the part that changes alone
+        response = TemplateResponse(request, f"admin/gateway/test_sms{live}.html", shown)
+        response["Cache-Control"] = "no-store"  # it shows a message's content
+        return response
+
+    return view
+
+
+def _send(request: HttpRequest, form: TestSmsForm) -> str:
+    """The new message's id; '' when it was refused, which the form then says."""
+    given = form.cleaned_data
+    account, gateway = given["account"], given["gateway"]
+    asked = Request(
+        biz=account.biz_id,
+        to=(given["number"].strip(),),
+        text=given["text"],
+        account=account.name,
+        reference=REFERENCE,
+        gateway=gateway.pk if gateway else 0,
+    )
+    try:
+        prepared = intake().prepare([asked])
+    except RedisError as error:
+        log.warning("test_sms_failed", why=str(error)[:200])
+        form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
+        return ""
+    try:
+        (verdict,) = intake().commit(prepared)
+        verdict.raise_rejected()
+    except InvalidInput as error:
+        form.add_error(_FIELDS.get(error.field), translated(error.args[0]))
+        return ""
+    except RedisError as error:
+        log.warning("test_sms_failed", why=str(error)[:200])
+        form.add_error(
+            None, gettext("The SMS Redis does not answer; the message may have been sent.")
+        )
+        return ""
+    (message,) = verdict.ids
+    audit(
+        request,
+        "sms_tested",
+        message,
+        account=account.name,
+        gateway=(gateway and gateway.name) or "",
+    )
+    return str(message)
+
+
+def _followed(message: str, clear: bool) -> dict[str, Any]:
+    """What has become of a test, and after how many seconds to look again; 0: it has ended."""
+    if not message:
+        return {}
+    try:
+        found = timeline.page(message)
+    except Unavailable as error:
+        return {"notice": str(error), "seconds": _RENEWED_SECONDS}
+    # The first step is that it was accepted, with its reference.
+    if found is None or found.timeline[0].detail != REFERENCE:
+        return {"notice": gettext("There is no such message; it may have been deleted.")}
+    # "accepted" is an ending's name as well.
+    ended = any(entry.state in SgipMt.Final.values for entry in found.timeline[1:])
+    if not clear:
+        found = replace(found, title=personal.in_sentence(found.title))
+    return {"message": found, "seconds": 0 if ended else _RENEWED_SECONDS}

@@ -1,0 +1,76 @@
+"""MOs of a business system, in the order in which they came into the archive.
+
+Whoever asks again "since" the last one that it has seen misses none. Ids are not in that order: a
+long MO has the id of its first part, which may be hours older than its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from gateway import notifications
+from gateway.models import SgipMo, SmsAccount
+from msgplatform.core.data import ids, sql
+
+# By then a pump has committed what it archived (it writes down the time just before), or MariaDB
+# has undone the transaction of one that is frozen (10 s, `env.MYSQL_OPTIONS`): the order of what
+# is listed does not change any more.
+SETTLED = timedelta(seconds=15)
+ORDER = ("biz_id", "archived_at", "id")
+
+
+class Incoming(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A message from a handset, with the fields of the event `sms.mo`."""
+
+    id: str
+    sender: str
+    to: str
+    account: str
+    text: str
+    parts: int
+    missing_parts: int
+    received_at: str | None
+
+
+def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
+    """Messages that were archived after this one, to be ordered by ORDER; None: from the beginning.
+
+    For an id that is not one of the system's, or is gone, those archived after the id was made.
+    """
+    rows = sql.of_one(SgipMo.objects.all(), "biz_id", biz)
+    # Times ahead of the clock are of one that went back; they count on (`pump.mo_rows`).
+    settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
+    rows = rows.filter(settled)
+    if message is None:
+        return rows
+    known = SgipMo.objects.filter(pk=message, biz_id=biz)
+    at = known.values_list("archived_at", flat=True).first()
+    if at is None:
+        return rows.filter(archived_at__gte=ids.datetime_of(message))
+    # Written so that one index has all of it; the plain bound is where databases enter that index.
+    later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
+    return rows.filter(later, archived_at__gte=at)
+
+
+def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
+    """Rows in their order; the accounts' names are one query."""
+    accounts = SmsAccount.objects.filter(pk__in={row.account_id for row in rows})
+    names = dict(accounts.values_list("pk", "name"))
+    return [
+        Incoming(
+            id=str(row.pk),
+            sender=row.user_number,
+            to=row.sp_number,
+            account=names.get(row.account_id, ""),
+            text=row.text,
+            parts=row.parts,
+            missing_parts=row.missing,
+            received_at=notifications.iso(row.received_at.timestamp()),
+        )
+        for row in rows
+    ]

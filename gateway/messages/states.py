@@ -1,0 +1,118 @@
+"""What became of messages: from Redis while they are there, else from the archive.
+
+Redis is asked first. The pump deletes keys only after the archive has the rows, so that a message
+is in one of the two whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from gateway import notifications
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Finished
+from gateway.models import SgipMt, SmsAccount
+
+MOST = 1000  # ids of one call
+_MAX_ID = 2**63 - 1
+
+
+class State(msgspec.Struct, frozen=True):
+    """One message as its owner sees it. `state` is pending, submitted or responded, then the
+    ending: delivered, failed, expired, unknown or accepted. Times are ISO 8601 in UTC."""
+
+    id: str
+    state: str
+    to: str
+    text: str
+    account: str
+    reference: str
+    parts: int
+    error_code: int
+    error: str
+    accepted_at: str | None
+    schedule_at: str | None
+    submitted_at: str | None
+    responded_at: str | None
+    reported_at: str | None
+    archived_at: str | None
+
+
+def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
+    """Id → state of the messages that this business system sent. Raises RedisError."""
+    # What is no BIGINT is the id of nothing.
+    wanted = [
+        id
+        for id in dict.fromkeys(ids)
+        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= _MAX_ID
+    ]
+    if not wanted:
+        return {}
+    kept = {found.mt.id: found for found in store.read(wanted)}
+    gone = [int(id) for id in wanted if id not in kept]
+    rows = list(SgipMt.objects.filter(id__in=gone, biz_id=biz)) if gone else []
+    mine = [found for found in kept.values() if found.mt.biz == biz]
+    names = _names({found.mt.account for found in mine} | {row.account_id for row in rows})
+    return {
+        **{found.mt.id: live_state(found, names.get(found.mt.account, "")) for found in mine},
+        **{str(row.pk): archived_state(row, names.get(row.account_id, "")) for row in rows},
+    }
+
+
+def archived_states(rows: Sequence[SgipMt]) -> list[State]:
+    """Rows of the archive, in their order."""
+    names = _names({row.account_id for row in rows})
+    return [archived_state(row, names.get(row.account_id, "")) for row in rows]
+
+
+def archived_state(row: SgipMt, account: str) -> State:
+    return State(
+        id=str(row.pk),
+        state=row.final,
+        to=row.user_number,
+        text=row.text,
+        account=account,
+        reference=row.reference,
+        parts=row.parts,
+        error_code=row.error_code,
+        error=row.error,
+        accepted_at=_iso(row.accepted_at),
+        schedule_at=_iso(row.schedule_at),
+        submitted_at=_iso(row.submitted_at),
+        responded_at=_iso(row.responded_at),
+        reported_at=_iso(row.reported_at),
+        archived_at=_iso(row.archived_at),
+    )
+
+
+def live_state(found: Finished, account: str) -> State:
+    code, sentence = notifications.ending(found.error)
+    return State(
+        id=found.mt.id,
+        state=found.final or found.state,  # the ending counts before the step
+        to=found.mt.user_number,
+        text=found.mt.text,
+        account=account,
+        reference=found.mt.reference,
+        parts=found.parts,
+        error_code=code,
+        error=sentence,
+        accepted_at=notifications.iso(found.accepted_at),
+        schedule_at=notifications.iso(found.mt.schedule_at),
+        submitted_at=notifications.iso(found.submitted_at),
+        responded_at=notifications.iso(found.responded_at),
+        reported_at=notifications.iso(found.reported_at),
+        archived_at=None,
+    )
+
+
+def _names(accounts: set[int]) -> dict[int, str]:
+    rows = SmsAccount.objects.filter(pk__in=accounts).values_list("pk", "name") if accounts else ()
+    return dict(rows)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return notifications.iso(moment.timestamp()) if moment else None

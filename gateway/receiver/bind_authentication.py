@@ -1,0 +1,240 @@
+"""Who may connect to the receiver, and which connection is whose.
+
+A stranger is closed at accept, before a byte is read. Who comes from a gateway's network has a few
+seconds to log in, and no more connections than gateways need. When those that have not logged in
+take the last place of their address, the oldest of them goes.
+
+    accept ─ admit ─▶ silent ─ check: the login is right ─▶ checked ─ Bound ─▶ bound ─▶ closed
+       │                │ no login in time, a wrong one, displaced by a newer one        ▲
+       └▶ closed        └────────────────────────────────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable
+
+from django.utils.translation import gettext_noop as _
+
+from gateway import sgip
+from gateway.directory import Directory, Gateway
+from gateway.inbox.arrivals import Arrivals
+from gateway.net import Connection
+from gateway.presence import LinkState
+from gateway.receiver.networks import Networks
+from gateway.receiver.wrong_logins import WrongLogins
+from msgplatform.core import alerts, logging
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import Alert
+
+log = logging.get(__name__)
+
+# Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
+MAX_CONNECTIONS = 32
+# Of one address, for each gateway that connects from there; and in all. The last places in all are
+# kept for addresses from which a gateway has logged in.
+MAX_FROM_ADDRESS = 2 * MAX_CONNECTIONS
+MAX_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
+_MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
+_STRANGER = "sms.stranger"
+_LOG_SECONDS = 10.0
+_ALERT_SECONDS = 3600.0
+
+
+class BindAuthentication:
+    """Runs in the net's loop, except `states`, which only reads, and `report_refused`, which takes
+    what the loop has counted."""
+
+    def __init__(self, directory: Directory, arrivals: Arrivals) -> None:
+        self._directory, self._arrivals = directory, arrivals
+        self.networks = Networks(directory)
+        self.wrong_logins = WrongLogins()
+        self._gateways: dict[Connection, tuple[int, float]] = {}
+        self._checked: dict[Connection, int] = {}  # whose login was right, until it is bound
+        self._received: Counter[Connection] = Counter()
+        # By address: how many connections, and those without a login, the oldest first.
+        self._from: Counter[str] = Counter()
+        self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._refused: Counter[str] = Counter()
+        self._last_stranger = ""
+        self._alerted: str | None = None  # not looked up yet: an earlier process may have raised it
+        self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether it may stay, for now."""
+        address = connection.address
+        if why := self._objection(address):
+            self._refused[why] += 1
+            return False
+        self._from[address] += 1
+        self._silent[address][connection] = None
+        return True
+
+    def _objection(self, address: str) -> str:
+        """Why a connection from there is closed at once, as the log has it; '': it is not."""
+        # In this order: what costs least and says most comes first.
+        gateways = self.networks.gateways(address)
+        if not gateways:
+            self._last_stranger = address
+            return "stranger"
+        if address not in self._known and self.wrong_logins.delays(address):
+            return "delayed"
+        places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
+        if self._from.total() >= places and not self._displace(address):
+            return "full"
+        most = MAX_FROM_ADDRESS * len(gateways)
+        if self._from[address] >= most and not self._displace(address):
+            return "too_many"
+        return ""
+
+    def _displace(self, address: str) -> bool:
+        """Close the oldest connection from there without a login; whether there is one."""
+        silent = self._silent.get(address)
+        if not silent:
+            return False
+        oldest = next(iter(silent))
+        self._leave(oldest)
+        self._refused["displaced"] += 1
+        oldest.drop()
+        return True
+
+    def check(self, connection: Connection, bind: sgip.Bind) -> int:
+        """The Result for a Bind; that its type is right was seen before."""
+        address = connection.address
+        # Gateways may share an address; one whose login is wrong must not keep the others out.
+        who = f"{address} ({bind.login_name})" if address in self._known else address
+        if self.wrong_logins.delays(who):  # known addresses were admitted without asking this
+            self._refused["delayed"] += 1
+            return sgip.LOGIN_TOO_FREQUENT
+        gateway = self._gateway_of(connection, bind)
+        if gateway is None:
+            self.wrong_logins.add(who, name=bind.login_name)
+            return int(sgip.Result.LOGIN)
+        self._checked[connection] = gateway.id
+        # A login that is refused from here on is no guess: it delays nobody.
+        mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        if mine >= MAX_CONNECTIONS:
+            self._refused["too_many"] += 1
+            return int(sgip.Result.TOO_MANY_CONNECTIONS)
+        return int(sgip.Result.OK)
+
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
+        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        closed: sgip.Closed | None = None
+        for event in events:
+            if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+                requests.append(event)
+            elif type(event) is sgip.Bound:
+                address = connection.address
+                self._gateways[connection] = (self._checked.pop(connection, 0), time.time())
+                self._silent[address].pop(connection, None)
+                self._known[address] = None
+                self._known.move_to_end(address)
+                if len(self._known) > _MAX_KNOWN:
+                    self._known.popitem(last=False)
+                log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
+            elif type(event) is sgip.Closed:
+                closed = event
+        if requests:
+            self._received[connection] += len(requests)
+            self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
+        # Last: what came together with the end of the connection still counts as its gateway's.
+        if closed:
+            self._closed(connection, closed)
+
+    def states(self) -> Iterable[LinkState]:
+        now = time.time()
+        # A gateway whose password cannot be decrypted cannot log in: the console shows why.
+        unusable = [
+            LinkState(gateway.id, "report", "", now, problem=gateway.problem)
+            for gateway in self._directory.gateways.values()
+            if gateway.smg_login_password is None
+        ]
+        return unusable + [
+            LinkState(
+                gateway, "report", connection.peer, since, received=self._received[connection]
+            )
+            for connection, (gateway, since) in list(self._gateways.items())
+        ]
+
+    def report_refused(self) -> None:
+        """Log, once in a while and in one line, who was kept out. It asks the database: called in a
+        thread in which nobody waits."""
+        self.wrong_logins.raise_alerts()
+        if self._alerted is None:
+            self._alerted = _address_of_open_alert()
+        if self._alerted in self._known:  # it was a gateway's that was set up since
+            self._alerted = ""
+            alerts.resolve(_STRANGER)
+        if not self._refused or not self.next_log.take():
+            return
+        refused, self._refused = self._refused, Counter()
+        stranger = self._last_stranger
+        log.warning("connections_refused", **refused, last_stranger=stranger)
+        if refused["stranger"] and self._next_alert.take():
+            self._alerted = stranger
+            alerts.raise_alert(
+                _STRANGER,
+                lazy_message(
+                    _("Connections to the SMS receiver from addresses that are no gateway's")
+                ),
+                lazy_message(
+                    _(
+                        "%(count)d lately, the last from %(address)s. If that is a gateway of "
+                        "yours, add the address to its networks in the console; else close the "
+                        "port to it."
+                    ),
+                    count=refused["stranger"],
+                    address=stranger,
+                ),
+                key=_STRANGER,
+            )
+
+    def _closed(self, connection: Connection, event: sgip.Closed) -> None:
+        self._received.pop(connection, None)
+        self._checked.pop(connection, None)
+        if self._gateways.pop(connection, None) is not None:
+            self._leave(connection)
+            if event.error:
+                log.warning("smg_closed", peer=connection.peer, why=str(event.error))
+        elif connection in self._silent.get(connection.address, ()):  # not one that was displaced
+            self._leave(connection)
+            if event.reason is not sgip.CloseReason.REFUSED:
+                self._refused["without_login"] += 1
+
+    def _leave(self, connection: Connection) -> None:
+        """Its place is free; an address without connections is forgotten."""
+        address = connection.address
+        if silent := self._silent.get(address):
+            silent.pop(connection, None)
+        self._from[address] -= 1
+        if self._from[address] <= 0:
+            self._from.pop(address, None)
+            self._silent.pop(address, None)
+
+    def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
+        """The one with this login that connects from there. All are compared, each in constant
+        time, so that nobody learns from how long it takes."""
+        found = None
+        for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
+            name = _same(bind.login_name, gateway.row.smg_login_name)
+            known = gateway.smg_login_password
+            is_right = _same(bind.login_password, known or "") & name and known is not None
+            if is_right and self.networks.may(gateway.id, connection.address):
+                found = gateway
+        return found
+
+
+def _address_of_open_alert() -> str:
+    """Of which stranger an alert is open, '' when there is none."""
+    said = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
+    text = said.get("text")
+    return str(text[1].get("address", "")) if isinstance(text, list) else ""
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())

@@ -1,0 +1,242 @@
+"""The connections of one gateway as the sender uses them: all of this runs in the net's loop.
+
+    connecting ── Bound ──▶ up ── unbound, because nothing happened ──▶ asleep
+     ▲      │               │                                             │ wake, put: at most
+     │      │ no Bound      │ Closed for any other reason                 │ once a second
+     └──── down ◀───────────┘                                             └──▶ connecting
+
+Only numbers are read from outside. What a link lost is written again when it is back, but not for
+longer than a response may take: from then on Redis hands the same bytes out again, and counts.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from gateway import sgip
+from gateway.directory import Gateway
+from gateway.inbox.arrivals import Arrivals
+from gateway.lifecycle.messages import Response
+from gateway.net import Client, Connection, Login
+from gateway.presence import LinkState
+from gateway.sender.pending_submits import PendingSubmit, PendingSubmits
+from gateway.sender.results import UNANSWERED, response
+from msgplatform.core import logging
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+# The longest pause between two attempts to connect.
+_MAX_PAUSE = 60.0
+_WAKE_EVERY = 1.0
+_IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
+
+
+class Link:
+    """Writes what it is given, and collects the responses for `take`.
+
+    `connections` is this sender's share of the gateway's; with none it stands by.
+    """
+
+    def __init__(
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, changed: threading.Event
+    ) -> None:
+        self.gateway, self.connections = gateway, connections
+        self.problem = "connecting"
+        self.down_since: float | None = time.monotonic()
+        self.asleep = False
+        self.state_changed = True  # others should know now
+        self.bound_since: dict[Connection, float] = {}
+        self.sent = self.received = 0
+        self._arrivals, self._changed = arrivals, changed
+        self._outs = PendingSubmits(gateway.row.response_timeout)
+        # Counted by the worker's thread and by the loop: the difference is between the two.
+        self._given = self._got = 0
+        self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
+        self._next_wake = Every(_WAKE_EVERY)
+        self._client: Client | None = None
+
+    # -- from outside ----------------------------------------------------------------------------
+    @property
+    def capacity(self) -> int:
+        """How many Submits may be given now."""
+        coming = len(self._outs.ready) + self._given - self._got
+        if not self.connections:
+            return 0
+        return sum(connection.capacity for connection in list(self.bound_since)) - coming
+
+    @property
+    def open(self) -> int:
+        """Submits that were given and have no response."""
+        return len(self._outs) + self._given - self._got
+
+    @property
+    def is_up(self) -> bool:
+        return self.connections > 0 and bool(self.bound_since)
+
+    @property
+    def can_grow(self) -> bool:
+        """True if connections of this sender's share are missing while others are bound."""
+        return 0 < len(self.bound_since) < self.connections
+
+    def give(self, outs: list[PendingSubmit]) -> None:
+        """Called by the thread that remembered them, which hands them over with `put`."""
+        self._given += len(outs)
+
+    def states(self) -> list[LinkState]:
+        """What the console shows: each connection, or why there is none."""
+        gateway = self.gateway.id
+        where = f"{self.gateway.row.host}:{self.gateway.row.port}"
+        if not self.bound_since:
+            kind, problem = ("submit", self.problem) if self.connections else ("standby", "")
+            return [LinkState(gateway, kind, where, time.time(), self.open, problem=problem)]
+        return [
+            LinkState(
+                gateway, "submit", where, since, connection.session.waiting, self.sent,
+                self.received,
+            )
+            for connection, since in list(self.bound_since.items())
+        ]  # fmt: skip
+
+    def take(self) -> list[Response]:
+        """The responses since the last call; the loop may append meanwhile."""
+        return [self._answers.popleft() for _ in range(len(self._answers))]
+
+    # -- in the loop -----------------------------------------------------------------------------
+    def start(self) -> None:
+        """Without a readable password it stays down, and says why."""
+        row, password = self.gateway.row, self.gateway.login_password
+        if password is None:
+            self.problem = self.gateway.problem
+            log.error("gateway_unusable", gateway=self.gateway.name, why=self.problem)
+            return
+        sequences = sgip.SequenceSource(self.gateway.node_id, start=random.getrandbits(31))
+        self._client = Client(
+            sgip.Side.SP,
+            row.host,
+            row.port,
+            Login(row.login_name, password),
+            self,
+            lambda: sequences.next(datetime.now(UTC)),
+            connections=self.connections,
+            limits=sgip.Limits(
+                window=row.window,
+                response_timeout=row.response_timeout,
+                resends=0,  # Redis counts the repeats, whichever process makes them
+                idle_timeout=row.idle_timeout * _IDLE_MARGIN,
+                packet=sgip.MAX_FRAME,
+            ),
+            backoff=lambda: Backoff(first=0.5, factor=2, cap=_MAX_PAUSE),
+            unreachable=self._unreachable,
+        )
+        self._client.start()
+
+    def resize(self, connections: int) -> None:
+        self.connections = connections
+        if self._client:
+            self._client.resize(connections)
+
+    async def stop(self, timeout: float) -> None:
+        if self._client:
+            await self._client.stop(timeout)
+
+    def wake(self) -> None:
+        """More is to be written than fits: connections that sleep are opened again."""
+        if self._client and self._next_wake.take():
+            self._client.wake()
+
+    def put(self, outs: Iterable[PendingSubmit]) -> None:
+        """Write these as soon as the windows allow it; what is in flight is not written twice."""
+        for out in outs:
+            self._got += 1
+            self._outs.add(out)
+        self._pump()
+
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
+        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        for event in events:
+            if type(event) is sgip.Answered:
+                out: PendingSubmit = event.context
+                self._outs.forget(out.name)
+                result: int = event.response.result  # type: ignore[attr-defined]  # Submit_Resp
+                self._answers.append(
+                    response(out.name, result, repeated=out.repeated, tries=out.tries)
+                )
+            elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+                requests.append(event)
+            elif type(event) is sgip.Ignored:
+                self._late(event)
+            elif type(event) is sgip.TimedOut:
+                self._outs.forget(event.context.name)  # Redis hands it out again
+            else:
+                self._link_event(connection, event)
+        if requests:
+            self.received += len(requests)
+            self._arrivals.put(connection, self.gateway.id, requests)
+        self._pump()
+        self._changed.set()
+
+    def sweep(self) -> None:
+        """Forget what waited for longer than a response may take."""
+        self._outs.sweep()
+
+    def _pump(self) -> None:
+        client, ready = self._client, self._outs.ready
+        if client is None or not ready:
+            return
+        for connection in sorted(client.bound, key=lambda one: -one.capacity):
+            while connection.capacity > 0 and (out := self._outs.next()):
+                connection.send(out.frame, out)
+                self.sent += 1
+        if ready and not client.bound:
+            self.wake()
+
+    def _late(self, event: sgip.Ignored) -> None:
+        """A response after its time counts; but a refused sequence may be that of a repeat."""
+        if event.error is not None or event.frame[4] & 0x80 == 0:
+            return
+        late = sgip.decode(event.frame)
+        if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
+            name = f"{late.sequence[2]}:{late.sequence[1]}"
+            answer = response(name, late.result, repeated=True, tries=0)
+            self._answers.append(answer)
+            if answer.verdict != UNANSWERED:  # a repeat of it may be in flight
+                self._outs.forget(name)
+
+    def _link_event(self, connection: Connection, event: sgip.Event) -> None:
+        self.state_changed = True
+        if type(event) is sgip.Bound:
+            self.bound_since[connection] = time.time()
+            self.down_since, self.asleep, self.problem = None, False, ""
+            log.info("gateway_bound", gateway=self.gateway.name, peer=connection.peer)
+        elif type(event) is sgip.BindRefused:
+            log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
+            self._down(f"login refused: {event.result} {sgip.result_text(event.result)}")
+        elif type(event) is sgip.Closed:
+            self._outs.take_back(event)
+            was_bound = self.bound_since.pop(connection, None) is not None
+            in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
+            if was_bound and in_order:
+                self.asleep = not self.bound_since
+            elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
+                why = f": {event.error}" if event.error else ""
+                self._down(f"link {event.reason.value}{why}")
+
+    def _unreachable(self, error: Exception) -> None:
+        self._down(f"no connection: {str(error) or 'it took too long'}")
+        self._changed.set()
+
+    def _down(self, why: str) -> None:
+        """A connection ended, or none came; nothing changes while there is another."""
+        if self.bound_since:
+            return
+        if self.down_since is None:
+            self.down_since = time.monotonic()
+            log.warning("gateway_lost", gateway=self.gateway.name, why=why)
+        self.asleep, self.problem, self.state_changed = False, why, True

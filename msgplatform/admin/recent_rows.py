@@ -1,0 +1,60 @@
+"""Lists that look no further back than the newest rows when no index serves what was chosen.
+
+Such tables are large and always in use. The list says how many rows it has looked at; to look
+further back, choose a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Count, Min, QuerySet
+from django.http import HttpRequest
+
+from msgplatform.admin.base import BoundedList
+
+LOOKED_AT = 20_000  # newest rows to which a filter without an index is applied
+
+
+class RecentRowsList(BoundedList):
+    """`looked_at`: to how many rows the filters were applied; 0: to all of them.
+
+    Its admin has `indexed(chosen, query)`: which of the chosen filters an index serves, by their
+    parameters; "q" is the search. It may name in `newest_by` another column than the key by which
+    rows are newer than others.
+    """
+
+    looked_at = 0
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        model_admin: Any = self.model_admin
+        narrow = model_admin.indexed(request.GET, self.query)
+        used = [
+            spec
+            for spec in self.filter_specs
+            if any(request.GET.get(str(name)) for name in spec.expected_parameters())
+        ]
+        others = [spec for spec in used if not narrow.intersection(spec.expected_parameters())]
+        if not others and (not self.query or "q" in narrow):
+            return rows
+        # The newest rows that match what an index serves; the other filters see only these.
+        newest: Any = self.root_queryset
+        for spec in used:
+            if spec not in others:
+                newest = spec.queryset(request, newest)
+        if "q" in narrow:
+            newest, _distinct = model_admin.get_search_results(request, newest, self.query)
+        by = getattr(model_admin, "newest_by", "pk")
+        first = first_looked_at(newest, by)
+        if first is None:
+            return rows
+        self.looked_at = LOOKED_AT
+        return rows.filter(**{f"{by}__gte": first})
+
+
+def first_looked_at(rows: QuerySet[Any], by: str = "pk") -> Any:
+    """Where the newest LOOKED_AT rows begin; None when there are fewer."""
+    newest: Any = rows.order_by(f"-{by}").values(by)[:LOOKED_AT]
+    found = newest.aggregate(first=Min(by), count=Count(by))
+    return None if found["count"] < LOOKED_AT else found["first"]

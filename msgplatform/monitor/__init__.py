@@ -1,0 +1,1 @@
+"""What the platform counts and watches: counters, failures, alerts, findings, statistics."""

@@ -1,0 +1,102 @@
+"""Keeps alerts in the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.db.models import Count, F
+
+from msgplatform.core import alerts
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.lazy_text import LazyMessage, dump
+from msgplatform.models import Alert
+
+# `last_at` of an alert that still holds is written this often: not at each look of each process.
+_SEEN_EVERY = timedelta(minutes=1)
+_Event = TypeVar("_Event", alerts.AlertEvent, alerts.Condition)
+
+
+class AlertTable:
+    """The store of `core/alerts.py`."""
+
+    def store(self, event: alerts.AlertEvent) -> alerts.AlertEvent | None:
+        """Open, count or close the alert with this key; safe when two processes raise it at once.
+
+        Returns the alert as it is now when it was opened or closed, None otherwise.
+        """
+        said = _said(event)
+        event = replace(_fitting(event), kind=event.kind[:64])
+        opened = Alert.objects.filter(open_key=event.key)
+        if event.resolved:
+            row = opened.first()
+            if row is None:
+                return None
+            # Of two processes that resolve it at once, one changes the row, and reports it.
+            mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
+            closed = mine.update(open_key=None, resolved_at=sql.now())
+            return as_event(row, resolved=True) if closed else None
+        now = sql.now()
+        again = {"subject": event.subject, "text": event.text, "said": said}
+        if opened.update(count=F("count") + 1, last_at=now, **again):
+            return None
+        # Another process may have raised it in between: its row is kept, and is this alert too.
+        sql.insert_or_keep(
+            Alert._meta.db_table,
+            ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at", "last_at"),
+            [(event.key, event.key, event.kind, event.subject, event.text, json.dumps(said), 1,
+              now, now)],
+        )  # fmt: skip
+        kept = opened.first()
+        return as_event(kept) if kept else None  # None: resolved meanwhile
+
+    def open_keys(self, kind: str) -> set[str]:
+        """The keys `kind:…` of the alerts that are open."""
+        keys = Alert.objects.filter(open_key__startswith=f"{kind}:")
+        return {key for key in keys.values_list("open_key", flat=True) if key}
+
+    def renew(self, conditions: Collection[alerts.Condition]) -> None:
+        """Write the text of an open alert if it changed; else only its time, once a minute."""
+        now = sql.now()
+        fitting = [(_fitting(condition), _said(condition)) for condition in conditions]
+        for some in chunks(fitting, 500):
+            wanted = {one.key: (one.subject, one.text, said) for one, said in some}
+            rows = Alert.objects.filter(open_key__in=wanted)
+            for key, *known in rows.values_list("open_key", "subject", "text", "said"):
+                if key and wanted[key] != tuple(known):
+                    subject, text, said = wanted[key]
+                    values = {"subject": subject, "text": text, "said": said}
+                    rows.filter(open_key=key).update(**values, last_at=now)
+            old = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
+            if old:
+                rows.filter(pk__in=old).update(last_at=now)
+
+    def open_kinds(self) -> dict[str, int]:
+        """How many alerts of each kind are open."""
+        rows = Alert.objects.filter(open_key__isnull=False).order_by().values_list("kind")
+        return dict(rows.annotate(Count("pk")))
+
+
+def _fitting(event: _Event) -> _Event:
+    """Cut to the length of the columns: a condition's key is always cut to the same text."""
+    return replace(event, key=event.key[:200], subject=event.subject[:200])
+
+
+def _said(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
+    """What other languages need of it; nothing of texts that nobody could translate."""
+    texts = {"subject": event.subject, "text": event.text}
+    return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
+
+
+def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:
+    """The stored alert, as the handlers get it."""
+    return alerts.AlertEvent(
+        row.kind, row.subject, row.text, row.key, resolved=resolved, id=row.pk, count=row.count
+    )
+
+
+alerts.set_store(AlertTable())

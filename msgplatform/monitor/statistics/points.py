@@ -1,0 +1,101 @@
+"""A flow's counters in steps of time, and their sum.
+
+    counted = Counted(flow.activity, "hour", since, until, {"subscription": "7"})
+    counted.series()     a Point for every hour, gaps filled with zeros
+    total(points)        the whole time as one Point
+
+`since`, `until` and the steps are those of `monitor/time_steps.py`. Raises InvalidInput for a
+time that is too long for its step, and for a choice that there is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Q, QuerySet, Sum, Value
+from django.db.models.functions import Concat
+
+from msgplatform.core.flows import Activity
+from msgplatform.core.flows.activity import WHOLE, Counts
+from msgplatform.models import MinuteCounter
+from msgplatform.monitor import time_steps
+from msgplatform.monitor.time_steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The counters of one step; nothing was counted of a name that is not there."""
+
+    at: datetime
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counters of a flow in a period; `chosen` is dimension → key of the group wanted."""
+
+    activity: Activity
+    step: Step
+    since: datetime
+    until: datetime
+    chosen: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises InvalidInput for a time that is too long for its step."""
+        time_steps.starts(self.step, self.since, self.until)
+
+    def series(self) -> list[Point]:
+        """A Point for every step, also for those in which nothing happened. One statement for each
+        table that is read."""
+        starts = time_steps.starts(self.step, self.since, self.until)
+        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
+        for rows in self.rows():
+            sums = rows.values_list("at", "name").annotate(Sum("value")).order_by()
+            for at, name, value in sums:
+                counts[time_steps.moment(at)][name] += value
+        return [Point(start, counts.get(start, {})) for start in starts]
+
+    @cached_property
+    def narrowed(self) -> Q:
+        """The counters of what was chosen. Raises InvalidInput."""
+        return self.activity.narrowed(self.chosen)
+
+    def rows(self) -> list[QuerySet[Any]]:
+        """The counters in which each message counts once; each with `at`, the start of its step.
+        They are in one table or in several, see `time_steps.rows`."""
+        found = self.rows_of_groups()
+        if self.activity.is_apart(self.chosen):
+            return found
+        return [rows.filter(WHOLE) for rows in found]
+
+    def rows_of_groups(self) -> list[QuerySet[Any]]:
+        """The same with the counters of dimensions that are counted apart."""
+        found = time_steps.rows(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+
+    def rows_of_sum(self) -> list[QuerySet[Any]]:
+        """The same for the sum of the whole time: without `at`, and of minutes only those are read
+        that are in no hour."""
+        found = time_steps.rows_of_sum(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+
+    def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        if rows.model is not MinuteCounter or self.activity.names_subjects(self.chosen):
+            return rows.filter(flow=self.activity.counters)
+        # Not by the column itself: SQLite would choose the index that begins with it, and read
+        # every minute that is kept instead of those that are wanted.
+        found: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
+        return found.filter(of=self.activity.counters)
+
+
+def total(points: Iterable[Point]) -> Counts:
+    """The counters of several steps together."""
+    counts: Counter[str] = Counter()
+    for point in points:
+        counts.update(point.counts)
+    return counts

@@ -1,0 +1,136 @@
+"""Split again: give messages the deliveries they lack, such as those for a newer subscription.
+
+A delivery that exists stays as it is, whatever became of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+
+from msgplatform.core.bulk.cursor import Page
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.errors import Temporary
+from notify.actions.replay import Messages
+from notify.archive import stores
+from notify.messages.filters import Filter
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.subscriptions.matching import Filter as Wanted
+from notify.subscriptions.matching import compile_filter
+
+# Deliveries made in one transaction: messages beyond it go with the next one.
+MAX_DELIVERIES = 5000
+# Their deliveries are made held, as the maker's split makes them.
+_HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
+_COLUMNS = (
+    "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
+    "generation", "http_status", "error", "created_at", "updated_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A delivery that has to be made; `status` is its first one."""
+
+    message: int
+    biz: int
+    subscription: int
+    status: int
+    created_at: datetime
+
+
+class _MoreMissing(Temporary):
+    """Ids are reserved outside of transactions; more deliveries were missing than counted there."""
+
+
+def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> int:
+    """Make the deliveries that these messages lack, for one subscription or for all; how many.
+
+    The messages are locked: an archiver, or another split, waits or is waited for.
+    """
+    made = 0
+    left = list(message_ids)
+    while left:
+        # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
+        lacking: Counter[int] = Counter()
+        lacking.update(missing.message for missing in _missing(left, subscription, lock=False))
+        part, needed = left[:1], lacking[left[0]]
+        for message_id in left[1:]:
+            if needed + lacking[message_id] > MAX_DELIVERIES:
+                break
+            part.append(message_id)
+            needed += lacking[message_id]
+        try:
+            block = id_numbers.reserve(needed) if needed else None
+            if block:
+                made += transactions.retrying(partial(_add, part, subscription, block))
+        except _MoreMissing:
+            continue  # count again
+        left = left[len(part) :]
+    return made
+
+
+def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:
+    with transaction.atomic(durable=True):
+        # Asked again under the messages' locks: a subscription may have been made meanwhile.
+        missing = list(_missing(message_ids, subscription, lock=True))
+        if len(missing) > block.count:
+            raise _MoreMissing("more deliveries are missing than ids were reserved")
+        now = sql.now()
+        delivery_ids = block.ids([id_numbers.bucket_of(row.message) for row in missing])
+        sql.insert_or_keep(
+            ReceiveMsg._meta.db_table,
+            _COLUMNS,
+            [
+                (pk, row.message, row.biz, row.subscription, row.status, 0, now, "",
+                 0, 0, "", row.created_at, now)
+                for pk, row in zip(delivery_ids, missing, strict=True)
+            ],
+        )  # fmt: skip
+    return len(missing)
+
+
+def _missing(
+    message_ids: Sequence[int], subscription: int | None, lock: bool
+) -> Iterator[_Missing]:
+    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.SPLIT).order_by("id")
+    if lock:
+        rows = rows.select_for_update()
+    messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
+    deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
+    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
+    systems = {biz_id for _, biz_id, *_ in messages}
+    subscribed = BizReceive.objects.filter(biz_id__in=systems)
+    subscribed = subscribed.exclude(status=BizReceive.Status.DISCARDED)
+    if subscription is not None:
+        subscribed = subscribed.filter(id=subscription)
+    found: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
+    for row in subscribed.order_by("id").only("biz_id", "status", "event_types", "channels"):
+        found[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
+    for message_id, biz_id, event_type, channel, created_at in messages:
+        for row, wanted in found.get(biz_id, ()):
+            if (message_id, row.pk) not in have and wanted.wants(event_type, channel):
+                held = row.status in _HOLDING
+                status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
+                yield _Missing(message_id, biz_id, row.pk, status, created_at)
+
+
+class Resplit:
+    """The bulk action: messages of a business system since a time."""
+
+    def __init__(self, filter: Filter, begun: datetime) -> None:
+        self._subscription = filter.subscription
+        self._messages = Messages(filter, begun, (stores.hot(),))
+
+    def apply(self, ids: Sequence[int]) -> int:
+        return add_missing(ids, self._subscription)
+
+    def page(self, position: str, limit: int) -> Page:
+        messages, following = self._messages.page(position, limit)
+        return Page(messages, following)

@@ -1,0 +1,156 @@
+"""Send again what ended without success, or what a person names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from msgplatform.api.filters import MAX_ID
+from msgplatform.core.bulk.cursor import Page, read_id, read_time
+from msgplatform.core.errors import InvalidInput
+from notify import due
+from notify.actions.send_again import CHUNK, FAILED, again, ended
+from notify.archive import stores
+from notify.archive.stores import Store, reading
+from notify.messages.filters import Filter
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor import failures
+
+SCANNED = 5000  # rows that one page reads at most, give or take a chunk
+
+
+class Requeue:
+    """The bulk action: deliveries that ended without success, by status and the other filters.
+
+    Deliveries that are named by id may be archived, and may have succeeded; others are hot.
+    """
+
+    def __init__(self, filter: Filter, begun: datetime) -> None:
+        named = filter.ids is not None
+        choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if named else FAILED
+        if filter.status not in (None, *choices):
+            raise InvalidInput(f"use one of {', '.join(choices)}", "status")
+        self._filter, self._begun = filter, begun
+        # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
+        default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
+        self._statuses = [choices[filter.status]] if filter.status else list(default)
+
+    def apply(self, ids: Sequence[int]) -> int:
+        return again(ids, self._statuses, self._begun)
+
+    def page(self, position: str, limit: int) -> Page:
+        if self._filter.ids is not None:
+            done = read_id(position)
+            left = [pk for pk in self._filter.ids if pk > done]
+            named = left[:limit]
+            # A message's id means all its deliveries. Hot ones first: one that the archiver moves
+            # meanwhile is in the archive before its hot row is gone. What was brought back is
+            # still in the archive, as it was then; its hot row counts.
+            ids = self._named(stores.hot(), named)
+            archived = self._named(stores.cold(), named) - ids
+            back = set(ReceiveMsg.objects.filter(id__in=archived).values_list("id", flat=True))
+            if back:  # or it came back since the hot ones were read
+                ids |= self._named(stores.hot(), named)
+            ids |= archived - back
+            return Page(sorted(ids), str(named[-1]) if len(left) > limit else "")
+        after = _Position.read(position)
+        matches: list[int] = []
+        scanned = 0
+        for subscription in self._subscriptions(after.subscription):
+            rows = list(self._rows(subscription, after)[:CHUNK])
+            while rows:
+                wanted = self._wanted(rows, stores.hot())
+                found = [row for row in rows if row[0] in wanted][: limit - len(matches)]
+                matches += [row[0] for row in found]
+                scanned += len(rows)
+                is_full = len(matches) == limit
+                last = found[-1] if is_full else rows[-1]
+                after = _Position(subscription, next_at=last[2], id=last[0])
+                if is_full or scanned >= SCANNED:
+                    return Page(matches, after.text())
+                short = len(rows) < CHUNK  # there are no others
+                rows = [] if short else list(self._rows(subscription, after)[:CHUNK])
+        return Page(matches, "")
+
+    def _named(self, place: Store, ids: Sequence[int]) -> set[int]:
+        with reading(place):
+            rows = ended(place, self._statuses, self._begun).order_by()
+            named = rows.values_list(
+                "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error"
+            )
+            return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
+
+    def _subscriptions(self, first: int) -> list[int]:
+        """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive
+        for each."""
+        rows = BizReceive.objects.filter(id__gte=first)
+        if self._filter.subscription is not None:
+            rows = rows.filter(id=self._filter.subscription)
+        if self._filter.biz is not None:
+            rows = rows.filter(biz_id=self._filter.biz)
+        found = rows.order_by("id").values_list("id", due.first(self._statuses[0]))
+        return [subscription for subscription, next_at in found if next_at is not None]
+
+    def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
+        """In the order of the index (status, biz_receive, next_at): every page costs the same.
+
+        SQLite compares times as texts, and one moment may be written in two ways (.5 and .500000):
+        there the order is by id, and each page is sorted.
+        """
+        rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
+        by_time = connection.vendor == "mysql"
+        if after.subscription == subscription:
+            later = Q(id__gt=after.id)
+            if by_time and after.next_at:
+                later |= Q(next_at__gt=after.next_at)
+                rows = rows.filter(next_at__gte=after.next_at)
+            rows = rows.filter(later)
+        ordered = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
+        return ordered.values_list(
+            "id", "msg_id", "next_at", "updated_at", "status", "http_status", "error"
+        )
+
+    def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Store) -> set[int]:
+        least = self._filter.since or 0
+        below = MAX_ID if self._filter.until is None else self._filter.until
+        found = {
+            delivery_id: message_id
+            for delivery_id, message_id, _at, updated_at, *ended in rows
+            if least <= message_id < below
+            and updated_at <= self._begun
+            and self._filter.answer in (None, failures.answer(*ended))
+        }
+        # The type is the message's: asked last, of what is left.
+        if self._filter.event_type is not None and found:
+            messages = place.messages.filter(id__in=set(found.values()))
+            right = set(
+                messages.filter(event_type=self._filter.event_type).values_list("id", flat=True)
+            )
+            found = {pk: message_id for pk, message_id in found.items() if message_id in right}
+        return set(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """The last delivery that was looked at."""
+
+    subscription: int = 0
+    next_at: datetime | None = None
+    id: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> _Position:
+        if not text:
+            return cls()
+        subscription, _, rest = text.partition(",")
+        next_at, _, delivery_id = rest.partition(",")
+        return cls(read_id(subscription), read_time(next_at), read_id(delivery_id))
+
+    def text(self) -> str:
+        moment = self.next_at.isoformat() if self.next_at else ""
+        return f"{self.subscription},{moment},{self.id}"

@@ -1,0 +1,95 @@
+"""Send deliveries again wherever they are: a new generation, as if never tried; the log of
+earlier attempts stays. Archived deliveries are brought back first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+
+from msgplatform.api.filters import MAX_SELECTION
+from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from notify.archive import stores
+from notify.archive.restore import restore
+from notify.archive.stores import Store
+from notify.models import ReceiveMsg
+from notify.monitor import failures
+
+_Status = ReceiveMsg.Status
+FAILED = {
+    "exhausted": _Status.EXHAUSTED,
+    "poison": _Status.POISON,
+    "skipped": _Status.SKIPPED,
+}
+_AGAIN: Mapping[str, Any] = {
+    "status": _Status.PENDING,
+    "send_times": 0,
+    "generation": F("generation") + 1,
+    # A failure that is still to be marked carries the old claim and does not apply.
+    "claimed_by": "",
+    "next_at": Now(),
+    "updated_at": Now(),
+}
+FINAL = (*FAILED.values(), _Status.DELIVERED)
+# Deliveries in one statement, and messages in one restore.
+CHUNK = 500
+
+
+def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
+    """Send these deliveries again if they are in one of the statuses; how many were.
+
+    Only what last changed before `begun`: a step that is repeated passes over what it did already.
+    When the archive is unavailable its error is raised after the hot deliveries were done.
+    """
+    # The hot ones first: they need no archive, which may be unavailable.
+    done = hot(delivery_ids, statuses, begun)
+    for some in chunks(delivery_ids, CHUNK):
+        there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
+        if gone := [pk for pk in some if pk not in there]:
+            rows = ended(stores.cold(), statuses, begun).filter(id__in=gone)
+            messages = set(rows.order_by().values_list("msg_id", flat=True))
+            done += restore(sorted(messages), partial(hot, gone, statuses, begun))
+    return done
+
+
+def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
+    """The same for deliveries in the hot table; others are passed over."""
+
+    def once(some: Sequence[int]) -> int:
+        with transaction.atomic():
+            # By id alone: for a condition on the status MariaDB might lock by another index.
+            rows = ReceiveMsg.objects.select_for_update().filter(id__in=some).order_by("id")
+            found = [
+                row
+                for row in rows.values_list(*failures.COLUMNS, "id")
+                if row[0] in statuses and row[4] <= begun
+            ]
+            if not found:
+                return 0
+            failures.counted(row[:-1] for row in found)
+            chosen = ReceiveMsg.objects.filter(id__in=[row[-1] for row in found])
+            return claims.update_by_key(chosen, _AGAIN)
+
+    return sum(
+        transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
+    )
+
+
+def ended(place: Store, statuses: Iterable[int], begun: datetime) -> QuerySet[Any]:
+    """A place's deliveries in one of the statuses that last changed before `begun`."""
+    return place.deliveries.filter(status__in=list(statuses), updated_at__lte=begun)
+
+
+def selection(delivery_ids: Sequence[int]) -> int:
+    """Send again what a person selected, however it ended, deliveries that succeeded too; how many
+    were final. Raises InvalidInput when there are more than a request should do."""
+    if len(delivery_ids) > MAX_SELECTION:
+        raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
+    return hot(delivery_ids, FINAL, sql.now())

@@ -1,0 +1,156 @@
+"""A test send: one signed request now, of any event type; request and answer on one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ModelAdmin, Select, Textarea, audit
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.json import schema as json_schema
+from notify import deliver_now, directory
+from notify.models import BizReceive, EventType
+from notify.sender import trial_send
+from notify.subscriptions import limits
+from notify.subscriptions.shown import shown_url
+
+# Event types to choose from; a catalogue that is longer is used over the API.
+_MAX_TYPES = 500
+
+
+class TestSendForm(forms.Form):
+    """What to send: a type of the catalogue, and a payload as it goes out."""
+
+    __test__ = False  # to pytest the name looks like a test's
+
+    event_type = forms.ChoiceField(
+        label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
+    )
+    payload = forms.CharField(
+        label=_("Payload"),
+        widget=Textarea({"rows": 8, "class": "lines", "spellcheck": "false"}),
+        strip=False,
+        help_text=_("JSON, sent as it stands here"),
+    )
+
+    def __init__(self, types: dict[str, EventType], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = [trial_send.EVENT_TYPE, *types]
+        choice: Any = self.fields["event_type"]
+        choice.choices = [(name, name) for name in dict.fromkeys(names)]
+
+    def clean_payload(self) -> str:
+        # Browsers send the line breaks of a text area as two characters.
+        text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
+        if len(text.encode()) > limits.MAX_PAYLOAD_BYTES:
+            most = limits.MAX_PAYLOAD_BYTES // 1024
+            raise forms.ValidationError(gettext("A payload has %d KiB at most.") % most)
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
+        return text
+
+
+def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """GET shows the form, with the example of the type that the address names; POST sends. A POST
+    without a type sends the usual test."""
+
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        row = model_admin.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such subscription."))
+        given = request.POST if request.method == "POST" and "event_type" in request.POST else None
+        # An operator may send the usual test; any signed event is for who sets up subscriptions.
+        may_choose = model_admin.has_change_permission(request, row)
+        is_usual = request.method == "POST" and given is None
+        if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
+            raise PermissionDenied
+        types = _types(row)
+        form = TestSendForm(types, given, initial=_initial(row, types, request))
+        context: dict[str, Any] = {}
+        if request.method == "POST" and (given is None or form.is_valid()):
+            context = _send(request, row, form, types)
+        shown = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Test send"), "opts": model_admin.opts, "row": row, "form": form,
+            "may_choose": may_choose, **context,
+        }  # fmt: skip
+        response = TemplateResponse(request, "notify/test_send.html", shown)
+        response["Cache-Control"] = "no-store"  # it shows a message's content
+        return response
+
+    return view
+
+
+def _send(
+    request: HttpRequest, row: BizReceive, form: TestSendForm, types: dict[str, EventType]
+) -> dict[str, Any]:
+    """What the page shows of the request and its answer."""
+    usual = trial_send.EVENT_TYPE, trial_send.usual_payload(row)
+    asked = form.cleaned_data if form.is_bound else dict(zip(form.fields, usual, strict=True))
+    event_type, payload = asked["event_type"], asked["payload"]
+    # Before it is sent: if the process dies in between, it is known who tried.
+    audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
+    try:
+        outcome = trial_send.send(row, event_type, payload)
+    except Unavailable:
+        return {
+            "refused": gettext("Other test sends wait for their answers; try again in a moment.")
+        }
+    except directory.UNUSABLE as error:
+        return {"refused": str(error)}
+    may_see = request.user.has_perm("notify.change_receive")
+    is_probing = False
+    if outcome.delivered:  # what waits behind the breaker need not wait for its probe
+        with suppress(RedisError):
+            is_probing = deliver_now.probe(row)
+    return {
+        "is_probing": is_probing,
+        "outcome": outcome,
+        "url": outcome.url if may_see else shown_url(outcome.url),
+        "mismatch": _mismatch(types.get(event_type), payload),
+    }
+
+
+def _types(row: BizReceive) -> dict[str, EventType]:
+    """The catalogue as this subscription's system has it, by name; its own entries go before."""
+    wanted = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
+    rows = wanted.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
+    return {found.name: found for found in rows}
+
+
+def _initial(row: BizReceive, types: dict[str, EventType], request: HttpRequest) -> dict[str, str]:
+    name = request.GET.get("event_type", "")
+    chosen = types.get(name)
+    if chosen is None:
+        return {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+    example = {} if chosen.example is None else chosen.example
+    return {"event_type": name, "payload": json.dumps(example, indent=2, ensure_ascii=False)}
+
+
+def _mismatch(entry: EventType | None, payload: str) -> str:
+    """What an intake that validates would say; '' when it would take it."""
+    if entry is None or not entry.schema:
+        return ""
+    try:
+        validator = json_schema.compiled(entry.schema)
+        wrong = json_schema.first_error(validator, msgspec.json.decode(payload))
+    except (InvalidInput, RecursionError):
+        return gettext("The payload could not be compared with the JSON Schema of this event type.")
+    if wrong is None:
+        return ""
+    text = gettext("The payload does not match the JSON Schema: payload%(path)s: %(reason)s")
+    return text % {"path": wrong.path, "reason": wrong.reason}

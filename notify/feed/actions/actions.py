@@ -1,0 +1,101 @@
+"""Feed's bulk actions: what `run_bulk` does page by page, and the count that comes before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.api import filter_fields
+from msgplatform.core import flows
+from msgplatform.core.bulk import cursor as bulk_cursor
+from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.bulk.cursor import BulkCursor
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from notify.feed.actions.replay import SetAside, parse, replay
+from notify.feed.messages.filters import TOPIC
+from notify.feed.messages.hits import hits
+from notify.feed.models import EventQueue
+
+_ENDINGS: Mapping[int | None, flows.Ending] = {
+    EventQueue.Status.SET_ASIDE: "failed", EventQueue.Status.WAITING: "waiting",
+    EventQueue.Status.IN_SLICES: "waiting",
+}  # fmt: skip
+_CHUNK = 500
+
+ACTIONS: Mapping[str, flows.BulkAction] = {
+    "replay": flows.BulkAction(
+        _("Replay events that were set aside"),
+        {
+            "topic": TOPIC,
+            "biz": filter_fields.BIZ,
+            "user": _("The business system's own id of a user, exact"),
+            "answer": _("The class of their error, as the page Failures shows it: ValueError"),
+            "since": filter_fields.time(_("Posted at this time or later")),
+            "until": filter_fields.time(_("Posted before this time")),
+            "ids": flows.FilterField(_("Ids of events, at most 500"), "ids"),
+        },
+        _("They wait for the dispatcher again, and go on where they failed. No timeline gets a "
+          "post twice."),
+        has_outcome=True,
+    ),
+}  # fmt: skip
+
+
+def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
+    """How many events the action would change now; counted up to a bound."""
+    chosen = _chosen(action, given, sql.now())
+    return bulk_cursor.count(chosen.page)
+
+
+def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:
+    """What the action would change now."""
+    begun = sql.now()
+    result = bulk_preview.tally(_chosen(action, given, begun).page, _described)
+    topics, kinds = EventQueue.Topic, EventQueue.Kind
+    titles = {
+        (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
+        for topic, kind in result.groups
+    }
+    return result.preview(begun, titles, list(hits(result.sample).values()))
+
+
+def _described(qids: Sequence[int]) -> bulk_preview.Described[tuple[str, str]]:
+    for some in chunks(qids, _CHUNK):
+        rows = EventQueue.objects.filter(qid__in=some)
+        for qid, topic, kind in rows.values_list("qid", "topic", "kind"):
+            yield qid, (topic, kind), id_numbers.datetime_of(qid)
+
+
+def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
+    """What became of events that wait again. One that is gone was handled: the cleaner deletes no
+    others."""
+    rows = EventQueue.objects.filter(qid__in=[int(qid) for qid in qids])
+    statuses = dict(rows.order_by().values_list("qid", "status"))
+    return {qid: _ENDINGS.get(statuses.get(int(qid)), "arrived") for qid in qids}
+
+
+def step(
+    action: str, given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
+) -> flows.Step:
+    """The next page. A step that is repeated does nothing twice."""
+    if not cursor:
+        _chosen(action, given, sql.now())  # raises InvalidInput for a wrong filter
+        return flows.Step(BulkCursor.begin(), 0)
+    at = BulkCursor.read(cursor)
+    page = _chosen(action, given, at.begun).page(at.position, limit)
+    if page.ids:
+        note(page.ids)
+    done = replay(page.ids) if page.ids else 0
+    return flows.Step(at.moved_to(page.position), done)
+
+
+def _chosen(action: str, given: Mapping[str, Any], begun: datetime) -> SetAside:
+    if action not in ACTIONS:
+        raise InvalidInput("there is no such bulk action", "action")
+    return SetAside(parse(given, ACTIONS[action].filters), begun)

@@ -1,0 +1,166 @@
+"""Everything about one post or event: from its author to the timelines of its recipients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from msgplatform.api.filters import number
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
+from msgplatform.models import Biz
+from notify.feed.messages import fan_out, hits
+from notify.feed.models import (
+    EventQueue,
+    Feed,
+    FeedBroadcast,
+    FeedIdempotency,
+    FeedUser,
+    Friend,
+)
+from notify.feed.models.posts import Topic
+
+# In the timelines of at most so many recipients entries are counted: the page must not take long.
+LOOKED_AT = 1000
+_CHUNK = 500
+_STATUS = EventQueue.Status
+
+
+def page(id: str) -> Page | None:
+    """The page of a post, whose id its event has too, or of an event of upkeep."""
+    try:
+        pk = number(id)
+    except InvalidInput:
+        return None
+    post = Feed.objects.filter(pk=pk).first()
+    event = EventQueue.objects.filter(pk=pk).first()
+    if post is None:
+        return _event_page(event) if event is not None else None
+    author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
+    recipients = author.recipients(post.topic) if author else 0
+    stands = _entries(post, author)
+    system = Biz.objects.filter(id=post.biz_id).first()
+    return Page(
+        id=str(post.pk),
+        title=hits.title(post, event),
+        masked_title=post.uid,
+        facts={
+            _("Business system"): PageLink.to(system) if system else str(post.biz_id),
+            _("Author"): _author(post, system),
+            _("Topic"): str(Topic(post.topic).label),
+            _("Application"): post.app_id or "–",
+            _("Kind"): post.src_type or "–",
+            _("State"): hits.state(post, event),
+            _("Recipients"): str(recipients),
+            _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
+        },
+        body=post.data,
+        timeline=[*_timeline(post, event), stands],
+        recipients=[fan_out.of_post(post, event, recipients, stands)] if recipients else [],
+        recipients_title=_("Timelines"),
+        nobody=[] if recipients else [_("The author has no friends or followers who get it.")],
+        call=_call(post) if post.delete_date is None else None,
+    )
+
+
+def _event_page(event: EventQueue) -> Page:
+    system = Biz.objects.filter(id=event.biz_id).first()
+    return Page(
+        id=str(event.pk),
+        title=hits.title(None, event),
+        facts={
+            _("Business system"): PageLink.to(system) if system else str(event.biz_id),
+            _("User"): event.uid,
+            _("Topic"): str(EventQueue.Topic(event.topic).label),
+            _("State"): hits.state(None, event),
+        },
+        body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
+        timeline=[
+            TimelineEntry(event.create_date, _("Asked for"), "accepted"),
+            _standing(event),
+        ],
+        recipients=[fan_out.of_upkeep(event)],
+        recipients_title=_("Timelines"),
+    )
+
+
+def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(post.create_date, _("Posted"), "accepted")
+    later: list[TimelineEntry] = []
+    if event is None:
+        # The cleaner deletes events some time after they were handled.
+        later.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
+    elif event.handle_date is not None:
+        later.append(_standing(event))
+    if post.update_date:
+        later.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
+    if post.delete_date:
+        later.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
+    yield from sorted(later, key=lambda entry: entry.at or post.create_date)
+    if event is not None and event.handle_date is None:
+        yield _standing(event)
+
+
+def _standing(event: EventQueue) -> TimelineEntry:
+    """The state of an event; it has no time while the event is not handled."""
+    if event.status == _STATUS.HANDLED:
+        return TimelineEntry(event.handle_date, _("Handled"), "delivered")
+    detail = _("done up to %s") % event.position if event.position else ""
+    if event.status == _STATUS.SET_ASIDE:
+        why = " · ".join(part for part in (event.reason, detail) if part)
+        return TimelineEntry(None, _("Set aside until somebody replays it"), "failed", why)
+    if event.status == _STATUS.IN_SLICES:
+        return TimelineEntry(None, _("Being written in slices"), "queued", detail)
+    return TimelineEntry(None, _("Waiting for the dispatcher"), "waiting", detail)
+
+
+def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
+    """In how many timelines the post is, among the first LOOKED_AT recipients."""
+    relation = Friend.Relation
+    wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
+    rows = rows.order_by("relation", "fri_uid")
+    # Who is a friend and a follower has two rows.
+    uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * LOOKED_AT + 2]))
+    written = 0
+    for some in chunks(uids[:LOOKED_AT], _CHUNK):
+        written += FeedBroadcast.objects.filter(
+            biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
+        ).count()
+    if not written and author is not None and author.merging == FeedUser.Merging.MERGED:
+        return TimelineEntry(
+            None, _("Merged at read"), "linked",
+            _("the author has very many recipients: it is not written into their timelines"),
+        )  # fmt: skip
+    looked = _("%d timelines of recipients were looked at") % min(len(uids), LOOKED_AT)
+    detail = looked if len(uids) > LOOKED_AT else ""
+    title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written
+    return TimelineEntry(None, title, "linked", detail)
+
+
+def _author(post: Feed, system: Biz | None) -> Value:
+    if system is None:
+        return str(post.uid)
+    asked = urlencode({"system": system.name, "uid": post.uid})
+    return PageLink(post.uid, f"{reverse('admin:feed_users')}?{asked}", "feed.view_feeduser")
+
+
+def _call(post: Feed) -> Call:
+    fields = {"uid": post.uid, "data": post.data, "topic": post.topic}
+    others = {"app_id": post.app_id, "src_type": post.src_type}
+    fields |= {name: value for name, value in others.items() if value}
+    return Call(
+        _("Post this once more with curl"),
+        "/api/v1/feed/posts",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json.dumps(fields, ensure_ascii=False),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "post."),
+    )  # fmt: skip

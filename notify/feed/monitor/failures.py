@@ -1,0 +1,68 @@
+"""Events that were set aside, as the page Failures shows them: by topic and by the error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.data import sql
+from msgplatform.core.flows import Failure, ViewLink
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Back, Lost
+from notify.feed.models import EventQueue
+from notify.feed.monitor.counters import FLOW
+
+_TOPICS = EventQueue.Topic.values
+_SET_ASIDE = str(int(EventQueue.Status.SET_ASIDE))
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def add(qid: int, topic: str, reason: str) -> None:
+    """An event was set aside, in the caller's transaction."""
+    lost = Lost(_TOPICS.index(topic), answer(reason), qid, reason)
+    # The time at which an event was set aside is not kept: `take_back` goes by when it was made.
+    failure_store.add(FLOW, [lost], sql.now(), ended_since=_EVER)
+
+
+def take_back(events: Iterable[EventQueue]) -> None:
+    """These events, which are set aside and locked, are replayed."""
+    back = [Back(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
+    failure_store.take_back(FLOW, back)
+
+
+def of_topics() -> dict[str, int]:
+    """How many events of each topic were neither replayed nor acknowledged, topics without one
+    left out."""
+    counts: Counter[str] = Counter()
+    for group in failure_store.groups(FLOW):
+        counts[_TOPICS[group.subject]] += group.count
+    return dict(sorted(counts.items()))
+
+
+def answer(reason: str) -> str:
+    """The class of an event's error."""
+    return reason.partition(":")[0]
+
+
+def failures() -> list[Failure]:
+    """What was set aside of each topic, by error."""
+    found = []
+    for group in failure_store.groups(FLOW):
+        topic = EventQueue.Topic(_TOPICS[group.subject])
+        query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
+        found.append(
+            failure_store.failure(
+                group,
+                where=lazy_message(_("events of topic %(topic)s"), topic=topic.label),
+                where_page=ViewLink("admin:feed_scheduler"),
+                message=str(group.sample),
+                list_page=ViewLink("admin:feed_eventqueue_changelist", query=query),
+                action="replay",
+                filter={"topic": topic.value, "answer": group.answer},
+            )
+        )
+    return found

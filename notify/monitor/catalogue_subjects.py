@@ -1,0 +1,34 @@
+"""Which event types are counted one by one: those of the catalogue.
+
+A business system may publish under any name, so all others are counted together: there are never
+more counters than people have set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgplatform.core.daemons.snapshot import Snapshot
+from notify.models import EventType
+
+# The subject of the counters of all event types that the catalogue does not have.
+OTHERS = -(2**62)
+# A new entry is counted by its name so much later.
+REFRESH_SECONDS = 30.0
+
+
+class CatalogueSubjects(Snapshot[Mapping[tuple[int, str], int]]):
+    """Subjects of counters, by (system, event type); system 0 for a shared entry. They are the
+    negative ids of entries: those of subscriptions are positive."""
+
+    def __init__(self) -> None:
+        super().__init__({}, REFRESH_SECONDS)
+
+    def load(self) -> Mapping[tuple[int, str], int]:
+        rows = EventType.objects.order_by().values_list("owner", "name", "id")
+        return {(owner, name): -pk for owner, name, pk in rows}
+
+    def subject(self, biz: int, event_type: str) -> int:
+        """A system's own entry goes before a shared one."""
+        known = self.known
+        return known.get((biz, event_type)) or known.get((0, event_type), OTHERS)

@@ -1,0 +1,120 @@
+"""A test send: one signed request to a subscription's consumer, outside of every queue.
+
+It is sent exactly as a sender would send it (address guard, networks, signature, headers, timeout)
+and counted nowhere; a paused, discarded or disabled subscription can be tried as well.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from msgplatform.core.data import ids
+from msgplatform.core.errors import Unavailable
+from msgplatform.core.http import engine as http
+from notify import directory, orders
+from notify.models import BizReceive
+from notify.sender import webhook
+from notify.sender.claimed_order import ClaimedOrder
+from notify.subscriptions.shown import MASK
+
+EVENT_TYPE = "webhook.test"
+BODY_SHOWN = 4096
+HEADERS_SHOWN = 4096
+# A thread of the web worker waits for the answer, and the API needs those threads: no more at once,
+# and none for as long as a sender would wait.
+AT_ONCE = 3
+MAX_SECONDS = 15.0
+_slots = threading.BoundedSemaphore(AT_ONCE)
+# Beyond the request's own deadline: then the engine has failed us, not the consumer.
+_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`status` is 0 without an HTTP answer; `error` and `detail` are the HTTP engine's.
+    `sent_headers` are those of the request, with the consumer's own masked."""
+
+    message_id: str
+    url: str
+    sent_headers: str
+    sent: str
+    status: int
+    seconds: float
+    address: str
+    headers: str
+    body: str
+    body_cut: bool
+    error: str
+    detail: str
+
+    @property
+    def delivered(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def usual_payload(row: BizReceive) -> str:
+    """What is sent as EVENT_TYPE, unless somebody writes something else: JSON."""
+    return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
+
+
+def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
+    """`payload` is JSON, by default `usual_payload`. Blocks for at most the subscription's timeout,
+    or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
+    refuse it, and Unavailable when others are being tried."""
+    subscription = directory.from_row(row)
+    # A fresh id of the usual form: a consumer that recognises repeats must not take it for one.
+    number = ids.new(ids.bucket(subscription.biz_id, None))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    body = orders.body(event_type, now, (payload or usual_payload(row)).encode())
+    item = orders.Item(0, number, 1, body)
+    # The order is only the request's tag, and there is none.
+    request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
+    request.timeout = min(request.timeout, MAX_SECONDS)
+    response = _exchange(request)
+    body = webhook.body_text(response, BODY_SHOWN)
+    return Outcome(
+        message_id=str(item.msg_id),
+        url=subscription.url,
+        sent_headers="\n".join(_headers(subscription, request)),
+        sent=item.body,
+        status=response.status,
+        seconds=response.seconds,
+        address=response.address,
+        headers=webhook.text(response.headers, HEADERS_SHOWN).strip(),
+        body=body.strip(),
+        body_cut=len(body) >= BODY_SHOWN or response.error == "too_large",
+        error=response.error,
+        detail=response.detail,
+    )
+
+
+def _headers(subscription: directory.Subscription, request: http.Request) -> Iterator[str]:
+    yield "content-type: application/json"
+    for name, _secret in subscription.headers:
+        yield f"{name}: {MASK}"
+    yield from request.lines
+
+
+def _exchange(request: http.Request) -> http.Response:
+    """The answer, from an engine of its own."""
+    if not _slots.acquire(blocking=False):
+        raise Unavailable("other test sends wait for their answers")
+    try:
+        engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
+        try:
+            engine.submit(request)
+            end = time.monotonic() + request.timeout + _GRACE_SECONDS
+            while time.monotonic() < end:
+                if responses := engine.poll(0.5):
+                    return responses[0]
+        finally:
+            engine.close()
+    finally:
+        _slots.release()
+    return http.Response(request, 0, b"", b"", request.timeout, "timeout", "No answer came.", "")
