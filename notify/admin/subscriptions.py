@@ -78,7 +78,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     form = SubscriptionForm
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
-        "failures", "rate",
+        "failed_deliveries", "rate",
     ]  # fmt: skip
     list_filter = [
         AttentionFilter, ("status", ChoiceFilter), ("biz", AutocompleteFilter),
@@ -187,7 +187,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return subscription_cells.failing(row)
 
     @admin.display(description=_("given up"))
-    def failures(self, row: Any) -> str:
+    def failed_deliveries(self, row: Any) -> str:
         return subscription_cells.failures(row.health)
 
     @admin.display(description=_("rate limit"), ordering="rate_limit")

@@ -141,7 +141,7 @@ def test_what_was_given_up_stays_on_the_row_until_somebody_looks(
     assert rows_of(admin_client) == [lossy, calm]
     assert rows_of(admin_client, "?attention=yes") == [lossy]
     (shown,) = rows_of(admin_client, "?attention=yes")
-    assert shown.health.given_up == 3  # type: ignore[attr-defined]
+    assert shown.health.failures == 3  # type: ignore[attr-defined]
     address = reverse("console:failures")
     text = admin_client.get(SUBSCRIPTIONS).content.decode()
     assert f'href="{address}">3</a>' in text
