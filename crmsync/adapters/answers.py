@@ -25,8 +25,8 @@ _NEVER_SENT = ("address_forbidden", "bad_url")
 _LOCKED_SECONDS = 2.0
 
 
-def judged(
-    response: Response, size: int, is_upsert: bool, throttled: float = client.THROTTLED_SECONDS
+def outcome_of_status(
+    response: Response, size: int, is_upsert: bool, default_wait: float = client.THROTTLED_SECONDS
 ) -> Outcome | None:
     """What the status alone means for `size` records; None for a whole answer with 2xx.
 
@@ -34,7 +34,7 @@ def judged(
     """
     if client.is_whole(response):
         return None
-    status, text = response.status, client.described(response)
+    status, text = response.status, client.describe(response)
     if not status or response.error:
         return _broken(response, text)
     if status >= 500:
@@ -42,7 +42,7 @@ def judged(
         wait = client.wait_seconds(response)
         return Retry(wait, text) if is_upsert else Unknown(text)
     if status == 429:
-        return Throttled(client.wait_seconds(response) or throttled)
+        return Throttled(client.wait_seconds(response) or default_wait)
     if status in (401, 403, 407):
         return Auth(text, of_record=status == 403)
     if status in (408, 423, 425, 477):

@@ -26,31 +26,38 @@ class Requests:
 
     def of(self, group: Sequence[Record], call: Call | None) -> Request:
         """That of a call about the one record, or else that stores all of them."""
-        return self.about(group[0], call) if call else self._storing(group)
+        return self.about(group[0], call) if call else self._storing_request(group)
 
-    def _storing(self, group: Sequence[Record]) -> Request:
-        given = self._settings
-        made = [
-            template.filled(given.record, self._secret | template.values_of(record))
+    def _storing_request(self, group: Sequence[Record]) -> Request:
+        settings = self._settings
+        bodies = [
+            template.fill(settings.record, self._secret | template.values_of(record))
             for record in group
         ]
-        values = {**self._secret, "records": made}
-        if given.records_per_call == 1:
-            values |= {**template.values_of(group[0]), "record": made[0]}
-        return self._made(given.method, given.url, given.body, values, not given.is_upsert)
+        values = {**self._secret, "records": bodies}
+        if settings.records_per_call == 1:
+            values |= {**template.values_of(group[0]), "record": bodies[0]}
+        return self._request(
+            settings.method, settings.url, settings.body, values, not settings.is_upsert
+        )
 
     def about(self, record: Record, call: Call) -> Request:
         values = self._secret | template.values_of(record)
-        values["record"] = template.filled(self._settings.record, values)
-        return self._made(call.method, call.url, call.body, values)
+        values["record"] = template.fill(self._settings.record, values)
+        return self._request(call.method, call.url, call.body, values)
 
-    def _made(
-        self, method: str, url: str, body: Any, values: Mapping[str, Any], once: bool = False
+    def _request(
+        self,
+        method: str,
+        url: str,
+        body: Any,
+        values: Mapping[str, Any],
+        is_unrepeatable: bool = False,
     ) -> Request:
         return self._client.request(
             method,
             template.url(url, values),
             self._headers,
-            None if body is None else template.filled(body, values),
-            once,
+            None if body is None else template.fill(body, values),
+            is_unrepeatable,
         )

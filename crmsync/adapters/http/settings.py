@@ -78,20 +78,20 @@ class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
     values: Mapping[str, str] = {}
 
 
-def check_templates(given: HttpSettings, secrets: Mapping[str, str]) -> None:
+def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     """Raises InvalidInput for a template that cannot be filled."""
-    template.check(given.record, "record", secrets)
-    template.check(given.body, "body", secrets, "record", "records")
-    template.check(dict(given.headers), "headers", secrets)
-    if given.records_per_call > 1 and "records" not in places(given.body):
+    template.check(settings.record, "record", secrets)
+    template.check(settings.body, "body", secrets, "record", "records")
+    template.check(dict(settings.headers), "headers", secrets)
+    if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
     # One URL serves all records of a call, so it can hold secrets only.
-    if given.records_per_call > 1 and any(places(given.url)):
-        for place in places(given.url):
+    if settings.records_per_call > 1 and any(places(settings.url)):
+        for place in places(settings.url):
             if not place.startswith("secret."):
                 raise InvalidInput(_("url is the same for all records of a call."), "url")
     for name in ("url", "update", "delete", "read", "read_by_id", "test"):
-        call = getattr(given, name)
+        call = getattr(settings, name)
         template.check(call.url if isinstance(call, Call) else call, name, secrets)
         if isinstance(call, Call):
             template.check(call.body, name, secrets, "record")

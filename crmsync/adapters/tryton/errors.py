@@ -25,17 +25,17 @@ class NotAnswered(Exception):
         self.outcome = outcome
 
 
-def meaning(error: NotAnswered | RpcError, size: int, sent: bool) -> Outcome:
+def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcome:
     """What an error means for `size` records; `sent`: the call would have changed them."""
     if isinstance(error, NotAnswered):
         outcome = error.outcome
         # Looking for the keys changed nothing.
-        if isinstance(outcome, Unknown) and not sent:
+        if isinstance(outcome, Unknown) and not is_change:
             return Retry(0.0, outcome.message)
         return outcome
     text = f"{error.kind}: {error}" if error.kind not in _OF_RECORD else str(error)
     if error.kind in _LATER:
         return Retry(0.0, text)
-    if not sent:
+    if not is_change:
         return Auth(text)  # the model or the key field does not exist, or may not be read
     return Refused(text) if size > 1 else Invalid("", text)

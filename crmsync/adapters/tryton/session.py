@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.adapters import answers
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
-from crmsync.adapters.client import HttpClient, decoded, wait_seconds
+from crmsync.adapters.client import HttpClient, read_json, wait_seconds
 from crmsync.adapters.outcomes import Auth, Throttled, Unknown
 from crmsync.adapters.tryton.errors import NotAnswered, RpcError
 from msgplatform.core.http.engine import Response
@@ -60,33 +60,33 @@ class Session:
         return self._result(response)
 
     def _log_in(self) -> None:
-        given, self.token = self.settings, ""
-        asked = [given.user, {"password": self.credentials.password}]
-        response = self._ask("common.db.login", asked)
+        settings, self.token = self.settings, ""
+        login = [settings.user, {"password": self.credentials.password}]
+        response = self._ask("common.db.login", login)
         if response.status == 401:
             raise NotAnswered(Auth(_("Tryton refuses the user or the password.")))
         if response.status == 429:
             raise NotAnswered(Throttled(wait_seconds(response) or _LOGIN_FLOOD_SECONDS))
         if response.status == 404:
-            raise NotAnswered(Auth(_("Tryton has no database %s.") % given.database))
-        found = self._result(response)
-        if not isinstance(found, list) or len(found) < 2:
+            raise NotAnswered(Auth(_("Tryton has no database %s.") % settings.database))
+        result = self._result(response)
+        if not isinstance(result, list) or len(result) < 2:
             raise NotAnswered(Auth(_("Tryton asks for more than a password.")))
         # User, the user's id and the session's key, as the server's protocol wants them.
-        session = f"{given.user}:{found[0]}:{found[1]}"
+        session = f"{settings.user}:{result[0]}:{result[1]}"
         self.token = base64.b64encode(session.encode()).decode()
 
     def _ask(self, method: str, params: Sequence[Any]) -> Response:
-        given = self.settings
+        settings = self.settings
         headers = [("authorization", f"Session {self.token}")] if self.token else []
-        url = f"{given.url.rstrip('/')}/{given.database}/rpc/"
+        url = f"{settings.url.rstrip('/')}/{settings.database}/rpc/"
         return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
 
     def _result(self, response: Response) -> Any:
         # By status first; Tryton answers errors of methods with 200.
-        if outcome := answers.judged(response, 1, is_upsert=True):
+        if outcome := answers.outcome_of_status(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
-        body = decoded(response)
+        body = read_json(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         error = body.get("error")
@@ -99,7 +99,7 @@ class Session:
 
 def _message(error: Sequence[Any]) -> str:
     """['UserError', ['The code on party must be unique.', '', None]], or [text, details]."""
-    said = error[1] if len(error) > 1 else ""
-    if isinstance(said, list):
-        return " ".join(str(part) for part in said if isinstance(part, str) and part)
+    detail = error[1] if len(error) > 1 else ""
+    if isinstance(detail, list):
+        return " ".join(str(part) for part in detail if isinstance(part, str) and part)
     return ""  # details of a fault are a stack of the server's own
