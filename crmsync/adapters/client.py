@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,17 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused, TooManyCalls
+from crmsync.adapters.base import CredentialsRefused, CRMAdapter, Record, TooManyCalls
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response_body import readable
@@ -207,3 +218,79 @@ def _words(body: Any) -> str:
         if isinstance(words, str) and words:
             return words
     return ""
+
+
+# Errors before a byte was sent. Those of the first kind go away by themselves; those of the second
+# need a person.
+_NOT_SENT = ("dns", "connect", "tls", "unsent")
+_NEVER_SENT = ("address_forbidden", "bad_url")
+# The wait for statuses that ask for one without saying how long.
+_LOCKED_SECONDS = 2.0
+
+
+def outcome_of_status(
+    response: Response, size: int, is_upsert: bool, default_wait: float = THROTTLED_SECONDS
+) -> Outcome | None:
+    """What the status alone means for `size` records; None for a whole answer with 2xx.
+
+    `throttled` is how long to wait in seconds after a 429 that does not say so.
+    """
+    if is_whole(response):
+        return None
+    status, text = response.status, describe(response)
+    if not status or response.error:
+        return _broken(response, text)
+    if status >= 500:
+        # The server may have failed after it had stored the record.
+        wait = wait_seconds(response)
+        return Retry(wait, text) if is_upsert else Unknown(text)
+    if status == 429:
+        return Throttled(wait_seconds(response) or default_wait)
+    if status in (401, 403, 407):
+        return Auth(text, of_record=status == 403)
+    if status in (408, 423, 425, 477):
+        return Retry(wait_seconds(response) or _LOCKED_SECONDS, text)
+    if 300 <= status < 400:
+        return Auth(_("%s. The CRM's address has changed; redirects are not followed.") % text)
+    if size > 1:
+        return Refused(text)
+    return Conflict("") if status == 409 else Invalid("", text)
+
+
+def _broken(response: Response, text: str) -> Outcome:
+    """No answer, or one that broke off."""
+    if response.error in _NEVER_SENT:
+        return Auth(_("The address cannot be called: %s") % text)
+    if response.error in _NOT_SENT and not response.status:
+        return Retry(0.0, text)
+    return Unknown(text or response.error)
+
+
+class RestAdapter(CRMAdapter):
+    """`store` is given records that can be written as JSON."""
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        super().__init__(settings, credentials)
+        self.client = HttpClient()
+
+    def close(self) -> None:
+        self.client.close()
+
+    @abstractmethod
+    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
+        """As `deliver`; the outcomes by the records' keys."""
+
+    def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        good: list[Record] = []
+        for record in batch:
+            try:
+                msgspec.json.encode([record.key, record.fields])
+            except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
+                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
+                outcomes[record.key] = Invalid("", text)
+            else:
+                good.append(record)
+        if good:
+            outcomes.update(self.store(good))
+        return [outcomes[record.key] for record in batch]

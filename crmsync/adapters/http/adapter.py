@@ -23,12 +23,12 @@ from crmsync.adapters.base import (
 from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
 from crmsync.adapters.http import reading
 from crmsync.adapters.http.answer import outcome_without_id, outcomes_of
-from crmsync.adapters.http.requests import Requests
 from crmsync.adapters.http.settings import (
     Call,
     HttpCredentials,
     HttpSettings,
     ReadCall,
+    Requests,
     check_templates,
 )
 from crmsync.adapters.http.template import places

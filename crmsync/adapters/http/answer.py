@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.base import Record
 from crmsync.adapters.outcomes import (
     Auth,
@@ -107,7 +107,7 @@ def outcomes_of(
     body = client.read_json(response) if response.body else None
     text = client.describe(response)
     # No answer, or one that broke off: the body says nothing.
-    by_status = answers.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
+    by_status = client.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
     if by_status is not None and (not response.status or response.error):
         return [by_status] * size
     code = rules.code_of(body)

@@ -17,10 +17,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
-from crmsync.adapters.client import is_whole, json_object, read_json
+from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
 from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
-from crmsync.adapters.rest import RestAdapter
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response

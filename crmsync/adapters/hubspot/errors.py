@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Outcome, Retry, Throttled
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.engine import Response
@@ -41,7 +41,7 @@ def of_batch(response: Response, size: int, time_zone: str, id_property: str) ->
         return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
     if not response.error and _is_setup(response, id_property):
         return Auth(client.describe(response))
-    general = answers.outcome_of_status(response, size, is_upsert=True)
+    general = client.outcome_of_status(response, size, is_upsert=True)
     if isinstance(general, Auth) and error.get("category") in _AUTH:
         return Auth(general.message)  # of all records, not of one
     # A single record was refused: HubSpot's own object says more than the status.

@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, TooManyCalls
-from crmsync.adapters.client import is_whole, json_object, read_json
+from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled
-from crmsync.adapters.rest import RestAdapter
 from crmsync.adapters.salesforce import errors
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.base import TooManyCalls
 from crmsync.adapters.outcomes import (
     Auth,
@@ -56,7 +56,7 @@ def of_call(response: Response, size: int) -> Outcome:
     body = client.read_json(response) if response.body else None
     error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
     code = str(error.get("errorCode", ""))
-    general = answers.outcome_of_status(response, size, is_upsert=True)
+    general = client.outcome_of_status(response, size, is_upsert=True)
     if response.error or not response.status:
         return general or Unknown(response.detail)
     if code == "REQUEST_LIMIT_EXCEEDED":

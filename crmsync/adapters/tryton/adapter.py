@@ -16,12 +16,17 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
+from crmsync.adapters.client import RestAdapter
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
-from crmsync.adapters.rest import RestAdapter
-from crmsync.adapters.tryton import contacts, errors
+from crmsync.adapters.tryton import contacts, session
 from crmsync.adapters.tryton.contacts import Contacts
-from crmsync.adapters.tryton.errors import NotAnswered, RpcError
-from crmsync.adapters.tryton.session import Session, TrytonCredentials, TrytonSettings
+from crmsync.adapters.tryton.session import (
+    NotAnswered,
+    RpcError,
+    Session,
+    TrytonCredentials,
+    TrytonSettings,
+)
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
@@ -63,7 +68,7 @@ class TrytonAdapter(RestAdapter):
             # Tryton has no upsert: what exists is written, everything else created.
             held_records = self._find(batch)
         except (NotAnswered, RpcError) as error:
-            return dict.fromkeys((r.key for r in batch), errors.meaning(error, 1, is_change=False))
+            return dict.fromkeys((r.key for r in batch), session.meaning(error, 1, is_change=False))
         new: list[Record] = []
         old: list[Record] = []
         deletions: list[Record] = []
@@ -110,7 +115,7 @@ class TrytonAdapter(RestAdapter):
         try:
             return call()
         except (NotAnswered, RpcError) as error:
-            outcome = errors.meaning(error, len(records), is_change=True)
+            outcome = session.meaning(error, len(records), is_change=True)
             return {record.key: outcome for record in records}
 
     def _create(self, records: Sequence[Record]) -> dict[str, Outcome]:

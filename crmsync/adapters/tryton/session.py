@@ -9,12 +9,48 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers
+from crmsync.adapters import client
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
 from crmsync.adapters.client import HttpClient, read_json, wait_seconds
-from crmsync.adapters.outcomes import Auth, Throttled, Unknown
-from crmsync.adapters.tryton.errors import NotAnswered, RpcError
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
 from msgplatform.core.http.engine import Response
+
+# What a person has to change in the record; other errors are faults of the server's own.
+_OF_RECORD = ("UserError", "UserWarning")
+_LATER = ("ConcurrencyException", "DatabaseOperationalError", "DatabaseTimeoutError")
+
+
+class RpcError(Exception):
+    """The server answered a call with an error; `kind` is the name of its exception."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message or kind)
+        self.kind = kind
+
+
+class NotAnswered(Exception):
+    """A call was not answered as it should be; `outcome` says what that means for its records."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcome:
+    """What an error means for `size` records; `sent`: the call would have changed them."""
+    if isinstance(error, NotAnswered):
+        outcome = error.outcome
+        # Looking for the keys changed nothing.
+        if isinstance(outcome, Unknown) and not is_change:
+            return Retry(0.0, outcome.message)
+        return outcome
+    text = f"{error.kind}: {error}" if error.kind not in _OF_RECORD else str(error)
+    if error.kind in _LATER:
+        return Retry(0.0, text)
+    if not is_change:
+        return Auth(text)  # the model or the key field does not exist, or may not be read
+    return Refused(text) if size > 1 else Invalid("", text)
+
 
 _LOGIN_FLOOD_SECONDS = 60.0
 
@@ -84,7 +120,7 @@ class Session:
 
     def _result(self, response: Response) -> Any:
         # By status first; Tryton answers errors of methods with 200.
-        if outcome := answers.outcome_of_status(response, 1, is_upsert=True):
+        if outcome := client.outcome_of_status(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
         body = read_json(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):
