@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from msgplatform.core.connections import build
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import free_port
 from tests import migrated

@@ -114,7 +114,7 @@ class Intake:
                 if first is None or first.ids == made
                 else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
             )
-        signals.SENDER.ring()
+        signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:

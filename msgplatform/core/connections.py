@@ -151,8 +151,8 @@ class _BriefRetry(Retry):
         self._url = url
 
     def call_with_retry(self, do: Callable[[], T], *arguments: Any, **options: Any) -> T:
-        waits, begun = _waits.get() or _Waits(), time.monotonic()
-        if begun < _away_until.get(self._url, 0.0):
+        waits, start = _waits.get() or _Waits(), time.monotonic()
+        if start < _away_until.get(self._url, 0.0):
             raise redis.exceptions.TimeoutError(_SILENT)
         if waits.seconds >= PAGE_SECONDS:
             raise redis.exceptions.TimeoutError(_SLOW)
@@ -162,8 +162,8 @@ class _BriefRetry(Retry):
             _away_until[self._url] = time.monotonic() + AWAY_SECONDS
             raise redis.exceptions.TimeoutError(_SILENT) from error
         finally:
-            if (took := time.monotonic() - begun) > SLOW_SECONDS:
-                waits.seconds += took
+            if (seconds := time.monotonic() - start) > SLOW_SECONDS:
+                waits.seconds += seconds
 
 
 _SLOW = f"slow answers have taken {PAGE_SECONDS:g} s already"

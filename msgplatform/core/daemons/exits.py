@@ -53,15 +53,15 @@ _exits = Presence(work_redis, "platform:exits", Exits, _TTL_SECONDS)
 _decoder = msgspec.json.Decoder(list[Exits])
 
 
-def report(exits: Sequence[Exits], over: Sequence[Exits]) -> None:
+def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
     """Write down what ends again and again on this machine, without those that are over. Raises
     OSError, RedisError."""
     path = _path()
     part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(exits))
     part.replace(path)
-    there = {_name(each) for each in exits}
-    _exits.withdraw(*({_name(each) for each in over} - there))
+    names = {_name(each) for each in exits}
+    _exits.withdraw(*({_name(each) for each in finished_exits} - names))
     _exits.report({_name(each): each for each in exits})
 
 

@@ -109,11 +109,11 @@ class Rows(Generic[Row, T]):
 
     def usable(self, rows: Iterable[Row]) -> dict[int, T]:
         """What `make` returned, by id, in the order of the rows."""
-        found: dict[int, T] = {}
+        usable_rows: dict[int, T] = {}
         unusable: dict[int, alerts.Condition] = {}
         for row in rows:
             try:
-                found[row.pk] = self._make(row)
+                usable_rows[row.pk] = self._make(row)
             except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
@@ -121,7 +121,7 @@ class Rows(Generic[Row, T]):
         self._unusable = frozenset(unusable)
         if self._unusable != self._reported and alerts.reconcile([self._kind], unusable.values()):
             self._reported = self._unusable
-        return found
+        return usable_rows
 
     def is_unusable(self, row_id: int) -> bool:
         """Whether the row exists, but cannot be used until somebody corrects it."""

@@ -5,14 +5,14 @@ Statements here are written for a cursor with parameters: a literal % is doubled
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Any, cast
 
 from django.db import connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
-
-from msgplatform.core.data import mysql_values
 
 Row = Sequence[Any]
 
@@ -162,7 +162,7 @@ def _insert(
         return
     with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
         if connection.vendor == "mysql":
-            for values in mysql_values.statements(connection, given):
+            for values in statements(connection, given):
                 statement = start.encode() + b",".join(values) + clause.encode()
                 cursor.execute(cast(str, statement))  # bytes, since a payload need not be text
             return
@@ -190,3 +190,57 @@ def first(rows: QuerySet[Any, Any], most: int) -> list[Any]:
     wanted = list(rows.values_list("pk", flat=True)[:most])
     found = rows.model._base_manager.using(rows.db).in_bulk(wanted)
     return [found[pk] for pk in wanted if pk in found]
+
+
+# Far below the smallest max_allowed_packet in use (1 MiB for old clients, 16 MiB by default); a
+# longer row goes alone.
+_STATEMENT_BYTES = 512 * 1024
+_ROWS = 1000
+
+Literal = Callable[[Any], bytes]
+
+
+def statements(
+    connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]]
+) -> Iterator[list[bytes]]:
+    """Rows as `(1, 'a', NULL)`, as many at a time as go into one statement."""
+    literals = _literals(connection)
+    anything = connection.connection.literal
+    batch: list[bytes] = []
+    size = 0
+    for row in rows:
+        made = b"(" + b",".join([literals.get(type(v), anything)(v) for v in row]) + b")"
+        if batch and (size + len(made) > _STATEMENT_BYTES or len(batch) == _ROWS):
+            yield batch
+            batch, size = [], 0
+        batch.append(made)
+        size += len(made)
+    if batch:
+        yield batch
+
+
+def _literals(connection: BaseDatabaseWrapper) -> dict[type, Literal]:
+    quote: Literal = connection.connection.string_literal
+    anything: Literal = connection.connection.literal
+    adapt = connection.ops.adapt_datetimefield_value
+    is_utc = connection.timezone is UTC
+
+    def text(value: str) -> bytes:
+        return quote(value.encode())
+
+    def moment(value: datetime) -> bytes:
+        if is_utc and value.tzinfo is UTC:  # what adapt would do, in a tenth of the time
+            return b"'%s'" % str(value.replace(tzinfo=None)).encode()
+        return text(str(adapt(value)))
+
+    def payload(value: memoryview) -> bytes:
+        return anything(bytes(value))
+
+    return {
+        int: b"%d".__mod__,
+        bool: lambda value: b"1" if value else b"0",
+        memoryview: payload,  # the client library would store its name
+        str: text,
+        datetime: moment,
+        NoneType: lambda _: b"NULL",
+    }

@@ -15,7 +15,7 @@ from msgplatform.core.http.addresses import AddressGuard, canonical, inside
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
-from msgplatform.core.http.response_headers import are_whole, start_of_final
+from msgplatform.core.http.response import are_whole, start_of_final
 
 _HEADER_CAP = 8192  # bytes of headers that are kept
 _HEADER_FLOOD = 300 * 1024  # bytes of headers at which libcurl gives up (as at 5,000 lines)

@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json import keywords, patterns, steps
+from msgplatform.core.json import keywords, patterns
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -58,7 +58,7 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
         raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=most))
     draft = keywords.bounded(_draft(schema))
     try:
-        with steps.counted(schema):
+        with keywords.counted(schema):
             _check_schema(draft, schema)
             _check_references(schema)
             _check_patterns(schema)
@@ -67,7 +67,7 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     except RecursionError:
         words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
-    except steps.TooManySteps:
+    except keywords.TooManySteps:
         words = lazy_message(
             _("The schema takes too long to use. Write it with fewer references and expressions.")
         )
@@ -81,9 +81,9 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
 def first_error(validator: Validator, value: Any) -> Wrong | None:
     """What is wrong with a value, or None. Raises RecursionError for one that is too deep."""
     try:
-        with steps.counted(value):
+        with keywords.counted(value):
             error = _best(validator, value)
-    except steps.TooManySteps:
+    except keywords.TooManySteps:
         return Wrong("", _TOO_MANY_STEPS)
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
@@ -158,7 +158,7 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
 
 
 def _check_pattern(pattern: str) -> None:
-    steps.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
+    keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -13,6 +13,7 @@ import signal
 import socket as sockets
 import stat
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +84,21 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     except OSError:
         text = ""
     return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
+
+
+def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a program that says on its first line where it listens: the process, and that line. The
+    program ends when its input is closed. Raises RuntimeError if it ends without a line."""
+    process = subprocess.Popen(  # noqa: S603 - our own command line
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        process_group=0,  # Ctrl-C reaches only the parent, which then closes its input
+    )  # fmt: skip
+    assert process.stdout is not None  # noqa: S101
+    line = process.stdout.readline().strip()
+    if not line:
+        raise RuntimeError(f"{' '.join([module, *arguments])} did not start")
+    return process, line
 
 
 class PrivateServer:

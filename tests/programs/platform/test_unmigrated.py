@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import ROOT
 

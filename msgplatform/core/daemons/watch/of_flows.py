@@ -66,8 +66,8 @@ def report_given_up() -> Errors:
         with noting(errors, kinds := [f"{flow.name}.{GIVEN_UP}"]):
             failures = flow.failures()
             # An open alert may be about a place that the list has no room for.
-            undecided = _Every() if len(failures) >= flows.MAX_FAILURES else ()
-            alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
+            undecided_keys = _Every() if len(failures) >= flows.MAX_FAILURES else ()
+            alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided_keys)
     return errors
 
 
@@ -92,16 +92,16 @@ def _given_up(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[C
     places: dict[int, list[flows.Failure]] = defaultdict(list)
     for failure in failures:
         places[failure.subject].append(failure)
-    for subject, found in places.items():
-        since = min(failure.since for failure in found)
-        total = sum(failure.count for failure in found)
-        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in found[:5])
+    for subject, group in places.items():
+        since = min(failure.since for failure in group)
+        total = sum(failure.count for failure in group)
+        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in group[:5])
         yield Condition(
             f"{flow.name}.{GIVEN_UP}:{subject}",
             lazy_message(
                 _("%(flow)s: messages were given up: %(where)s"),
                 flow=flow.title,
-                where=found[0].where,
+                where=group[0].where,
             ),
             lazy_message(
                 _(

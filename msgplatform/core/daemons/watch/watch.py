@@ -90,9 +90,9 @@ class Watch:
         self._without_database = False
         return True
 
-    def _report_redis(self, away: Mapping[str, RedisError], only: str = "") -> None:
-        servers.report_unavailable(away, self._unavailable, only)
-        self._unavailable = set(away)
+    def _report_redis(self, errors: Mapping[str, RedisError], only: str = "") -> None:
+        servers.report_unavailable(errors, self._unavailable, only)
+        self._unavailable = set(errors)
 
 
 def watch() -> ThreadLoop:
