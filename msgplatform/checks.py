@@ -95,8 +95,8 @@ def _environment() -> Iterator[CheckMessage]:
 
 
 def _rates() -> Iterator[CheckMessage]:
-    configured: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
-    for scope, rate in configured.items():
+    rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
+    for scope, rate in rates_by_scope.items():
         try:
             rates.parse(rate)
         except ValueError as error:
@@ -132,8 +132,8 @@ def _redis_place(url: str) -> tuple[str, str]:
 def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
     """Two roles, whether they share a server, and whether they share a database of it."""
     for one, other in combinations(flows.redis_roles(), 2):
-        here, there = _redis_place(one.url), _redis_place(other.url)
-        yield one, other, here[0] == there[0], here == there
+        place, other_place = _redis_place(one.url), _redis_place(other.url)
+        yield one, other, place[0] == other_place[0], place == other_place
 
 
 def _one_redis() -> Iterator[CheckMessage]:

@@ -105,14 +105,14 @@ def words(name: str, default: list[str]) -> list[str]:
 
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
     """One of these words in capitals, which may be written in small letters."""
-    listed = f"{', '.join(options[:-1])} or {options[-1]}"
+    choices = f"{', '.join(options[:-1])} or {options[-1]}"
 
     def parse(raw: str) -> str:
         if raw.upper() not in options:
-            raise ValueError(f"it must be {listed}")
+            raise ValueError(f"it must be {choices}")
         return raw.upper()
 
-    return _parsed(name, default, parse, f"Set {name} to {listed}.")
+    return _parsed(name, default, parse, f"Set {name} to {choices}.")
 
 
 def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str]:
@@ -120,23 +120,23 @@ def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str
 
     One that does not exist is left out; one that another of them `needs` is added.
     """
-    wanted = list(dict.fromkeys(words(name, default)))
-    found = [module for module in wanted if _is_flow(module)]
-    if unknown := sorted(set(wanted) - set(found)):
+    names = list(dict.fromkeys(words(name, default)))
+    flows = [module for module in names if _is_flow(module)]
+    if unknown := sorted(set(names) - set(flows)):
         _report(
             name,
             f"{name} names what is not installed: {', '.join(unknown)}",
             f"Set {name} to some of: {', '.join(default)}.",
         )
     for module, other in needs.items():
-        if module in found and other not in found:
+        if module in flows and other not in flows:
             _report(
                 name,
                 f"{name} names {module}, which needs {other}",
                 f"Add {other} to {name}, or take {module} out.",
             )
-            found.insert(0, other)
-    return found
+            flows.insert(0, other)
+    return flows
 
 
 def _is_flow(module: str) -> bool:
@@ -150,8 +150,8 @@ def capitals(module: str) -> dict[str, Any]:
     """The names in capitals of a module of settings; none when there is no such module."""
     if find_spec(module) is None:
         return {}
-    found = vars(import_module(module))
-    return {name: value for name, value in found.items() if name.isupper()}
+    names = vars(import_module(module))
+    return {name: value for name, value in names.items() if name.isupper()}
 
 
 def networks(name: str) -> list[str]:
@@ -167,9 +167,9 @@ def secret(name: str, default_file: Path | None = None) -> str:
     """A secret from `NAME`, or from the file that `NAME_FILE` names (surrounding space dropped)."""
     if value := os.environ.get(name, "").strip():
         return value
-    given = os.environ.get(f"{name}_FILE", "").strip()
-    path = Path(given) if given else default_file
-    if path is None or (not given and not path.exists()):
+    file_name = os.environ.get(f"{name}_FILE", "").strip()
+    path = Path(file_name) if file_name else default_file
+    if path is None or (not file_name and not path.exists()):
         return ""
     try:
         value = path.read_text(encoding="utf-8").strip()
@@ -270,7 +270,7 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
-            "python3 deploy/bootstrap.py requirements.lock (before, on Debian and Ubuntu:"
+            "python3 deploy/bootstrap.py platform mysql (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
         config = dict(dj_database_url.parse(default))

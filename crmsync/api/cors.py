@@ -38,8 +38,8 @@ def origin_of(request: Request) -> str:
 
 
 def is_preflight(request: Request) -> bool:
-    asked = request.headers.get("Access-Control-Request-Method")
-    return request.method == "OPTIONS" and bool(origin_of(request)) and bool(asked)
+    requested_method = request.headers.get("Access-Control-Request-Method")
+    return request.method == "OPTIONS" and bool(origin_of(request)) and bool(requested_method)
 
 
 def may_be_page(request: Request) -> bool:

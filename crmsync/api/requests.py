@@ -25,8 +25,8 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def columns(self) -> Mapping[str, Any]:
         """The columns that were sent."""
-        given = {"name": self.name, "phone": self.phone}
-        return {name: value for name, value in given.items() if value is not UNSET}
+        sent = {"name": self.name, "phone": self.phone}
+        return {name: value for name, value in sent.items() if value is not UNSET}
 
     @property
     def extra_fields(self) -> Mapping[str, Any]:

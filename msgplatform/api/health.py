@@ -99,9 +99,11 @@ def may_read_metrics(request: HttpRequest) -> bool:
     machine, and only if PUBLIC_URL is local too, since behind a reverse proxy every caller looks
     local."""
     if token := settings.METRICS_TOKEN:
-        scheme, _, given = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         # Compared in constant time: the duration must not tell how much of a guess was right.
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token_sent.encode(), token.encode()
+        )
     if urlsplit(settings.PUBLIC_URL).hostname not in _LOCAL_HOSTS:
         return False
     if any(name in request.META for name in _FORWARDED):

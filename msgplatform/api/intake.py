@@ -46,8 +46,8 @@ class SingleIntake:
 def encoded(verdict: Verdict) -> tuple[int, bytes]:
     """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
-    created = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
-    code = status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK
+    is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
+    code = status.HTTP_202_ACCEPTED if is_new else status.HTTP_200_OK
     return code, msgspec.json.encode(verdict.shown())
 
 
@@ -134,8 +134,8 @@ class ItemsField(serializers.ListField):
 class IdempotencyKeyField(serializers.RegexField):
     def __init__(self, **options: Any) -> None:
         text = "Repeat with the same key and get the first answer; the header works as well"
-        described = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
-        super().__init__(KEY_PATTERN, required=False, allow_null=True, **described)
+        options_of_field = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
+        super().__init__(KEY_PATTERN, required=False, allow_null=True, **options_of_field)
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):

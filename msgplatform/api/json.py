@@ -68,19 +68,19 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
             request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
         )
     try:  # a chunked body has a length too (`web/django_app.py`)
-        announced = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
+        length = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
     except ValueError:
-        announced = 0
-    if announced > max_bytes:
+        length = 0
+    if length > max_bytes:
         raise BodyTooLarge(max_bytes)
-    parts: list[bytes] = [request.read(announced)]
-    missing = announced - len(parts[0])
+    parts: list[bytes] = [request.read(length)]
+    missing = length - len(parts[0])
     # A stream may give less at once than was asked for; it gives nothing only at its end.
     while parts[-1] and missing > 0:
         parts.append(request.read(missing))
         missing -= len(parts[-1])
     if missing > 0:
-        raise ParseError(f"The body ended after {announced - missing} of {announced} bytes.")
+        raise ParseError(f"The body ended after {length - missing} of {length} bytes.")
     return b"".join(parts)
 
 
@@ -113,8 +113,8 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def _line(body: bytes, message: str) -> str:
     """` at line 3, column 7`, from msgspec's `(byte 57)`."""
-    _, found, rest = message.rpartition("(byte ")
-    if not found:
+    _, marker, rest = message.rpartition("(byte ")
+    if not marker:
         return ""
     before = body[: int(rest.rstrip(")"))]
     line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
@@ -157,12 +157,12 @@ class JSONParser(BaseParser):
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
         body = read_body(context["request"], max_bytes)
         try:
-            found = _parse(body, _ANY)
+            value = _parse(body, _ANY)
         except msgspec.ValidationError as error:  # a number beyond a float's range
             raise ParseError(str(error).replace("`", "")) from None
-        if depth(found) > MAX_DEPTH:
+        if depth(value) > MAX_DEPTH:
             raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
-        return found
+        return value
 
 
 def _encodable(value: Any) -> Any:

@@ -91,8 +91,8 @@ class PlatformSchema(AutoSchema):
         if operation is None:
             return None
         if scope := required_scope(self.view, self.method):
-            said = operation.get("description", "")
-            operation["description"] = f"{said}\n\nScope: `{scope}`".strip()
+            description = operation.get("description", "")
+            operation["description"] = f"{description}\n\nScope: `{scope}`".strip()
         if isinstance(self.view, QueryView):
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
@@ -131,8 +131,8 @@ class PlatformSchema(AutoSchema):
 
     def _answers_not_now(self) -> bool:
         """What the view declares: True for its POST, or the methods."""
-        declared: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
-        return self.method in (declared if isinstance(declared, tuple) else ("POST",) * declared)
+        methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
+        return self.method in (methods if isinstance(methods, tuple) else ("POST",) * methods)
 
 
 def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any]:
@@ -171,8 +171,8 @@ class StructExtension(OpenApiSerializerExtension):
         # The Structs that it contains become components too; drf-spectacular knows only
         # serializers.
         for name, schema in components.items():
-            nested = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
-            auto_schema.registry.register_on_missing(nested)
+            component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
+            auto_schema.registry.register_on_missing(component)
         return own
 
 

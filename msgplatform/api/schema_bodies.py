@@ -12,28 +12,28 @@ Schema = dict[str, Any]
 def close_bodies(result: Schema, **_context: Any) -> Schema:
     """A hook of drf-spectacular: changes the document, and returns it."""
     schemas = result.get("components", {}).get("schemas", {})
-    closed: set[str] = set()
+    closed_names: set[str] = set()
     for operations in result["paths"].values():
         for operation in operations.values():
             if body := operation.get("requestBody"):
                 body["required"] = True
                 for content in body["content"].values():
-                    _close(content["schema"], schemas, closed)
+                    _close(content["schema"], schemas, closed_names)
     return result
 
 
-def _close(schema: Schema, schemas: Schema, closed: set[str]) -> None:
+def _close(schema: Schema, schemas: Schema, closed_names: set[str]) -> None:
     """Close the schema, what it contains, and the components that it refers to."""
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
-        if name in closed:
+        if name in closed_names:
             return
-        closed.add(name)
+        closed_names.add(name)
         schema = schemas[name]
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
     for part in _parts(schema):
-        _close(part, schemas, closed)
+        _close(part, schemas, closed_names)
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:

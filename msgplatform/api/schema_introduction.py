@@ -24,7 +24,7 @@ def introduce(result: dict[str, Any], **_context: Any) -> dict[str, Any]:
 def _introduction() -> str:
     """As Markdown; '' where the documents are not installed."""
     try:
-        found = _SECTION.search(_PAGE.read_text(encoding="utf-8"))
+        section = _SECTION.search(_PAGE.read_text(encoding="utf-8"))
     except OSError:
         return ""
-    return _LINK.sub(r"\1", found[1]).strip() if found else ""
+    return _LINK.sub(r"\1", section[1]).strip() if section else ""

@@ -19,7 +19,7 @@ class SchemaView(SpectacularAPIView):
     """In the platform's language; as YAML, or as JSON with `?format=json`. Other query parameters
     are ignored: every language that somebody made up would stay in memory."""
 
-    def get_format_suffix(self, **_named: Any) -> str | None:
+    def get_format_suffix(self, **_address: Any) -> str | None:
         name: str = self.request.query_params.get("format", "")
         return name if name in _FORMATS else None
 

@@ -28,7 +28,9 @@ class RefusedCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Ignores all arguments but those for help."""
-        super().run_from_argv([*argv[:2], *(given for given in argv[2:] if given in _ASK_FOR_HELP)])
+        super().run_from_argv(
+            [*argv[:2], *(argument for argument in argv[2:] if argument in _ASK_FOR_HELP)]
+        )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("args", nargs="*", help="ignored")

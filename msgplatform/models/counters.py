@@ -81,8 +81,8 @@ class MinuteCounter(Counter):
         """Add counts, maybe negative ones, to an earlier minute, and to its hour and its day if
         these were added up already."""
         cls.add(flow, counts, at)
-        done = HourCounter.done_until()
-        if done is not None and at < done:
+        hours_end = HourCounter.done_until()
+        if hours_end is not None and at < hours_end:
             HourCounter.add_to(HourCounter.of(at), flow, counts)
         day = DayCounter.of(at)
         if day < DayCounter.of(now - DayCounter.OPEN_FOR):

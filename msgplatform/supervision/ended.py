@@ -29,11 +29,11 @@ class EndedPrograms:
         """`processes` is supervisord's information on each. Raises OSError."""
         looping: list[Exits] = []
         for info in processes:
-            name, started, now = info["name"], int(info["start"]), float(info["now"])
+            name, start, now = info["name"], int(info["start"]), float(info["now"])
             before = self._started.get(name, 0)
-            self._started[name] = started
+            self._started[name] = start
             ends = self._ends[name]
-            if before and started != before:
+            if before and start != before:
                 ends.append(now)
             while ends and now - ends[0] > PERIOD_SECONDS:
                 ends.popleft()
@@ -52,11 +52,11 @@ class EndedPrograms:
             return  # the file is written; the records are repeated at the next look
         self._reported = looping
 
-    def _tell(self, name: str, ended: Exits, now: float) -> None:
+    def _tell(self, name: str, exits_of_program: Exits, now: float) -> None:
         """Once a minute, since it ends every few seconds."""
         if now - self._told_at.get(name, 0.0) >= PERIOD_SECONDS:
             self._told_at[name] = now
-            self._say(f"{name}: {ended.text} See {self._logs / name}.log")
+            self._say(f"{name}: {exits_of_program.text} See {self._logs / name}.log")
 
 
 def _last_words(log: Path) -> str:

@@ -65,7 +65,7 @@ class Platform:
         workers: int = 1,
         migrate: bool = False,
         processes: Mapping[str, int] | None = None,
-        held: socket | None = None,
+        reservation: socket | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if Path(state_dir) != Path(settings.STATE_DIR):
@@ -76,7 +76,7 @@ class Platform:
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
-        self._held = held
+        self._held = reservation
         # supervisord first binds the name with its pid appended, and that must fit too.
         longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
@@ -222,21 +222,21 @@ def web(host: str, port: int, workers: int) -> Program:
 def daemons(processes: Mapping[str, int]) -> list[Program]:
     """The daemons of every registered flow, and the one that runs bulk jobs, with the number of
     processes that `processes` gives for a command. Raises Refused for an unknown command."""
-    wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
-    wanted.append(dataclasses.replace(flows.BULK, priority=_BULK))
-    commands = [daemon.command for daemon in wanted]
+    daemons_of_flows = [daemon for flow in flows.all() for daemon in flow.daemons]
+    daemons_of_flows.append(dataclasses.replace(flows.BULK, priority=_BULK))
+    commands = [daemon.command for daemon in daemons_of_flows]
     if unknown := sorted(processes.keys() - set(commands)):
         raise Refused(f"There is no daemon {unknown[0]}; use one of: {', '.join(commands)}")
     return [
         dataclasses.replace(_program(daemon), processes=processes.get(daemon.command, 1))
-        for daemon in wanted
+        for daemon in daemons_of_flows
     ]
 
 
 def own_processes() -> list[Program]:
     """The further processes that flows need now. Raises errors of the database."""
-    wanted = [daemon for flow in flows.all() for daemon in flow.own_processes()]
-    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in wanted]
+    processes = [daemon for flow in flows.all() for daemon in flow.own_processes()]
+    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in processes]
 
 
 def _program(daemon: flows.Daemon) -> Program:
@@ -252,8 +252,8 @@ def _program(daemon: flows.Daemon) -> Program:
 def _refuse_errors(alias: str) -> None:
     """What `migrate` asks first, since it would stop in its middle otherwise. Without warnings: no
     Redis of our own runs yet."""
-    found = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-    if errors := [each for each in found if each.is_serious() and not each.is_silenced()]:
+    messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+    if errors := [each for each in messages if each.is_serious() and not each.is_silenced()]:
         raise Refused("\n".join(map(str, errors)))
 
 

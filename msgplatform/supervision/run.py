@@ -109,11 +109,11 @@ class Supervisor:
         config = render([*self._programs, *others], self.places)
         self.places.config.write_text(config, encoding="utf-8")
         with self._rpc() as rpc:
-            ((added, _changed, removed),) = rpc.supervisor.reloadConfig()
+            ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
             # New groups first: an old one may take a minute to drain.
-            for group in added:
+            for group in new_groups:
                 rpc.supervisor.addProcessGroup(group)
-            for group in removed:
+            for group in old_groups:
                 rpc.supervisor.stopProcessGroup(group)
                 rpc.supervisor.removeProcessGroup(group)
         self._others = list(others)
@@ -151,8 +151,8 @@ class Supervisor:
                 return
             if process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                said = tail(self.places.output), tail(self.places.log)
-                raise Refused("supervisord did not start:\n" + "\n".join(said))
+                ends_of_logs = tail(self.places.output), tail(self.places.log)
+                raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
@@ -184,11 +184,11 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """Begin to stop everything in order; called again, kill everything. For signal handlers."""
-        again, self.stop_requested = self.stop_requested, True
+        is_second, self.stop_requested = self.stop_requested, True
         if self._process is not None and self._process.returncode is None:
             # Not by Popen's methods, which take a lock: the handler may have interrupted its
             # wait().
-            os.kill(self._process.pid, signal.SIGKILL if again else signal.SIGTERM)
+            os.kill(self._process.pid, signal.SIGKILL if is_second else signal.SIGTERM)
 
     def wait(self, seconds: float | None = None) -> int | None:
         """supervisord's exit code, or None when it still runs after `seconds`."""

@@ -55,23 +55,23 @@ class Application:
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        started = time.perf_counter()
-        named = dict(scope["headers"])
+        start = time.perf_counter()
+        headers = dict(scope["headers"])
         # The id that the caller or a proxy sent, or a new one.
-        request_id = named.get(b"x-request-id", b"").decode("latin-1")
+        request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
         status = 500  # what granian answers when something raises
         try:
-            status = await self._serve(scope, named, receive, send, request_id)
+            status = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
             # Granian says the same of chunks that break the rules.
-            if b"transfer-encoding" in named:
+            if b"transfer-encoding" in headers:
                 await _malformed(scope).send(send)
             return
         finally:
-            seconds = time.perf_counter() - started
+            seconds = time.perf_counter() - start
             route = self._route(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
@@ -86,18 +86,18 @@ class Application:
             )
 
     async def _serve(
-        self, scope: Scope, named: Named, receive: bodies.Receive, send: Send, request_id: str
+        self, scope: Scope, headers: Named, receive: bodies.Receive, send: Send, request_id: str
     ) -> int:
         share: bodies.Share | None = None
         try:
             share = self._allowance.take((scope.get("client") or ("",))[0])
             # A body in chunks has no other length, as RFC 9112 (6.3) says.
-            chunked = b"transfer-encoding" in named
-            length = None if chunked else int(named.get(b"content-length", b"0"))
+            is_chunked = b"transfer-encoding" in headers
+            length = None if is_chunked else int(headers.get(b"content-length", b"0"))
             body = b""
             if length != 0:
                 body = await bodies.read(receive, self._max_body, length, share)
-            answer: Answer | int | None = await self._door.answer(scope, named, body)
+            answer: Answer | int | None = await self._door.answer(scope, headers, body)
             if answer is None:
                 answer = await self._django.answer(scope, body, request_id, send)
         except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:

@@ -45,18 +45,18 @@ class Full(Temporary):
     """The allowance is used up."""
 
 
-async def read(receive: Receive, limit: int, announced: int | None, share: Share) -> bytes:
+async def read(receive: Receive, limit: int, length: int | None, share: Share) -> bytes:
     """The whole body; `announced` is its Content-Length, None without one.
 
     Raises TooLarge, TooSlow, Disconnected, Full.
     """
-    if announced is not None and announced > limit:  # refused before any of it is kept in memory
+    if length is not None and length > limit:  # refused before any of it is kept in memory
         await _drain(receive)
         raise TooLarge(limit)
     loop = asyncio.get_running_loop()
-    started, more = loop.time(), True
+    start, more = loop.time(), True
     whole: bytes | bytearray = b""
-    with _Patience(loop, started + SECONDS) as patience:
+    with _Patience(loop, start + SECONDS) as patience:
         while more:
             message = await receive()
             if message["type"] != "http.request":
@@ -70,10 +70,10 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
                 # Not a list of parts: parts of two bytes each would take twenty times the memory.
                 whole = bytearray(whole) if isinstance(whole, bytes) else whole
                 whole += part
-            if len(whole) > limit or len(whole) == announced:
+            if len(whole) > limit or len(whole) == length:
                 break
             if more:
-                patience.extend(started + SECONDS + len(whole) / MIN_PACE)
+                patience.extend(start + SECONDS + len(whole) / MIN_PACE)
     if len(whole) > limit:
         del whole
         if more:

@@ -77,57 +77,57 @@ class FastIntake:
         self._is_closed = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
         self._proxy_says: tuple[bytes, str] | None = None
         if settings.SECURE_PROXY_SSL_HEADER:
-            variable, expected = settings.SECURE_PROXY_SSL_HEADER
+            variable, value = settings.SECURE_PROXY_SSL_HEADER
             header = variable.removeprefix("HTTP_").replace("_", "-").lower()
-            self._proxy_says = header.encode(), expected
+            self._proxy_says = header.encode(), value
 
-    async def answer(self, scope: Scope, named: Named, body: bytes) -> Answer | None:
+    async def answer(self, scope: Scope, headers: Named, body: bytes) -> Answer | None:
         """The answer that Django would give; None: nothing was done, ask Django. `named` are the
         headers, the last one of each name."""
         if scope["path"] == self._alive and scope["method"] in SAFE_METHODS:
-            return self._health(scope, named)
+            return self._health(scope, headers)
         place = self._places.get(scope["path"])
         if place is None or scope["method"] != "POST" or scope["query_string"]:
             return None
-        if len(named) != len(scope["headers"]) or not named.keys() <= _KNOWN:
+        if len(headers) != len(scope["headers"]) or not headers.keys() <= _KNOWN:
             return None
-        secure = self._is_secure(scope, named)
-        if not self._is_plain(named, secure) or len(body) > place.max_body_bytes:
+        secure = self._is_secure(scope, headers)
+        if not self._is_plain(headers, secure) or len(body) > place.max_body_bytes:
             return None
-        caller = _caller(named, place.scope)
+        caller = _caller(headers, place.scope)
         if caller is None:
             return None
         limits = throttling.headers_unasked(caller)
-        asked = _submitted(place.intake, caller, named, body)
-        if asked is None:
+        verdict_to_come = _submitted(place.intake, caller, headers, body)
+        if verdict_to_come is None:
             return None
-        verdict, error = await asked
+        verdict, error = await verdict_to_come
         more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
         return _said(scope, verdict, error, [*place.headers[secure], *more])
 
-    def _health(self, scope: Scope, named: Named) -> Answer | None:
+    def _health(self, scope: Scope, headers: Named) -> Answer | None:
         """/healthz, in the event loop: it is answered while every thread waits for something."""
-        if not self._is_good_host(named.get(b"host", b"")):
+        if not self._is_good_host(headers.get(b"host", b"")):
             return None
         answer = of_response(health.alive(_request(scope)))
-        more = self._usual_headers[self._is_secure(scope, named)]
+        more = self._usual_headers[self._is_secure(scope, headers)]
         return answer._replace(headers=[*answer.headers, *more])
 
-    def _is_plain(self, named: Named, secure: bool) -> bool:
-        if named.get(b"content-type") not in _JSON or b"content-length" not in named:
+    def _is_plain(self, headers: Named, secure: bool) -> bool:
+        if headers.get(b"content-type") not in _JSON or b"content-length" not in headers:
             return False
-        if named.get(b"accept", b"*/*") not in _ACCEPTED:
+        if headers.get(b"accept", b"*/*") not in _ACCEPTED:
             return False
         if self._is_closed or (self._only_secure and not secure):
             return False
-        return self._is_good_host(named.get(b"host", b""))
+        return self._is_good_host(headers.get(b"host", b""))
 
-    def _is_secure(self, scope: Scope, named: Named) -> bool:
+    def _is_secure(self, scope: Scope, headers: Named) -> bool:
         """The same as `HttpRequest.is_secure`."""
         if self._proxy_says:
-            header, expected = self._proxy_says
-            if header in named:
-                return named[header].decode("latin-1").partition(",")[0].strip() == expected
+            header, value = self._proxy_says
+            if header in headers:
+                return headers[header].decode("latin-1").partition(",")[0].strip() == value
         return bool(scope["scheme"] == "https")
 
     def _is_good_host(self, host: bytes) -> bool:
@@ -145,14 +145,14 @@ class FastIntake:
 
 
 def _place(intake: SingleIntake, usual: dict[bool, Headers]) -> _Place:
-    routed: Any = resolve(intake.path).func
-    view = routed.view_class()
+    view_function: Any = resolve(intake.path).func
+    view = view_function.view_class()
     view.setup(HttpRequest())
     scope = required_scope(view, "POST")
     if not scope:
         raise TypeError(f"{type(view).__name__} names no scope for POST")
-    allowed = [(b"allow", ", ".join(view.allowed_methods).encode())]
-    headers = {secure: [*allowed, *more] for secure, more in usual.items()}
+    allow_header = [(b"allow", ", ".join(view.allowed_methods).encode())]
+    headers = {secure: [*allow_header, *more] for secure, more in usual.items()}
     return _Place(intake, scope, view.max_body_bytes, headers)
 
 
@@ -176,19 +176,19 @@ def _usual_headers(secure: bool) -> Headers:
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
 
 
-def _caller(named: Named, scope: str) -> ApiCaller | None:
+def _caller(headers: Named, scope: str) -> ApiCaller | None:
     """Whose key it is, if this process knows it, it has the scope and is far from its limit."""
-    given = named.get(b"authorization", b"")
-    if not given.startswith(_BEARER):
+    authorization = headers.get(b"authorization", b"")
+    if not authorization.startswith(_BEARER):
         return None
-    caller = keys.remembered(given[len(_BEARER) :].decode("latin-1"))
+    caller = keys.remembered(authorization[len(_BEARER) :].decode("latin-1"))
     if caller is None or scope not in caller.scopes:
         return None
     return caller if throttling.is_allowed_unasked(caller) else None
 
 
 def _submitted(
-    intake: SingleIntake, caller: ApiCaller, named: Named, body: bytes
+    intake: SingleIntake, caller: ApiCaller, headers: Named, body: bytes
 ) -> asyncio.Future[tuple[Verdict | None, Exception | None]] | None:
     """The verdict to come; None if the item may be invalid: then nothing was done."""
     loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ def _submitted(
 
     try:
         item = parse(body, intake.body)
-        if (header := named.get(b"idempotency-key")) is not None:
+        if (header := headers.get(b"idempotency-key")) is not None:
             key = header.decode("latin-1")
             if item.idempotency_key not in (None, key):
                 return None

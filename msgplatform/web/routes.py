@@ -19,8 +19,8 @@ class Routes:
     What nothing serves is OTHER, since callers can make up any number of addresses."""
 
     def __init__(self) -> None:
-        known = set(_beginnings(get_resolver().url_patterns, "/"))
-        self._known = {path.rstrip("/") or "/" for path in (*known, settings.STATIC_URL)}
+        beginnings = set(_beginnings(get_resolver().url_patterns, "/"))
+        self._known = {path.rstrip("/") or "/" for path in (*beginnings, settings.STATIC_URL)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)

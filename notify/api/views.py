@@ -83,12 +83,12 @@ class MessageListView(ListView):
     ]
 
     def get_queryset(self) -> Any:
-        event_type = self.asked.get("event_type", "")
+        event_type = self.query_values.get("event_type", "")
         # A wrong one would find nothing; its sender should learn why.
         if event_type:
             intake.check_event_type(event_type)
         rows = listing.Messages(caller_of(self.request).biz_id, event_type)
-        return rows.filter(accepted_between(self.asked))
+        return rows.filter(accepted_between(self.query_values))
 
     @extend_schema(
         summary="Publish an event",
@@ -211,7 +211,7 @@ class MessageView(QueryView, RetrieveAPIView[BizMsg]):
     ]
 
     def get_queryset(self) -> Any:
-        expand = self.asked.get("expand")
+        expand = self.query_values.get("expand")
         if expand not in (None, _PAYLOAD):
             raise InvalidInput(f"Use {_PAYLOAD}, or leave it out.", "expand")
         biz = caller_of(self.request).biz_id

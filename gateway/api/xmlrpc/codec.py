@@ -70,10 +70,10 @@ def answer(value: Any) -> bytes:
     return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
 
 
-def fault(found: faults.Fault) -> bytes:
+def fault(fault_answer: faults.Fault) -> bytes:
     """The body of a response with a fault."""
-    shown = xmlrpc.client.Fault(found.code, found.text)
-    return xmlrpc.client.dumps(shown, methodresponse=True).encode()
+    xml_fault = xmlrpc.client.Fault(fault_answer.code, fault_answer.text)
+    return xmlrpc.client.dumps(xml_fault, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:

@@ -69,8 +69,8 @@ def _rate(scope: str) -> rates.Rate | None:
 
 def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
     """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
-    spent = _take(key, rate, add)
-    return spent.wait if spent else 0.0
+    usage = _take(key, rate, add)
+    return usage.wait if usage else 0.0
 
 
 def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
@@ -124,11 +124,11 @@ def headers_unasked(caller: ApiCaller) -> dict[str, str]:
     return _headers(rate, ahead.left + ahead.beyond, ahead.until - time.monotonic())
 
 
-def _headers(rate: rates.Rate, left: int, reset: float) -> dict[str, str]:
+def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
     """As draft-ietf-httpapi-ratelimit-headers-06 has them."""
     return {
         "RateLimit-Limit": str(rate.limit),
-        "RateLimit-Remaining": str(max(0, left)),
+        "RateLimit-Remaining": str(max(0, remaining)),
         "RateLimit-Reset": str(max(0, math.ceil(reset))),
     }
 
@@ -146,11 +146,11 @@ def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
         ahead = _ahead.get(caller.key_id)
         if not count or ahead is None or (ahead.left > 0 and time.monotonic() < ahead.until):
             return
-        spent = _take(f"write:key:{caller.key_id}", rate, count)
-        if spent is None:
+        usage = _take(f"write:key:{caller.key_id}", rate, count)
+        if usage is None:
             _ahead[caller.key_id] = _Ahead(count, time.monotonic() + rate.seconds)
-        elif spent.is_allowed:
-            _ahead[caller.key_id] = _Ahead(count, time.monotonic() + spent.reset, spent.left)
+        elif usage.is_allowed:
+            _ahead[caller.key_id] = _Ahead(count, time.monotonic() + usage.reset, usage.left)
 
 
 class ApiKeyThrottle(BaseThrottle):
@@ -169,10 +169,10 @@ class ApiKeyThrottle(BaseThrottle):
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
-        spent = _take(f"{scope}:{who}", rate)
-        if spent:
-            request.META[HEADERS] = _headers(rate, spent.left, spent.reset)
-            self.waiting = spent.wait
+        usage = _take(f"{scope}:{who}", rate)
+        if usage:
+            request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
+            self.waiting = usage.wait
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
             _count_ahead(caller, rate)
         return self.waiting == 0
@@ -203,12 +203,12 @@ def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[
     """
     address = network_of(client_address(request))
     header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    reported = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
-    if not reported:
+    reported_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    if not reported_address:
         yield address, rate
         return
     yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
-    yield f"{address} for {network_of(reported)[:64]}", rate
+    yield f"{address} for {network_of(reported_address)[:64]}", rate
 
 
 def network_of(address: str) -> str:

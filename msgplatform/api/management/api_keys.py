@@ -66,9 +66,9 @@ class NewKeySerializer(KeySerializer):
     "API keys",
     KeySerializer,
     {"scopes": ["events:write", "events:read"]},
-    created=NewKeySerializer,
-    deleted="Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same "
-    "name then makes a new key.",
+    created_serializer=NewKeySerializer,
+    on_delete="Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the "
+    "same name then makes a new key.",
     notes="Only the answer that creates it (201) has the key itself. 409 when several keys of the "
     "system that are not revoked have this name.",
     address=[
@@ -86,11 +86,11 @@ class KeyView(ResourceView):
 
     def rows(self) -> QuerySet[ApiKey]:
         """Those that are not revoked come first, then the newest."""
-        named = self.kwargs["name"]
-        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], **_of_name(named))
+        name = self.kwargs["name"]
+        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], **_of_name(name))
         return rows.order_by("revoked_at", "-id")
 
-    def put(self, request: Request, **_named: str) -> Response:
+    def put(self, request: Request, **_address: str) -> Response:
         name = self.kwargs["name"]
         if name != name.strip():
             # It would be stored without them, and not be found under this address.
@@ -104,8 +104,8 @@ class KeyView(ResourceView):
             if row is None:
                 row, plain = keys.create(system, self.kwargs["name"], scopes, expires_at)
                 self._log(request, "api_key_created", row)
-                shown = NewKeySerializer(row).data | {"key": plain}
-                return Response(shown, status.HTTP_201_CREATED)
+                answer = NewKeySerializer(row).data | {"key": plain}
+                return Response(answer, status.HTTP_201_CREATED)
             scopes = keys.check_scopes(scopes, is_management=False)
             if (sorted(row.scopes), row.expires_at) != (scopes, expires_at):
                 keys.check_expiry(expires_at)
@@ -116,7 +116,7 @@ class KeyView(ResourceView):
                 transaction.on_commit(keys.forget)
         return Response(self.get_serializer(row).data)
 
-    def delete(self, request: Request, **_named: str) -> Response:
+    def delete(self, request: Request, **_address: str) -> Response:
         with transaction.atomic():
             row = self._active(self._locked_system())
             if row is None:
@@ -129,14 +129,16 @@ class KeyView(ResourceView):
 
     def _locked_system(self) -> Biz:
         """The system's row, locked: two requests that create one key cannot make two."""
-        found = Biz.objects.select_for_update().filter(name=self.kwargs["system"]).first()
-        if found is None:
+        system = Biz.objects.select_for_update().filter(name=self.kwargs["system"]).first()
+        if system is None:
             raise Http404("There is no such business system.")
-        return found
+        return system
 
     def _active(self, system: Biz) -> ApiKey | None:
-        named = ApiKey.objects.filter(biz=system, revoked_at=None, **_of_name(self.kwargs["name"]))
-        rows = list(named[:2])
+        keys_of_name = ApiKey.objects.filter(
+            biz=system, revoked_at=None, **_of_name(self.kwargs["name"])
+        )
+        rows = list(keys_of_name[:2])
         if len(rows) > 1:
             raise NotNow("Several keys of this system have this name. Revoke all but one of them.")
         return rows[0] if rows else None
@@ -156,7 +158,7 @@ class KeyListView(ResourceListView):
     keyset_ordering = ("-id",)
 
     def get_queryset(self) -> QuerySet[ApiKey]:
-        named = self.kwargs.get("system", "")
-        if named and not Biz.objects.filter(name=named).exists():
+        system = self.kwargs.get("system", "")
+        if system and not Biz.objects.filter(name=system).exists():
             raise Http404("There is no such business system.")
-        return ApiKey.objects.filter(biz__name=named)
+        return ApiKey.objects.filter(biz__name=system)

@@ -34,7 +34,7 @@ class SystemSerializer(WholeSerializer):
     "business systems",
     SystemSerializer,
     {"title": "Order service", "validates_events": True},
-    deleted="Disables it, for messages refer to it: its API keys are refused, and what it sent "
+    on_delete="Disables it, for messages refer to it: its API keys are refused, and what it sent "
     "stays. A PUT enables it again.",
 )
 class SystemView(ResourceView):
@@ -48,8 +48,8 @@ class SystemView(ResourceView):
     def new(self) -> Biz:
         return Biz(name=self.kwargs["name"])
 
-    def saved(self, row: Biz, created: bool) -> dict[str, Any]:
-        if not created:  # it may have been disabled: its keys are cached in this process
+    def saved(self, row: Biz, is_new: bool) -> dict[str, Any]:
+        if not is_new:  # it may have been disabled: its keys are cached in this process
             transaction.on_commit(keys.forget)
         return {}
 

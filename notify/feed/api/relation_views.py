@@ -77,13 +77,13 @@ class RelationListView(ListView):
 
     @property
     def direction(self) -> str:
-        asked = self.asked.get("direction", _DIRECTIONS[0])
-        return _one_of(_DIRECTIONS, asked, "direction")
+        value = self.query_values.get("direction", _DIRECTIONS[0])
+        return _one_of(_DIRECTIONS, value, "direction")
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Friend.objects.none()
-        uid, relation = self.asked.get("uid", ""), self.asked.get("relation", "")
+        uid, relation = self.query_values.get("uid", ""), self.query_values.get("relation", "")
         check_uid(uid)
         _one_of(Friend.Relation.values, relation, "relation")
         read = lists.authors if self.direction == "authors" else lists.recipients

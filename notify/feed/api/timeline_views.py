@@ -80,12 +80,12 @@ class TimelineView(QueryView):
         responses=TimelineSerializer,
     )
     def get(self, request: Request, uid: str) -> Response:
-        asked = self.asked
-        before = number(asked["cursor"], "cursor") if "cursor" in asked else None
-        limit = asked.get("limit", str(_LIMIT))
+        query = self.query_values
+        before = number(query["cursor"], "cursor") if "cursor" in query else None
+        limit = query.get("limit", str(_LIMIT))
         if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MOST:
             raise InvalidInput(f"Set it to a number from 1 to {_MOST}.", "limit")
-        app_id, src_type = kinds(asked)
+        app_id, src_type = kinds(query)
         biz = caller_of(request).biz_id
         page = timeline.read(biz, uid, before, int(limit), app_id, src_type)
         following = None

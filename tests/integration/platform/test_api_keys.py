@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import key_cache, keys
-from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
+from msgplatform.api.access.key_cache import ApiCaller, ValidKey, KeyCache
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey
@@ -225,9 +225,9 @@ class TestCache:
         self.clock = Clock()
         self.cache = KeyCache(self.clock)
         self.asked = 0
-        self.answer: Found | Exception | None = Found(self.caller, None)
+        self.answer: ValidKey | Exception | None = ValidKey(self.caller, None)
 
-    def load(self) -> Found | None:
+    def load(self) -> ValidKey | None:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -254,7 +254,7 @@ class TestCache:
         assert self.cache.peek("d") is None, "somebody has to ask"
         meanwhile: list[ApiCaller | None] = []
 
-        def slowly() -> Found | None:
+        def slowly() -> ValidKey | None:
             meanwhile.append(self.cache.peek("d"))
             self.clock.now += 5
             meanwhile.append(self.cache.peek("d"))
@@ -266,14 +266,14 @@ class TestCache:
         assert self.cache.peek("d") is None
 
     def test_an_expired_key_is_not_remembered(self) -> None:
-        self.answer = Found(self.caller, 0.0)
+        self.answer = ValidKey(self.caller, 0.0)
         assert self.get() is None
         assert self.cache.peek("d") is None
 
     def test_a_key_that_is_made_later_works_soon(self) -> None:
         self.answer = None
         assert self.get() is None
-        self.answer = Found(self.caller, None)
+        self.answer = ValidKey(self.caller, None)
         assert self.get() is None
         self.clock.now += key_cache.UNKNOWN_TTL_SECONDS
         assert self.get() == self.caller
@@ -298,7 +298,7 @@ class TestCache:
         monkeypatch.setattr(bounded_call, "_is_on", True)
         may_end, asked = threading.Event(), []
 
-        def hang() -> Found | None:
+        def hang() -> ValidKey | None:
             asked.append(1)
             may_end.wait(60)
             return None
@@ -317,7 +317,7 @@ class TestCache:
         self.answer = OperationalError("gone away")
         with pytest.raises(OperationalError):
             self.get()
-        self.answer = Found(self.caller, None)
+        self.answer = ValidKey(self.caller, None)
         assert self.get() == self.caller
 
     def test_a_flood_of_wrong_keys_displaces_no_good_one(self) -> None:
