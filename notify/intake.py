@@ -113,7 +113,7 @@ def stored_before(event: Event) -> Verdict | None:
         (item.biz, item.key), (0, "")
     )
     is_same = first_hash == item.payload_hash
-    return Verdict.repeated(is_same, first_id) if is_same else None
+    return Verdict.duplicate_or_conflict(is_same, first_id) if is_same else None
 
 
 def _item(event: Event) -> Item[Event]:

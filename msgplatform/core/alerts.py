@@ -59,7 +59,7 @@ class Condition:
 
 
 class Store(Protocol):
-    """Where alerts are kept."""
+    """Keeps alerts."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
         """The stored event if this opened or resolved the alert, None if nothing changed."""

@@ -1,4 +1,5 @@
-"""Logs: one line for each event, JSON in production; the event is a machine-readable name."""
+"""Logs: one line for each event, JSON in production; the event is a machine-readable name. And the
+errors in the logs of programs, for an account of a whole run of the platform."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class LoggedError(NamedTuple):
 
 
 def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -> list[str]:
-    """A line for each event at level error that is not in `expected`, with its count and its last
-    example.
+    """A line for each event at level error that is not in `expected_events`, with its count and its
+    last example.
 
     `logs` is a folder whose `*.log` files are read, one log file, or the text of a log. A traceback
     outside of the structured lines is the event TRACEBACK.

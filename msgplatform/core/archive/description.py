@@ -29,20 +29,21 @@ from msgplatform.core.failpoints import failpoint
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`pattern` (strftime) makes a partition's name from the moment it begins at; `days` is its
-    greatest length; `ahead` partitions are made before they are needed."""
+    """The ids that one partition holds: those of a month, or of a day. `pattern` (strftime) makes a
+    partition's name from the moment at which it begins; `days` is its greatest length; `ahead`
+    partitions are made before they are needed."""
 
     pattern: str
     days: int
     ahead: int
 
     def start(self, moment: datetime) -> datetime:
-        """When the step that holds this moment began (UTC)."""
+        """The beginning (UTC) of the step that holds this moment."""
         day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
         return day if self.days == 1 else day.replace(day=1)
 
     def end(self, start: datetime) -> datetime:
-        """When the next one begins."""
+        """The beginning of the next step."""
         return self.start(start + timedelta(days=self.days))
 
     def name(self, start: datetime) -> str:
@@ -90,7 +91,7 @@ class Table:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether its database can have any."""
+        """True if its database can have partitions."""
         return connections[self.using].vendor == "mysql"
 
     def rows(self) -> QuerySet[Any]:

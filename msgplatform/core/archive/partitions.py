@@ -146,13 +146,14 @@ def _described(cursor: Any, table: str) -> list[tuple[str, str]]:
 
 
 def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
-    """Drop a partition unless one of the rows `kept` (of this table) is there; whether it did."""
+    """Drop a partition unless one of `kept_rows` (of this table) is there. True if it was
+    dropped."""
     return _change(table, f"DROP PARTITION {part.name}", kept_rows)
 
 
 @contextmanager
 def alone(archive: Archive) -> Iterator[bool]:
-    """Yields true while no other process changes this archive's tables. Always true on a database
+    """Yields True while no other process changes this archive's tables. Always true on a database
     without such locks: there only rows are deleted, and it does no harm to do that twice."""
     if not archive.tables[0].has_partitions:
         yield True

@@ -116,7 +116,7 @@ def purge(archive: Archive, now: datetime) -> int:
 
 
 def _drop(table: Table, before: int, kept_condition: Q) -> int:
-    """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it was
+    """Drop the oldest partition if it is below `before` and holds no row to keep; 1 if it was
     dropped."""
     for oldest in partitions_of(table)[:1]:
         if oldest.bound is not None and oldest.is_below(before):
@@ -207,7 +207,7 @@ def reason(error: Exception) -> str:
 
 
 def metric(archive: Archive) -> Metric:
-    """What `samples` tells."""
+    """The metric of `samples`."""
     return Metric(
         f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
         "For how long archived rows have been overdue for deletion",

@@ -48,14 +48,14 @@ class Snapshot(Generic[T]):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether `refresh` would not ask the database now."""
+        """True if `refresh` would not ask the database now."""
         return not self._is_due(at_once=False)
 
     def refresh(self, at_once: bool = False) -> None:
         """Load again when `refresh_seconds` are over, or `at_once`.
 
-        While the database is unavailable, or hangs (see `beside`), the last values stay. Its error
-        is raised only if nothing was ever loaded; errors of other kinds are always raised.
+        While the database is unavailable, or hangs (see `bounded_call`), the last values stay. Its
+        error is raised only if nothing was ever loaded; errors of other kinds are always raised.
         """
         if not self._is_due(at_once):
             return
@@ -124,5 +124,5 @@ class Rows(Generic[Row, T]):
         return usable_rows
 
     def is_unusable(self, row_id: int) -> bool:
-        """Whether the row exists, but cannot be used until somebody corrects it."""
+        """True if the row exists, but cannot be used until somebody corrects it."""
         return row_id in self._unusable

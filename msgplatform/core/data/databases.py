@@ -78,6 +78,6 @@ def is_mysql(config: Mapping[str, Any]) -> bool:
 def add(alias: str, config: Mapping[str, Any]) -> str:
     """Make the database known to Django as `alias`, and return that."""
     # Django fills in the other settings of a connection only for a set that has a default.
-    filled = connections.configure_settings({"default": dict(config)})
-    connections.settings[alias] = filled["default"]
+    complete_settings = connections.configure_settings({"default": dict(config)})
+    connections.settings[alias] = complete_settings["default"]
     return alias

@@ -130,8 +130,8 @@ class Allocator:
         self._hold: id_nodes.Hold | None = None
         self._owner: tuple[int, str] | None = None
         self._begin()
-        again = weakref.WeakMethod(self._begin)
-        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+        restart = weakref.WeakMethod(self._begin)
+        os.register_at_fork(after_in_child=lambda: (method := restart()) and method())
 
     def _begin(self) -> None:
         """The state of a new process: another thread may have held a lock when it was forked."""
@@ -234,8 +234,8 @@ class Allocator:
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
-            unused = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
-            if (hold or at_once) and unused < ahead - used:
+            reserve_ticks = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
+            if (hold or at_once) and reserve_ticks < ahead - used:
                 self._raise_ceiling(ahead)
                 connections[self._using].close()
 

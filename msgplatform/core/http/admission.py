@@ -141,10 +141,10 @@ class Admission:
         A proxy that takes names picks the address itself, so then all of them have to be inside.
         """
         networks, host = job.request.networks, job.destination.host
-        kept = [address for address in addresses if self._inside(address, networks)]
-        if kept and (len(kept) == len(addresses) or not self._takes_names):
-            return kept
-        others = [address for address in addresses if address not in kept]
+        inside_addresses = [address for address in addresses if self._inside(address, networks)]
+        if inside_addresses and (len(inside_addresses) == len(addresses) or not self._takes_names):
+            return inside_addresses
+        others = [address for address in addresses if address not in inside_addresses]
         if not others:
             detail = f"{host} cannot be resolved here, and could be {_ELSEWHERE}."
         elif host == others[0]:

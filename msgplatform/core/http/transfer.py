@@ -212,27 +212,29 @@ class Transfer:
 
     def _set_deadline(self, job: Job, now: float) -> None:
         """The time for the whole transfer, and for connecting to one of several addresses."""
-        left = job.deadline - now
-        limit = _milliseconds(left)
+        remaining = job.deadline - now
+        limit = _milliseconds(remaining)
         if limit != self._limit:
             self._limit = limit
             self.curl.setopt(pycurl.TIMEOUT_MS, limit)
         share = 0  # no limit but the deadline (and libcurl's own five minutes)
         if (addresses := len(job.addresses) - job.attempt) > 1:
-            share = _milliseconds(min(left / addresses, _CONNECT_SHARE_SECONDS))
+            share = _milliseconds(min(remaining / addresses, _CONNECT_SHARE_SECONDS))
         if share != self._share:
             self._share = share
             self.curl.setopt(pycurl.CONNECTTIMEOUT_MS, share)
 
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
-        """The last look: whatever libcurl made of the URL, this is where it is about to go."""
+        """Check the address to which libcurl is about to connect, whatever it made of the URL."""
         address, job = str(canonical(peer.addr[0])), self.job
-        proxied, networks = self._policy.proxy is not None, job.request.networks
-        if address not in (job.peers if proxied else job.addresses[job.attempt : job.attempt + 1]):
+        has_proxy, networks = self._policy.proxy is not None, job.request.networks
+        if address not in (
+            job.peers if has_proxy else job.addresses[job.attempt : job.attempt + 1]
+        ):
             self._fault = ("address_forbidden", f"{address} is not the address that was vetted.")
-        elif not proxied and (reason := self._policy.guard.reason(address)):
+        elif not has_proxy and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
-        elif not proxied and networks and not inside(address, networks):
+        elif not has_proxy and networks and not inside(address, networks):
             self._fault = ("address_forbidden", f"{address} is not in an allowed network.")
         if self._fault:
             return pycurl.SOCKET_BAD

@@ -1,5 +1,8 @@
-"""The keywords of JSON Schema, each in bounded time (`steps`): jsonschema's own functions, counted,
-and other ones for keywords whose time grows faster than the value.
+"""The keywords of JSON Schema, each in bounded time: jsonschema's own functions, whose steps are
+counted, and other functions for keywords whose time grows faster than the value.
+
+A small schema can ask for years of work: references that double, alternatives in alternatives. So
+each validation has a number of steps, and ends when it has used them.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class TooManySteps(Exception):
 
 
 class _Steps(threading.local):
-    """Of the validation that this thread is at."""
+    """The steps of this thread's present validation."""
 
     remaining = 0
     factor = 1
@@ -45,7 +48,7 @@ def counted(value: Any) -> Iterator[None]:
 
 
 def spend(steps: int) -> None:
-    """Raises TooManySteps."""
+    """Count steps. Raises TooManySteps."""
     _steps.remaining -= steps * _steps.factor
     if _steps.remaining < 0:
         raise TooManySteps
@@ -154,9 +157,9 @@ def _additional_properties(
 
 def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Errors:
     if value and isinstance(items, list):
-        encoded = [msgspec.json.encode(item, order="deterministic") for item in items]
-        spend(sum(map(len, encoded)) // _BYTES)
-        if len(set(encoded)) < len(items):
+        texts = [msgspec.json.encode(item, order="deterministic") for item in items]
+        spend(sum(map(len, texts)) // _BYTES)
+        if len(set(texts)) < len(items):
             yield ValidationError("the items of this list are not all different")
 
 
@@ -166,7 +169,7 @@ def _compared(keyword: _Keyword, validator: Any, value: Any, instance: Any, sche
 
 
 def _values(value: Any) -> int:
-    """How many values there are in this one."""
+    """The number of values in this one, itself included."""
     if not isinstance(value, _CONTAINERS):
         return 1
     return 1 + sum(map(_values, value.values() if isinstance(value, dict) else value))

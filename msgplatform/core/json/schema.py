@@ -54,8 +54,8 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     """A validator, which any thread may use. Raises InvalidInput saying what is wrong with the
     schema."""
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        most = MAX_SCHEMA_BYTES // 1024
-        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=most))
+        max_kib = MAX_SCHEMA_BYTES // 1024
+        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
     draft = keywords.bounded(_draft(schema))
     try:
         with keywords.counted(schema):
@@ -92,12 +92,12 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
 
 def _draft(schema: Mapping[str, Any]) -> Any:
     try:
-        found: type[Validator] = validator_for(schema, default=Draft202012Validator)
+        validator_class: type[Validator] = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
-        known = "https://json-schema.org/draft/2020-12/schema"
-        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=known)
+        default_draft = "https://json-schema.org/draft/2020-12/schema"
+        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
         raise InvalidInput(words) from None
-    return found
+    return validator_class
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
@@ -130,11 +130,11 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             words = _("%(reference)s: references to other documents are not followed.")
             raise InvalidInput(lazy_message(words, reference=reference))
         try:
-            found = resolver.lookup(reference).contents
+            target = resolver.lookup(reference).contents
         except (Unresolvable, TypeError, ValueError):  # the last two: into a number, into a list
             words = _("%(reference)s leads nowhere in this schema.")
             raise InvalidInput(lazy_message(words, reference=reference)) from None
-        if not isinstance(found, Mapping | bool):
+        if not isinstance(target, Mapping | bool):
             words = _("%(reference)s leads to what is no schema.")
             raise InvalidInput(lazy_message(words, reference=reference))
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import key_cache, keys
-from msgplatform.api.access.key_cache import ApiCaller, ValidKey, KeyCache
+from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey

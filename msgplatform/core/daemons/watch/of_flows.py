@@ -85,10 +85,12 @@ def report_conditions() -> Errors:
 def resolve_undeclared() -> None:
     """Resolve the open alerts of kinds that no flow declares in its runbooks: an earlier release
     raised them, and no program of this one looks at what they are about."""
-    declared = kinds.PLATFORM | {kind for flow in flows.all() for kind in flow.runbooks}
-    undeclared = {kind for kind in alerts.open_kinds() if kind.partition(":")[0] not in declared}
-    if undeclared:
-        alerts.reconcile(undeclared, ())
+    declared_kinds = kinds.PLATFORM | {kind for flow in flows.all() for kind in flow.runbooks}
+    undeclared_kinds = {
+        kind for kind in alerts.open_kinds() if kind.partition(":")[0] not in declared_kinds
+    }
+    if undeclared_kinds:
+        alerts.reconcile(undeclared_kinds, ())
 
 
 class _Every(Container[str]):
