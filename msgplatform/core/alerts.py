@@ -168,7 +168,7 @@ def _hand_out(event: AlertEvent) -> None:
     except Exception:
         log.exception("alert_not_stored", key=event.key)
         return
-    if change is None:  # the alert is open already, or none was: nobody needs to hear of it again
+    if change is None:  # the alert was open already, or none was: no news for the handlers
         return
     for name, handler in _handlers.items():
         try:

@@ -42,7 +42,7 @@ _Rows = dict[tuple[str, str, int], list[float]]
 
 
 class Requests:
-    """What one process answered. `count` is called in one thread, `add` in any."""
+    """The requests that one process answered. `count` is called in one thread, `add` in any."""
 
     def __init__(self) -> None:
         self._rows: _Rows = {}
@@ -117,7 +117,7 @@ def samples() -> Iterator[Sample]:
                 buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
             else:
                 yield _TOOK.of(float(value), route=route)
-        except (ValueError, IndexError):  # nothing of ours: whoever wrote it must blind nobody
+        except (ValueError, IndexError):  # a field of another writer must not hide ours
             continue
     for route, counts in buckets.items():
         running = 0

@@ -1,4 +1,4 @@
-"""What running processes report about themselves: records that expire unless they are repeated.
+"""Reports of running processes about themselves: records that expire unless they are repeated.
 
 Methods raise RedisError when Redis is unavailable.
 """

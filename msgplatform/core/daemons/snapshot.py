@@ -26,7 +26,8 @@ REFRESH_SECONDS = 2.0
 
 
 class Snapshot(Generic[T]):
-    """What `load` read last. A subclass implements `load`; all threads of a process share it.
+    """The settings that `load` read last. A subclass implements `load`; all threads of a process
+    share the snapshot.
 
     `known` is replaced as a whole: read values that belong together from the same `known`.
     """
@@ -108,7 +109,7 @@ class Rows(Generic[Row, T]):
         self._reported: frozenset[int] | None = None
 
     def usable(self, rows: Iterable[Row]) -> dict[int, T]:
-        """What `make` returned, by id, in the order of the rows."""
+        """The results of `make` by id, in the order of the rows."""
         usable_rows: dict[int, T] = {}
         unusable: dict[int, alerts.Condition] = {}
         for row in rows:

@@ -97,7 +97,7 @@ def claim_ids(
     until: str = "lease_until",
     read: Sequence[str] = (),
 ) -> Claim:
-    """Claim those of the rows `ids` that are free and in `queryset`; the caller chose them before.
+    """Claim the rows among `ids` that are free and in `queryset`; the caller chose them before.
 
     Otherwise like `claim`; the ids come in the given order. `read` names columns to read back into
     `Claim.read`, since they may have changed after the caller chose the rows.
@@ -174,7 +174,7 @@ def _collect(
     using: str,
     read: Sequence[str] = (),
 ) -> None:
-    """Add those of `ids` that carry the claim's token.
+    """Add the rows among `ids` that carry the claim's token.
 
     When the UPDATE changed all of them, one row is enough to learn when the lease ends. It reports
     fewer, or none, when it was repeated after a lost connection: then all are read.
@@ -228,7 +228,7 @@ def update_by_key(
 
 @lru_cache(maxsize=256)
 def _by_primary_key(table: str, using: str) -> str:
-    """What makes the database find rows by primary key."""
+    """The hint that makes the database find rows by primary key."""
     if connections[using].vendor == "mysql":
         return "FORCE INDEX (PRIMARY)"
     # Only an INTEGER PRIMARY KEY is SQLite's row id, which NOT INDEXED leaves; another one is an

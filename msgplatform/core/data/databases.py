@@ -71,7 +71,7 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
 
 
 def is_mysql(config: Mapping[str, Any]) -> bool:
-    """Whether an entry is for a MySQL or MariaDB server."""
+    """True if an entry is for a MySQL or MariaDB server."""
     return str(config["ENGINE"]).endswith("mysql")
 
 

@@ -135,8 +135,8 @@ class Allocator:
 
     def _begin(self) -> None:
         """The state of a new process: another thread may have held a lock when it was forked."""
-        # `_lock` guards `_hold`; nobody asks the database while holding it. `_asking` is held by
-        # the one thread that does, and is always taken first.
+        # `_lock` guards `_hold`, and is not held while the database is asked. `_asking` is held by
+        # the one thread that asks, and is always taken first.
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._keeper: ThreadLoop | None = None
@@ -209,8 +209,8 @@ class Allocator:
         try:
             yield
         except OutcomeUnknown as error:
-            # Unknown is only whether the ceiling was raised. Too high a ceiling costs nothing, and
-            # nobody has got an id.
+            # Only the ceiling is unknown. Too high a ceiling costs nothing, and no caller got an
+            # id.
             log.warning("ids_not_reserved", why=str(error)[:200])
             raise Unavailable("the database does not answer: no ids could be reserved") from error
         finally:

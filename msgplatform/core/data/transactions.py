@@ -26,8 +26,8 @@ ATTEMPTS = 5
 # No room on the disk, for a temporary table or for the table itself: the statement did nothing.
 _DISK_FULL = frozenset({1021, 1114})
 # A server that is not there, stops, has no connection left, is read only, or ended the statement:
-# whatever is asked may fail, and may succeed later. A full disk is no such thing: somebody has to
-# make room. Any other error comes from what was asked.
+# any statement may fail, and may succeed later. A full disk is different: a person has to make
+# room. Any other error comes from the statement.
 _AWAY = REPEATABLE | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
 # MySQL's errors after which nothing of the transaction is stored: too many connections, no
 # connection, no privilege, lock timeout, deadlock, read only, a trigger whose user does not exist,

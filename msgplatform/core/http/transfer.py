@@ -62,7 +62,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What all transfers of an engine share. `opened` is called for each new socket."""
+    """The parts that all transfers of an engine share. `opened` is called for each new socket."""
 
     guard: AddressGuard
     proxy: Proxy | None
@@ -127,7 +127,7 @@ class Transfer:
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
-        """Whether no connection came about, and there is another address and time to try it."""
+        """True if no connection came about, and there is another address and time to try it."""
         job = self.job
         return (
             code in (_CONNECT_FAILED, _TIMED_OUT)

@@ -93,7 +93,7 @@ def bounded(draft: Any) -> Any:
         name: partial(_counted, own.get(name, keyword))
         for name, keyword in draft.VALIDATORS.items()
     }
-    # What jsonschema looks for itself below `unevaluated…` begins with a look for a boolean.
+    # jsonschema's own searches below `unevaluated…` begin with a test for a boolean.
     checker: TypeChecker = draft.TYPE_CHECKER.redefine("boolean", _is_boolean)
     return extend(draft, keywords, type_checker=checker)
 

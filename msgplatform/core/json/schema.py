@@ -1,4 +1,4 @@
-"""JSON Schema: whether a schema can be used, and what is wrong with a value.
+"""JSON Schema: check a schema, and find the fault of a value.
 
 Draft 2020-12, unless `$schema` names another draft. References lead to places of the same document
 only: nothing is ever fetched. `format` is a note for people, as the specification has it.
@@ -26,7 +26,7 @@ from msgplatform.core.json import keywords, patterns
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
-# One error is shown; it is the best of so many.
+# One error is shown: the best of so many.
 _COMPARED = 20
 _MAX_WORDS = 300  # an error may quote the whole value
 _INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
@@ -36,15 +36,16 @@ _TOO_MANY_STEPS = (
     "it takes too long to compare it with the schema; write the schema with fewer references and "
     "alternatives, or send less in one payload"
 )
-# What the libraries raise when a reference leads to what is no schema (an address of its own that a
-# part of the schema has, `$id`, changes where references lead), and for a number beyond a float.
+# Errors of the libraries for a reference that leads to something other than a schema (an address of
+# its own that a part of the schema has, `$id`, changes where references lead), and for a number
+# beyond a float.
 _UNUSABLE = (
     Unresolvable, UnknownType, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a value; `path` such as `.lines[2].amount`, '' for the value itself."""
+    """The fault of a value; `path` such as `.lines[2].amount`, '' for the value itself."""
 
     path: str
     reason: str
@@ -79,7 +80,8 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
 
 
 def first_error(validator: Validator, value: Any) -> Wrong | None:
-    """What is wrong with a value, or None. Raises RecursionError for one that is too deep."""
+    """The fault of a value, or None. Raises RecursionError for a value that is nested too
+    deeply."""
     try:
         with keywords.counted(value):
             error = _best(validator, value)

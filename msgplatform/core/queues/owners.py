@@ -13,7 +13,7 @@ from typing import Any
 from msgplatform.core.connections import work_redis
 from msgplatform.core.queues.jobs import CLAIMS
 
-OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
+OWNER = "queues:owner:"  # string per name, expiring: the process that may pop its queues
 
 # KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
 # name how many queues it has. Returns the indices of the names that have work in one of their

@@ -174,7 +174,7 @@ class PrivateServer:
         self.stop()
 
     def answers(self) -> bool:
-        """Whether it takes commands now."""
+        """True if it takes commands now."""
         raise NotImplementedError
 
     def _end(self, number: int, seconds: float) -> None:
@@ -230,7 +230,7 @@ class RedisServer(PrivateServer):
 
     @property
     def url(self) -> str:
-        """What REDIS_URL takes."""
+        """The value for REDIS_URL."""
         return f"unix://{quote(str(self.socket))}"
 
     @property

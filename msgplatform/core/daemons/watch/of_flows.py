@@ -1,4 +1,4 @@
-"""What the watch asks flows for: work that waits, failures, their own conditions."""
+"""The watch over flows: work that waits, failures, the conditions of each flow."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def report_failures() -> Errors:
 
 
 def report_conditions() -> Errors:
-    """What flows ask the watch to look at."""
+    """Reconcile the alerts that flows leave to the watch with the conditions that hold now."""
     errors: Errors = {}
     for flow in flows.all():
         if flow.watched_alerts:
