@@ -48,7 +48,7 @@ def encoded(verdict: Verdict) -> tuple[int, bytes]:
     verdict.raise_rejected()
     is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
     code = status.HTTP_202_ACCEPTED if is_new else status.HTTP_200_OK
-    return code, msgspec.json.encode(verdict.shown())
+    return code, msgspec.json.encode(verdict.as_dict())
 
 
 def answer(verdict: Verdict) -> HttpResponse:
@@ -95,7 +95,7 @@ class BatchView(APIView):
 
     def shown(self, verdict: Verdict) -> dict[str, Any]:
         """A verdict as the answer shows it."""
-        return verdict.shown()
+        return verdict.as_dict()
 
     def post(self, request: Request) -> Response:
         of_items = "idempotency_key" in self.item.__struct_fields__

@@ -10,7 +10,7 @@ from typing import Any
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits
 from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
-from msgplatform.core.logged_errors import last_words
+from msgplatform.core.logging import last_words
 
 _TAIL_BYTES = 16_384
 

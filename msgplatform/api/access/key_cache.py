@@ -146,7 +146,9 @@ class KeyCache:
         except (OperationalError, InterfaceError, TimeoutError) as error:
             if is_stale:
                 raise Unavailable("the database does not answer") from error
-            log.warning("api_key_not_refreshed", key_id=entry.valid_key.caller.key_id, why=str(error))
+            log.warning(
+                "api_key_not_refreshed", key_id=entry.valid_key.caller.key_id, why=str(error)
+            )
             entry.reload_at = now + RETRY_SECONDS
             return entry.valid_key
 

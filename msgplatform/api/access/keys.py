@@ -24,7 +24,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.api.access.key_cache import ApiCaller, ValidKey, KeyCache, used_keys
+from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey, used_keys
 from msgplatform.core import flows, logging
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz

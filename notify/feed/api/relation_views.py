@@ -167,7 +167,7 @@ def _change(request: Request, body: RelationBody) -> Change:
 def _shown(verdict: Verdict) -> dict[str, Any]:
     """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
-        return verdict.shown()
+        return verdict.as_dict()
     return {"outcome": _OUTCOMES[verdict.outcome]}
 
 

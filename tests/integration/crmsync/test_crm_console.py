@@ -18,6 +18,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
+from bench.harness.mariadb import MariaDb
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup import probes
 from crmsync.admin.setup.crm_form import CrmForm
@@ -28,7 +29,6 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz, Preferences
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.integration.support import crm_rows
