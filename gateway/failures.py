@@ -24,7 +24,7 @@ from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models.failures import MAX_ANSWER
+from msgplatform.models.alerts import MAX_ANSWER
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Back, Lost
 

@@ -84,11 +84,11 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "msgplatform.web.middleware.compressed_pages.CompressedPages",
+    "msgplatform.web.middleware.headers.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "msgplatform.web.static_files.StaticFilesMiddleware",
-    "msgplatform.web.middleware.never_stored.NeverStoredMiddleware",
-    "msgplatform.web.middleware.rate_limits.RateLimitMiddleware",
+    "msgplatform.web.middleware.headers.NeverStoredMiddleware",
+    "msgplatform.web.middleware.headers.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -234,7 +234,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.access.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.negotiation.JsonFirst",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.json.JsonFirst",
     "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.access.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         # Reading requests that one key may make: a number and `/sec`, `/min` or `/hour`; `off`:
@@ -270,8 +270,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "msgplatform.api.schema_bodies.close_bodies",
-        "msgplatform.api.schema_introduction.introduce",
+        "msgplatform.api.schema_document.close_bodies",
+        "msgplatform.api.schema_document.introduce",
     ],
     # In the order of docs/integrate.md, then what sets the platform up.
     "TAGS": [

@@ -115,7 +115,9 @@ class KeysetPagination(BasePagination):
         row = last_row if last_row is not None else page[0] if backward else page[-1]
         names = [name.lstrip("-") for name in self._ordering]
         values = [row[name] if isinstance(row, Mapping) else getattr(row, name) for name in names]
-        cursor_text = base64.urlsafe_b64encode(msgspec.json.encode(Cursor(backward, values))).decode()
+        cursor_text = base64.urlsafe_b64encode(
+            msgspec.json.encode(Cursor(backward, values))
+        ).decode()
         return replace_query_param(url, self.cursor_param, self._signer().sign(cursor_text))
 
     def _signer(self) -> signing.Signer:

@@ -24,8 +24,7 @@ from drf_spectacular.utils import Direction, OpenApiParameter
 
 from msgplatform.api.access.authentication import ApiCaller, required_scope
 from msgplatform.api.intake import KEY_PATTERN
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import CONTENT_TYPE
+from msgplatform.api.problems.problem import CONTENT_TYPE, KINDS
 from msgplatform.api.query import QueryView
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 

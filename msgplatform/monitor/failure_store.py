@@ -25,7 +25,7 @@ from django.db.models.functions import Greatest
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.flows import MAX_FAILURES, Failure
 from msgplatform.models import Acknowledgement, GivenUp
-from msgplatform.models.failures import MAX_ANSWER, MAX_NOTE, MAX_SAID
+from msgplatform.models.alerts import MAX_ANSWER, MAX_NOTE, MAX_SAID
 
 _TABLE = GivenUp._meta.db_table
 _COLUMNS = (

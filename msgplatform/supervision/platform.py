@@ -25,8 +25,7 @@ from msgplatform.core.servers.embedded import RedisServer
 from msgplatform.core.servers.private_server import private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
-from msgplatform.supervision.ended import EndedPrograms
-from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.supervision.run import EndedPrograms, Lock, Refused, Supervisor, is_running
 from msgplatform.web import static_files
 
 log = logging.get(__name__)

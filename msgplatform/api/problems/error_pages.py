@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE

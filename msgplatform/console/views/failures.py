@@ -26,7 +26,7 @@ from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Acknowledgement, AuditLog, GivenUp
-from msgplatform.models.failures import MAX_NOTE
+from msgplatform.models.alerts import MAX_NOTE
 from msgplatform.monitor import failure_store
 
 ACKNOWLEDGED_SHOWN = 10
