@@ -31,7 +31,7 @@ _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
 
 def wrong_settings() -> list[CheckMessage]:
-    """What the platform's own settings have that keeps every program from starting."""
+    """Errors in the platform's own settings that keep every program from starting."""
     return [
         *_secret_key(),
         *_encryption_keys(),

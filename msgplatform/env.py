@@ -307,7 +307,7 @@ def time_zone(name: str, default: str) -> str:
 
 
 def state_dir() -> Path:
-    """Where databases, sockets, logs and locks of this installation live (mode 0700)."""
+    """The folder of this installation's databases, sockets, logs and locks (mode 0700)."""
     return Path(text("STATE_DIR", str(BASE_DIR / "var"))).resolve()
 
 

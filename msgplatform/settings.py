@@ -18,7 +18,7 @@ from msgplatform.core import logging as platform_logging
 from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
-# Where database, sockets, logs and locks of this installation are.
+# The folder of this installation's database, sockets, logs and locks.
 # By default: the folder `var`
 STATE_DIR = env.state_dir()
 DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
@@ -166,7 +166,7 @@ LOGIN_REDIRECT_URL = "console:overview"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
-# Whether http is redirected to https where PUBLIC_URL is https.
+# `no`: http is not redirected to https where PUBLIC_URL is https.
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
@@ -177,7 +177,7 @@ SECURE_HSTS_PRELOAD = _https and env.flag("HSTS_PRELOAD", False)
 # `yes` behind a proxy that ends TLS and sets this header itself.
 if env.flag("TRUST_X_FORWARDED_PROTO", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Whether every name below the host's speaks TLS too is the operator's to know.
+# Only the operator knows whether every name below the host's speaks TLS too.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -258,7 +258,7 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
-# Whether the schema and the documentation of the API are for everybody, or for console users only.
+# The schema and the documentation of the API are for everybody; `no`: for console users only.
 API_DOCS_PUBLIC = env.flag("API_DOCS_PUBLIC", True)
 SPECTACULAR_SETTINGS = {
     "TITLE": "msgplatform",

@@ -35,7 +35,7 @@ def introduce(result: Schema, **_context: Any) -> Schema:
 
 
 def _introduction() -> str:
-    """As Markdown; '' where the documents are not installed."""
+    """The section as Markdown; '' where docs/ is not installed."""
     try:
         section = _SECTION.search(_PAGE.read_text(encoding="utf-8"))
     except OSError:

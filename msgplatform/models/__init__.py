@@ -1,5 +1,5 @@
-"""What all flows share: who calls, bulk jobs, alerts, failures, counters, people of the console,
-the audit log."""
+"""The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people
+of the console, the audit log."""
 
 from msgplatform.models.alerts import Acknowledgement, Alert, GivenUp
 from msgplatform.models.bulk import BulkBatch, BulkJob

@@ -1,4 +1,4 @@
-"""What a person must look at."""
+"""Alerts, and failures: messages that will not be tried any more."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgplatform.core.lazy_text import translate
 
 
 class Alert(models.Model):
-    """Something a person must look at. If it is raised again while open, it is counted up.
+    """An alert for people. If it is raised again while open, it is counted up.
 
-    Subject and text are in the language of the settings; `said` has both as `core/said.py` stores
-    them, for people of other languages.
+    Subject and text are in the language of the settings; `said` has both as lazy texts
+    (`core/lazy_text.py`), for people of other languages.
     """
 
     kind = models.CharField(_("kind"), max_length=64)
@@ -87,7 +87,7 @@ class GivenUp(models.Model):
 
 
 class Acknowledgement(models.Model):
-    """Somebody has looked at what was given up until a time, and leaves it at that."""
+    """A person's note on the failures of one place up to a time: they need no further action."""
 
     flow = models.CharField(_("flow"), max_length=16)
     subject = models.BigIntegerField(_("subject"))

@@ -101,7 +101,7 @@ class SavedFilter(models.Model):
 
 
 class AuditLog(models.Model):
-    """Who did what in the console or over the API that changed how messages flow."""
+    """An action in the console or over the API that changed how messages flow, and its actor."""
 
     at = models.DateTimeField(_("time"), auto_now_add=True)
     actor = models.CharField(_("who"), max_length=150)

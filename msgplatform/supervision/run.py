@@ -1,4 +1,5 @@
-"""Runs supervisord as a child, in the foreground, once for a state directory."""
+"""Runs supervisord as a child, in the foreground, once for a state directory, and watches its
+programs for crash loops."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Lock:
 
 
 def is_running(state_dir: Path) -> bool:
-    """Whether an `up` holds this state directory now."""
+    """True if an `up` holds this state directory now."""
     lock = Lock(state_dir / "run")
     try:
         lock.take()
@@ -224,23 +225,23 @@ class Supervisor:
 _TAIL_BYTES = 16_384
 
 
-class EndedPrograms:
-    """What supervisord's programs do, from one look to the next. `say` tells the terminal."""
+class CrashLoops:
+    """Watches supervisord's programs for crash loops. `say` writes to the terminal."""
 
     def __init__(self, logs: Path, say: Callable[[str], None]) -> None:
         self._logs, self._say = logs, say
-        self._started: dict[str, int] = {}  # process → when it was started last, in unix seconds
+        self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
         self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._told_at: dict[str, float] = {}  # process → when the terminal was told
-        self._reported: list[Exits] = []
+        self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
+        self._last_report: list[Exits] = []
 
     def look(self, processes: Iterable[Mapping[str, Any]]) -> None:
         """`processes` is supervisord's information on each. Raises OSError."""
         looping: list[Exits] = []
         for info in processes:
             name, start, now = info["name"], int(info["start"]), float(info["now"])
-            before = self._started.get(name, 0)
-            self._started[name] = start
+            before = self._starts.get(name, 0)
+            self._starts[name] = start
             ends = self._ends[name]
             if before and start != before:
                 ends.append(now)
@@ -249,22 +250,22 @@ class EndedPrograms:
             if len(ends) >= MIN_EXITS:
                 words = _last_words(self._logs / f"{name}.log")
                 looping.append(Exits(name.partition("-")[0], len(ends), words))
-                self._tell(name, looping[-1], now)
+                self._warn(name, looping[-1], now)
         self._report(looping)
 
     def _report(self, looping: list[Exits]) -> None:
-        if not looping and not self._reported:
+        if not looping and not self._last_report:
             return
         try:
-            exits.report(looping, [one for one in self._reported if one not in looping])
+            exits.report(looping, [one for one in self._last_report if one not in looping])
         except RedisError:
             return  # the file is written; the records are repeated at the next look
-        self._reported = looping
+        self._last_report = looping
 
-    def _tell(self, name: str, exits_of_program: Exits, now: float) -> None:
-        """Once a minute, since it ends every few seconds."""
-        if now - self._told_at.get(name, 0.0) >= PERIOD_SECONDS:
-            self._told_at[name] = now
+    def _warn(self, name: str, exits_of_program: Exits, now: float) -> None:
+        """Write to the terminal once a minute, since the program ends every few seconds."""
+        if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+            self._messages_at[name] = now
             self._say(f"{name}: {exits_of_program.text} See {self._logs / name}.log")
 
 

@@ -1,6 +1,6 @@
 """XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
 
-The API key is the first parameter of every method. Whatever is wrong is a fault with a stable code
+The API key is the first parameter of every method. Every error is a fault with a stable code
 (`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it.
 """
 
@@ -92,7 +92,7 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
 
 
 def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
-    """Whose key this is. Raises Fault, MissingScope, Throttled."""
+    """The key's owner. Raises Fault, MissingScope, Throttled."""
     api = cast(Any, request)  # the throttle looks at META alone
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:
@@ -101,19 +101,19 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
             faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
-    # What the key reads counts as reading, though every XML-RPC call is a POST.
+    # A call that reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
     throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
     if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
         raise Throttled(throttle.wait())
-    # After the throttle: what is refused counts as a call, too.
+    # After the throttle: a call that is refused counts, too.
     if scope not in caller.scopes:
         raise MissingScope(scope)
     return caller
 
 
 def _fault(error: Exception) -> faults.Fault:
-    """What is expected says what is wrong; anything else is logged, and answered with its id."""
+    """The fault that an error is to the caller. An unexpected error is logged under an id."""
     fault = faults.of(error)
     if fault is not None:
         return fault
@@ -124,7 +124,7 @@ def _fault(error: Exception) -> faults.Fault:
 
 # A level of arrays or structs takes three or four elements; no method takes more than two levels.
 MAX_DEPTH = 24
-# What XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may send it.
+# Characters that XML 1.0 cannot carry (§2.2). A handset may send them, and the library writes them.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -187,7 +187,7 @@ def _fault_answer(fault_answer: faults.Fault) -> bytes:
 
 
 def _writable(value: Any) -> Any:
-    """Without the characters that would make the answer no XML."""
+    """The value without the characters that would make the answer no XML."""
     if isinstance(value, str):
         return _FORBIDDEN.sub("\ufffd", value)
     if isinstance(value, list):

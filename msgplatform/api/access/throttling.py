@@ -1,4 +1,4 @@
-"""How many requests an API key may make: fixed windows, counted in Redis.
+"""Limits for the requests of an API key: fixed windows, counted in Redis.
 
 For a key that is far from its limit some writes are counted ahead, a reserve, so that the fast
 intake (`web/fast_intake.py`) need not ask Redis. While Redis is unavailable every request passes:
@@ -127,7 +127,7 @@ def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
 
 
 def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
-    """As draft-ietf-httpapi-ratelimit-headers-06 has them."""
+    """The headers of draft-ietf-httpapi-ratelimit-headers-06."""
     return {
         "RateLimit-Limit": str(rate.limit),
         "RateLimit-Remaining": str(max(0, remaining)),

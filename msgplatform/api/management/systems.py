@@ -135,7 +135,7 @@ class KeyView(ResourceView):
     answers_not_now = ("PUT", "DELETE")
 
     def rows(self) -> QuerySet[ApiKey]:
-        """Those that are not revoked come first, then the newest."""
+        """Valid keys come first, then the newest."""
         name = self.kwargs["name"]
         rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], **_of_name(name))
         return rows.order_by("revoked_at", "-id")

@@ -41,7 +41,7 @@ def _answer(
 
 
 def _reason(exception: Exception) -> str:
-    """What a view says; the URL resolver of Django says which patterns it has tried, as a dict."""
+    """The view's own sentence, or ''. Django's URL resolver gives a dict of patterns instead."""
     reason = exception.args[0] if exception.args else ""
     return str(reason) if isinstance(reason, str | Promise) else ""
 
