@@ -125,8 +125,8 @@ def configures(name: str) -> bool:
 
 
 def _reserve_port(requested_port: int) -> tuple[int, socket.socket]:
-    """The port that is wanted; for 0 the one where people expect it, or else any. It is kept for
-    this demo."""
+    """The port that was asked for, or for 0 the usual one, or else a free one, and its
+    reservation."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 

@@ -49,8 +49,8 @@ class Platform:
     """Redis if none is configured, the web server and every flow's daemons, supervised.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many processes of a command to run; `reservation` is the socket of `address.hold`, if the
-    caller keeps the address already. While the platform runs, it starts and stops the processes
+    says how many processes of a command to run; `reservation` is the socket of `address.hold`, if
+    the caller keeps the address already. While the platform runs, it starts and stops the processes
     that subscriptions or gateways have of their own. Call `start` from a thread that stays. Raises
     Refused.
     """
