@@ -357,6 +357,8 @@ LOGGING_CONFIG = None
 # Lines as JSON, one object each.
 # By default: yes, unless DEBUG is on
 platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
+for _old_name, _name in env.renamed.items():
+    platform_logging.get(__name__).warning("setting_renamed", old_name=_old_name, use=_name)
 
 UNFOLD = {
     "SITE_TITLE": "msgplatform",
