@@ -12,8 +12,8 @@ FEED_READ_FANOUT_ABOVE = env.integer("FEED_READ_FANOUT_ABOVE", 50_000, 10, 100_0
 # Posts of an author with fewer recipients are written for each reader again (fan-out on write); the
 # gap keeps authors from going back and forth.
 FEED_WRITE_FANOUT_BELOW = env.integer("FEED_WRITE_FANOUT_BELOW", 40_000, 1, 100_000_000)
-# The most authors whose posts one reader may receive: a page of a timeline asks for the posts of all
-# that are merged.
+# The most authors whose posts one reader may receive: a page of a timeline asks for the posts of
+# all that are merged.
 FEED_MAX_AUTHORS = env.integer("FEED_MAX_AUTHORS", 10_000, 10, 1_000_000)
 # A post is written for at most so many recipients in one transaction.
 FEED_FANOUT_BATCH = env.integer("FEED_FANOUT_BATCH", 5000, 10, 100_000)
