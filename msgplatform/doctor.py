@@ -46,7 +46,7 @@ def examine() -> Iterator[Finding]:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
-        for look in (_secrets, _users, findings.open_alerts, findings.given_up):
+        for look in (_secrets, _users, findings.open_alerts, findings.failures):
             yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
             yield from _guarded(flow.examine, str(flow.title))

@@ -301,7 +301,7 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
-            "python3 deploy/bootstrap.py requirements.lock (before, on Debian and Ubuntu:"
+            "python3 deploy/bootstrap.py platform mysql (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
         config = dict(dj_database_url.parse(default))

@@ -70,7 +70,6 @@ _PAGES = [
     "csp",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "django_filters",
     "rest_framework",
     "django_rq",
 ]
@@ -252,7 +251,6 @@ REST_FRAMEWORK = {
     "DATETIME_FORMAT": None,  # the renderer writes UTC with "Z"
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered with 405: the schema says it all
     "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
     "EXCEPTION_HANDLER": "msgplatform.api.problems.handler.handle",
     "UNAUTHENTICATED_USER": None,

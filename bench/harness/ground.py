@@ -46,7 +46,7 @@ class Ground:
         self,
         database: str,
         rows: tuple[int, int] = (1_000_000, 10_000_000),
-        plans: Path | None = None,
+        plans: Path = ROOT / "var" / "bench" / "query-plans.md",
     ) -> None:
         # A short name, because the path of a socket may have only 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))

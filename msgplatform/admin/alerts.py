@@ -22,7 +22,7 @@ from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
 from msgplatform.core.flows import Button
 from msgplatform.models import Alert
-from msgplatform.models.alerts import MAX_NOTE
+from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import runbooks
 
 _EARLIER_SHOWN = 10

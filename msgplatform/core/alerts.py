@@ -65,7 +65,7 @@ class Store(Protocol):
         """The stored event if this opened or resolved the alert, None if nothing changed."""
 
     def open_keys(self, kind: str) -> Collection[str]:
-        """The keys `kind:…` of the open alerts."""
+        """The keys `kind:…`, or the kind itself, of the open alerts."""
 
     def renew(self, conditions: Collection[Condition]) -> None:
         """Update the texts and the times of their open alerts; that is no change to report."""

@@ -1,4 +1,4 @@
-"""Alerts, and failures: messages that will not be tried any more."""
+"""Alerts for people."""
 
 from __future__ import annotations
 
@@ -46,64 +46,3 @@ class Alert(models.Model):
         """Subject and text in the reader's language, of a row that is shown and never saved."""
         self.subject = translate(self.said.get("subject", self.subject))
         self.text = translate(self.said.get("text", self.text))
-
-
-MAX_ANSWER = 64
-MAX_SAID = 300
-MAX_NOTE = 500
-
-
-class GivenUp(models.Model):
-    """Messages that were given up at one place (`subject`, whose meaning is the flow's) with one
-    answer.
-
-    `lost` only grows: how many there ever were. `count` are those of them that were neither sent
-    again nor acknowledged; `since` is when the first of these was given up. Messages that ended
-    before `counted_since` are not in `count`, so sending them again takes nothing from it.
-    """
-
-    flow = models.CharField(_("flow"), max_length=16)
-    subject = models.BigIntegerField(_("subject"))
-    answer = ExactCharField(_("answer"), max_length=MAX_ANSWER)
-    count = models.BigIntegerField(_("given up"), default=0)
-    lost = models.BigIntegerField(default=0)
-    since = models.DateTimeField(_("since"))
-    last_at = models.DateTimeField(_("last"))
-    sample = models.BigIntegerField()  # the message that was given up last
-    said = models.CharField(max_length=MAX_SAID, blank=True, default="")  # its last answer
-    counted_since = models.DateTimeField()
-
-    class Meta:
-        verbose_name = _("failure")
-        verbose_name_plural = _("failures")
-        default_permissions = ()  # who may see a flow's messages may see what became of them
-        constraints = [
-            models.UniqueConstraint(fields=["flow", "subject", "answer"], name="givenup_key")
-        ]
-        indexes = [models.Index(fields=["flow", "count"], name="givenup_open")]
-
-    def __str__(self) -> str:
-        return f"{self.flow} {self.subject}: {self.answer}"
-
-
-class Acknowledgement(models.Model):
-    """A person's note on the failures of one place up to a time: they need no further action."""
-
-    flow = models.CharField(_("flow"), max_length=16)
-    subject = models.BigIntegerField(_("subject"))
-    place = models.CharField(_("where"), max_length=200)  # as it was named then
-    answer = models.CharField(_("answer"), max_length=200)
-    count = models.BigIntegerField(_("given up"))
-    until = models.DateTimeField(_("until"))
-    note = models.CharField(_("note"), max_length=MAX_NOTE)
-    actor = models.CharField(_("who"), max_length=150)
-    at = models.DateTimeField(_("time"), auto_now_add=True)
-
-    class Meta:
-        verbose_name = _("acknowledgement")
-        verbose_name_plural = _("acknowledgements")
-        default_permissions = ()
-        ordering = ["-id"]
-
-    def __str__(self) -> str:
-        return f"{self.actor}: {self.place}"

@@ -41,7 +41,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
-            (_("given up"), subscription_cells.failures(state)),
+            (_("failures"), subscription_cells.failures(state)),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),
@@ -66,7 +66,7 @@ def _chart(points: list[Point]) -> Chart:
 
 
 def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
-    """How many deliveries wait or were given up, each with the list that shows them."""
+    """How many deliveries wait or failed for good, each with the list that shows them."""
     found = []
     for status in _STATES:
         # Without an order, and cut: a part of the index, however many there are.

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
-from msgplatform.models import GivenUp, MinuteCounter
+from msgplatform.models import FailureGroup, MinuteCounter
 from notify import due, presence
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import failures
@@ -42,7 +42,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Health:
-    """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
+    """One subscription now. `waiting` counts deliveries that are neither delivered nor failures,
     up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
 
     `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
@@ -150,8 +150,8 @@ def open_breakers() -> list[int]:
 
 
 def troubled(open_ids: Collection[int]) -> Q:
-    """Failing, disabled by the platform, its breaker is open, or deliveries were given up."""
-    lost = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
+    """Failing, disabled by the platform, its breaker is open, or there are failures."""
+    lost = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__isnull=False)
         | Q(status=_Status.DISABLED)

@@ -19,7 +19,7 @@ class AttentionFilter(PickFilter):
     parameter_name = "attention"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("failing, disabled, breaker open or given up"))]
+        return [("yes", _("failing, disabled, breaker open or with failures"))]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]

@@ -186,7 +186,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def failing(self, row: BizReceive) -> str:
         return subscription_cells.failing(row)
 
-    @admin.display(description=_("given up"))
+    @admin.display(description=_("failures"))
     def failed_deliveries(self, row: Any) -> str:
         return subscription_cells.failures(row.health)
 

@@ -101,12 +101,12 @@ def _await(run: DemoRun, account: Account) -> set[str]:
     deadline = time.monotonic() + run.timeout
     progress, patience, said = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
-    given_up = ReceiveMsg.objects.filter(
+    exhausted_ids = ReceiveMsg.objects.filter(
         biz_receive__receive__name=scenario.DEAD, status=ReceiveMsg.Status.EXHAUSTED
     ).values_list("msg_id", flat=True)
     while True:
         missing = account.missing()
-        exhausted = {str(message_id) for message_id in given_up.all()} & missing[scenario.DEAD]
+        exhausted = {str(message_id) for message_id in exhausted_ids.all()} & missing[scenario.DEAD]
         left = sum(map(len, missing.values())) - len(exhausted)
         if not left or time.monotonic() > deadline:
             return exhausted

@@ -50,7 +50,7 @@ class FeedFlow(flows.Flow):
     )
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
-    given_up_alert = alert_conditions.SET_ASIDE  # dispatchers raise it
+    failure_alert = alert_conditions.SET_ASIDE  # dispatchers raise it
     environment_prefix = "FEED_"
     declared_metrics = (*metrics.METRICS, *map(retention.metric, ARCHIVES))
 

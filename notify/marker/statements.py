@@ -90,7 +90,7 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
         rows = Attempt.objects.filter(copy_id__in=[pk for pk, _ in odd])
         repeated = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
     applied: list[Result] = []
-    late: list[int] = []  # they had been given up
+    late: list[int] = []  # ids of deliveries that were failures before
     for result in results:
         found = deliveries.get(result.id)
         if found and found.status != _Status.DELIVERED and result.id not in repeated:

@@ -1,4 +1,4 @@
-"""Deliveries that were given up: exhausted, or poison by our own fault.
+"""Failures of Notify: deliveries that are exhausted, or poison by our own fault.
 
 Whoever ends one so says it here, in the same transaction, and so does whoever sends one again
 (`msgplatform/monitor/failure_store.py`).
@@ -31,7 +31,7 @@ COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
 
 def answer(status: int, http_status: int, error: str) -> str:
-    """How the last attempt of a delivery that was given up ended: timeout, HTTP 503."""
+    """How the last attempt of a failed delivery ended: timeout, HTTP 503."""
     text = error or f"HTTP {http_status}"
     return f"{_POISON}{text}" if status == _Status.POISON else text
 
@@ -73,7 +73,7 @@ def counts(subscription_ids: Collection[int]) -> dict[int, int]:
 
 
 def failures() -> list[Failure]:
-    """What was given up of each subscription, by answer."""
+    """The failures of each subscription, by answer."""
     groups = failure_store.groups(FLOW)
     rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
     known = {row.pk: row for row in rows.select_related("biz", "receive").only(

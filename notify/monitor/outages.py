@@ -64,7 +64,7 @@ def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
 
 
 def _last_answer(subscription: int) -> str:
-    """That of a delivery which is tried again, else of one that was given up; '' without one."""
+    """The last error of a delivery that will be tried again, else of a failure; '' without one."""
     rows = ReceiveMsg.objects.filter(status=_Status.PENDING, biz_receive_id=subscription)
     # What was tried last is due last; what waits behind an open breaker was not tried.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")

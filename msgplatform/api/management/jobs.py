@@ -111,7 +111,7 @@ class JobListView(ListView):
         },
         examples=[
             OpenApiExample(
-                "send given up deliveries again",
+                "send exhausted deliveries again",
                 {
                     "flow": "notify",
                     "action": "requeue",

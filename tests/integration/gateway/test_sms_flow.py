@@ -26,7 +26,7 @@ from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
-from msgplatform.models.alerts import MAX_ANSWER
+from msgplatform.models.failures import MAX_ANSWER
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
 

@@ -317,7 +317,7 @@ class TestDoctor:
         result = python(tmp_path, "manage.py", "doctor", **variables)
         assert result.returncode == 1
         assert "mysqlclient is not installed" in result.stdout
-        assert "python3 deploy/bootstrap.py requirements.lock" in result.stdout
+        assert "python3 deploy/bootstrap.py platform mysql" in result.stdout
         assert "Traceback" not in result.stderr
         for command in ("migrate", "run_bulk"):
             result = python(tmp_path, "manage.py", command, **variables)

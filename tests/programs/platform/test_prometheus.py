@@ -24,7 +24,7 @@ ALERTS = [rule["alert"] for rule in read_rules(RULES) if "alert" in rule]
 
 def promtool(*arguments: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
     program = shutil.which("promtool")
-    assert program, "promtool is not installed: deploy/packages.sh"
+    assert program, "promtool is not installed: scripts/packages.sh"
     return subprocess.run(
         [program, *map(str, arguments)], input=given, capture_output=True, text=True, check=False
     )

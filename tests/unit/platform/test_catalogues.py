@@ -1,6 +1,6 @@
 """The Chinese texts: whatever a catalogue has is translated, and compiled as it stands.
 
-That a catalogue has every text of the code is what `deploy/messages.sh --check` says.
+That a catalogue has every text of the code is what `scripts/messages.sh --check` says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def test_a_catalogue_is_complete_and_compiled(source: Path, tmp_path: Path) -> N
     assert "translated message" in said
     assert "fuzzy" not in said, said
     assert "untranslated" not in said, said
-    assert compiled.read_bytes() == source.with_suffix(".mo").read_bytes(), "run deploy/messages.sh"
+    current = source.with_suffix(".mo").read_bytes()
+    assert compiled.read_bytes() == current, "run scripts/messages.sh"
 
 
 def test_texts_of_the_theme_and_of_django_are_chinese() -> None:

@@ -72,8 +72,10 @@ class Watch:
             self._programs.report(beats)
         errors |= of_flows.report_backlogs()
         of_flows.note_backlogs()
-        errors |= of_flows.report_given_up()
+        errors |= of_flows.report_failures()
         errors |= of_flows.report_conditions()
+        with noting(errors, []):
+            of_flows.resolve_undeclared()
         self._unread.report(errors)
 
     def _database_answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""Short messages that were given up: what counts as such, until they are sent again."""
+"""Failures of SMS: which messages count, until they are sent again."""
 
 from __future__ import annotations
 

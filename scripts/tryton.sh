@@ -6,17 +6,18 @@ set -euo pipefail
 python=$(realpath --no-symlinks "$1")/bin/python
 folder=$(realpath "$1")/tryton
 cd "$(dirname "$0")/.."
-stamp=$(cat requirements-tryton.lock deploy/tryton.sh | sha256sum)
+requirements=$("$python" deploy/bootstrap.py --print tryton)
+stamp=$({ echo "$requirements"; cat scripts/tryton.sh; } | sha256sum)
 mkdir -p "$folder"
 exec 9>"$folder/lock"  # several test runs may ask for it at once
 flock 9
 [[ ! -e $folder/stamp || $(<"$folder/stamp") != "$stamp" ]] || exit 0
 
-echo "tryton: installing requirements-tryton.lock" >&2
+echo "tryton: installing" >&2
 rm -rf "$folder/stamp" "$folder/venv" "$folder/data"
 "$python" -m venv --without-pip "$folder/venv"
 "$python" -m pip --python "$folder/venv/bin/python" install -qq --progress-bar=off --no-deps \
-  --require-hashes -r requirements-tryton.lock >&2
+  --require-hashes -r <(echo "$requirements") >&2
 
 mkdir "$folder/data"
 touch "$folder/data/crm.sqlite"

@@ -1,4 +1,4 @@
-"""The counts of what was given up: exact, and in doubt too high."""
+"""The counts of failures: exact, and in doubt too high."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from msgplatform.core.data import sql, transactions
-from msgplatform.models import Acknowledgement, GivenUp
+from msgplatform.models import Acknowledgement, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Back, Lost, Seen
 
@@ -39,8 +39,8 @@ def send_again(number: int, ended_at: datetime, answer: str = ANSWER) -> None:
         failure_store.take_back(FLOW, [Back(WHERE, answer, ended_at)] * number)
 
 
-def group(answer: str = ANSWER) -> GivenUp:
-    return GivenUp.objects.get(subject=WHERE, answer=answer)
+def group(answer: str = ANSWER) -> FailureGroup:
+    return FailureGroup.objects.get(subject=WHERE, answer=answer)
 
 
 def seen() -> Seen:
@@ -156,7 +156,7 @@ def test_any_answer_can_be_kept() -> None:
     assert group().said.startswith("no")
     assert len(group().said) == 300
     lose(1, answer="x" * 90)
-    assert GivenUp.objects.filter(answer="x" * 64).exists()
+    assert FailureGroup.objects.filter(answer="x" * 64).exists()
 
 
 def test_several_at_once_neither_lose_a_count_nor_deadlock() -> None:
@@ -188,8 +188,8 @@ def test_several_at_once_neither_lose_a_count_nor_deadlock() -> None:
 def test_those_that_nobody_waits_for_cost_nothing() -> None:
     """Groups stay after they were sent again: a thousand subscriptions with ten answers each."""
     now = sql.now()
-    GivenUp.objects.bulk_create(
-        GivenUp(
+    FailureGroup.objects.bulk_create(
+        FailureGroup(
             flow=FLOW, subject=number // 10, answer=f"HTTP {number % 10}", count=0, lost=1,
             since=now, last_at=now, sample=1, counted_since=now,
         )
@@ -201,8 +201,10 @@ def test_those_that_nobody_waits_for_cost_nothing() -> None:
             cursor.execute("ANALYZE TABLE msgplatform_givenup")
             cursor.fetchall()
         for rows in (
-            GivenUp.objects.filter(flow=FLOW, count__gt=0).order_by("-count")[:200],
-            GivenUp.objects.filter(flow__in=["notify", "sms"], count__gt=0).values("flow")[:100],
+            FailureGroup.objects.filter(flow=FLOW, count__gt=0).order_by("-count")[:200],
+            FailureGroup.objects.filter(flow__in=["notify", "sms"], count__gt=0).values("flow")[
+                :100
+            ],
         ):
             statement, parameters = rows.query.sql_with_params()
             (step,) = sql.plan(cursor, statement, parameters)

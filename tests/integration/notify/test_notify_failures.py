@@ -1,4 +1,4 @@
-"""Deliveries that are given up: counted where it happens, until they are sent again."""
+"""Failures of Notify: counted where it happens, until they are sent again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mark(results: list[Result]) -> None:
     drain(Marker())
 
 
-def give_up(row: BizReceive, count: int, status: int = 503, body: str = "") -> list[Result]:
+def exhaust(row: BizReceive, count: int, status: int = 503, body: str = "") -> list[Result]:
     """The consumer refuses them, and a marker writes it down."""
     publish(row.biz, count)
     drain(Maker())
@@ -61,7 +61,7 @@ def give_up(row: BizReceive, count: int, status: int = 503, body: str = "") -> l
     return results
 
 
-def give_up_behind_a_breaker(row: BizReceive, count: int) -> None:
+def exhaust_behind_a_breaker(row: BizReceive, count: int) -> None:
     publish(row.biz, count)
     Maker().splitter.split()
     ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(hours=2))
@@ -79,7 +79,7 @@ def counted() -> dict[str, int]:
 
 
 def alert() -> Alert:
-    watch.report_given_up()
+    watch.report_failures()
     return Alert.objects.get(open_key__isnull=False)
 
 
@@ -88,16 +88,16 @@ def exhausted() -> int:
 
 
 def test_marker_and_breaker_count_by_answer(row: BizReceive) -> None:
-    give_up(row, 5, body="no room")
-    give_up(row, 2, status=500)
-    give_up_behind_a_breaker(row, expiry.PAGE + 13)
+    exhaust(row, 5, body="no room")
+    exhaust(row, 2, status=500)
+    exhaust_behind_a_breaker(row, expiry.PAGE + 13)
     assert counted() == {"HTTP 503": 5, "HTTP 500": 2, expiry.ERROR: expiry.PAGE + 13}
     (said,) = [f.said for f in flows.get("notify").failures() if f.answer == "HTTP 503"]  # type: ignore[union-attr]
     assert said == "no room"
 
 
 def test_marking_the_same_results_again_counts_nothing(row: BizReceive) -> None:
-    mark(give_up(row, 5))
+    mark(exhaust(row, 5))
     assert counted() == {"HTTP 503": 5}
 
 
@@ -110,7 +110,7 @@ def test_sent_again_they_leave_the_count_wherever_they_are(row: BizReceive) -> N
     failure_store.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
     archive()
     assert BizMsg.objects.count() == 0, "they are in the archive"
-    give_up(row, 3)
+    exhaust(row, 3)
     assert counted() == {"HTTP 200": 4, "HTTP 503": 3}
     flow = flows.get("notify")
     assert flow
@@ -133,9 +133,9 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     row: BizReceive, admin_client: Client
 ) -> None:
     other = subscription(Biz.objects.create(name="bills"), "other", schedule=[])
-    give_up(row, 5)
-    give_up(other, 2)
-    give_up(row, 3, status=500)
+    exhaust(row, 5)
+    exhaust(other, 2)
+    exhaust(row, 3, status=500)
     flow = flows.get("notify")
     assert flow
     wanted = next(f for f in flow.failures() if f.count == 3)
@@ -148,21 +148,21 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
 
 
 def test_what_arrives_after_all_leaves_the_count(row: BizReceive) -> None:
-    (first, *_) = give_up(row, 2)
+    (first, *_) = exhaust(row, 2)
     mark([Result(first.id, row.pk, "an earlier claim", 1, "delivered", 200)])
     assert counted() == {"HTTP 503": 1}
 
 
 def test_one_alert_until_all_are_sent_again(row: BizReceive) -> None:
-    give_up(row, 3)
-    give_up(row, 1, status=500)
-    assert alert().key == f"notify.given_up:{row.pk}"
+    exhaust(row, 3)
+    exhaust(row, 1, status=500)
+    assert alert().key == f"notify.failures:{row.pk}"
     assert "HTTP 503 (3)" in alert().text
     assert (alert().count, Alert.objects.count()) == (1, 1)
     deliveries = list(ReceiveMsg.objects.values_list("pk", flat=True))
     send_again.selection(deliveries[:2])
     assert alert().text.startswith("Messages: 2, since")
     send_again.selection(deliveries)
-    watch.report_given_up()
+    watch.report_failures()
     assert Alert.objects.get().resolved_at
     assert counted() == {}

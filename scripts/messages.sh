@@ -19,7 +19,7 @@ options=(--locale zh_Hans --no-wrap --add-location file --no-obsolete)
 
 mkdir -p locale/zh_Hans/LC_MESSAGES
 "$python" manage.py makemessages "${options[@]}" \
-  --ignore '.venv*' --ignore tests --ignore bench --ignore node_modules --ignore deploy
+  --ignore '.venv*' --ignore tests --ignore bench --ignore node_modules --ignore deploy --ignore scripts
 # A text that is merely similar to another one has no translation.
 msgattrib --clear-fuzzy --empty --no-wrap --output-file="$state/own.po" locale/$po
 mv "$state/own.po" locale/$po
@@ -45,7 +45,7 @@ for each in locale locale/theme; do
 done
 
 if [ "${1:-}" = --check ]; then
-  git diff --exit-code --stat -- locale || { echo "run deploy/messages.sh and commit" >&2; exit 1; }
+  git diff --exit-code --stat -- locale || { echo "run scripts/messages.sh and commit" >&2; exit 1; }
   for each in locale locale/theme; do
     missing=$(msgattrib --untranslated "$each/$po")
     [ -z "$missing" ] || { echo "$missing" >&2; exit 1; }
