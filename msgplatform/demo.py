@@ -40,7 +40,7 @@ _READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that
 
 @dataclass
 class Run:
-    """What each flow gets (`core.flows.DemoRun`)."""
+    """The demo as each flow sees it (`core.flows.DemoRun`)."""
 
     base_url: str
     messages: int
@@ -89,7 +89,7 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     write_encryption_key(folder)
-    port, reservation = _held(port)
+    port, reservation = _reserve_port(port)
     reservation.set_inheritable(True)  # it is kept by the process that begins below
     environment = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
@@ -114,7 +114,7 @@ def write_encryption_key(folder: Path) -> None:
 
 
 def configures(name: str) -> bool:
-    """Whether a variable could lead the demo to somebody's real database, Redis or network."""
+    """True if a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
@@ -124,9 +124,9 @@ def configures(name: str) -> bool:
     )
 
 
-def _held(requested_port: int) -> tuple[int, socket.socket]:
-    """The port that is wanted; for 0 the one where people expect it, or else any. It is kept for
-    this demo."""
+def _reserve_port(requested_port: int) -> tuple[int, socket.socket]:
+    """The port that was asked for, or for 0 the usual one, or else a free one, and its
+    reservation."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 

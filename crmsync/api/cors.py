@@ -43,7 +43,7 @@ def is_preflight(request: Request) -> bool:
 
 
 def may_be_page(request: Request) -> bool:
-    """Whether a page may have sent this: it has no key, and an origin."""
+    """True if a page may have sent this: it has no key, and an origin."""
     # With a key it is a business system, whatever its origin.
     if request.user is not None or not origin_of(request):
         return False

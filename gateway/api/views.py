@@ -37,8 +37,7 @@ from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import Problem
+from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput

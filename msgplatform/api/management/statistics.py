@@ -1,4 +1,4 @@
-"""What every flow counts, over time."""
+"""The counters of every flow, over time."""
 
 from __future__ import annotations
 

@@ -34,7 +34,11 @@ SEEDS = STORIES if FULL else STORIES[:6] if connection.vendor == "mysql" else ST
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_timeline_equals_the_naive_one(seed: int, settings: Any) -> None:
     if seed % 2:  # authors become merged and pushed again all the time, one recipient at a time
-        settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
+        (
+            settings.FEED_READ_FANOUT_ABOVE,
+            settings.FEED_WRITE_FANOUT_BELOW,
+            settings.FEED_FANOUT_BATCH,
+        ) = 3, 3, 1
     generator = Generator(seed)
     for _ in range(STEPS):
         generator.step()

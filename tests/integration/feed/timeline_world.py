@@ -38,7 +38,8 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """Bounds that a few users and posts reach."""
-    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 5, 4, 3
+    settings.FEED_READ_FANOUT_ABOVE, settings.FEED_WRITE_FANOUT_BELOW = 5, 4
+    settings.FEED_FANOUT_BATCH = 3
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
     for module, name, value in (
         (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),

@@ -115,7 +115,7 @@ def test_the_door_and_django_of_every_process(web_servers: list[Server]) -> None
     json = {"Content-Type": "application/json"}
     body = b'{"event_type": "a", "payload": 1}'
     for server in web_servers:
-        for _ in range(3):  # the first by Django, which then knows the key; then by the door
+        for _ in range(3):  # the first by Django, which then knows the key; then by the fast intake
             assert server.request("POST", MESSAGES, key, body, json)[0] == 202
         assert server.request("POST", MESSAGES, key, b"{", json)[0] == 400
         assert server.request("GET", "/console/")[0] == 302

@@ -1,4 +1,4 @@
-"""The door says what Django says: the same requests through both, good and bad ones."""
+"""The fast intake answers as Django does: the same requests through both, good and bad ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCOPES = ["events:write", "feed:write", "sms:write"]
 Pair = tuple[bytes, bytes]
 
 
-class CountingDoor(FastIntake):
+class CountingIntake(FastIntake):
     """Knows how many requests it answered itself."""
 
     served = 0
@@ -89,17 +89,17 @@ async def ask(
 
 
 class Both:
-    """The application with its door and without; a business system with keys for each."""
+    """The application with its fast intake and without; a business system with keys for each."""
 
     def __init__(self) -> None:
         keys.forget()
         accept.intake.cache_clear()
         sms_rows.gateway()
         self.loop = asyncio.new_event_loop()
-        self.door = CountingDoor(intakes())
+        self.fast_intake = CountingIntake(intakes())
         # Its middleware reads settings once.
         django = DjangoApp(WSGIHandler(), threads=2)
-        self.applications = [Application(door, django) for door in (self.door, FastIntake([]))]
+        self.applications = [Application(one, django) for one in (self.fast_intake, FastIntake([]))]
         self.keys = [self._keys(f"system {n}") for n in range(2)]
 
     def _keys(self, name: str) -> dict[str, str]:
@@ -241,7 +241,7 @@ def test_the_same_as_django(
         both.loop.close()
     # Else Django was compared with itself.
     expected = 0 if "USE_X_FORWARDED_HOST" in INSTALLATIONS[installation] else 10
-    assert both.door.served >= expected
+    assert both.fast_intake.served >= expected
 
 
 CONFLICT = Verdict.duplicate_or_conflict(is_same_payload=False)
@@ -268,14 +268,14 @@ def test_every_ending_is_told(
     both = Both()
     keys.verify(both.keys[0]["good"])
     ending = SingleIntake(MESSAGES, PublishBody, lambda _biz, _body, call: call(verdict, error))
-    door = CountingDoor([ending])
-    both.applications[0] = Application(door, DjangoApp(WSGIHandler(), threads=1))
+    fast_intake = CountingIntake([ending])
+    both.applications[0] = Application(fast_intake, DjangoApp(WSGIHandler(), threads=1))
     body = json.dumps(BODIES[MESSAGES]).encode()
     try:
         said, _ = both.ask("POST", MESSAGES, plain(body), body)
     finally:
         both.loop.close()
-    assert (door.served, said.status) == (1, status)
+    assert (fast_intake.served, said.status) == (1, status)
     assert b"hunter2" not in said.body
     if kind:
         assert json.loads(said.body)["type"] == f"/problems/{kind}"
@@ -300,4 +300,4 @@ def test_that_it_lives_is_said_the_same_way(
     for _, named, _ in (said, django):
         named.pop(b"expires", None)  # a second may have passed
     assert said == django
-    assert both.door.served == (method != "POST" and host == "testserver")
+    assert both.fast_intake.served == (method != "POST" and host == "testserver")
