@@ -61,7 +61,12 @@ def _policies(typed: str) -> Sequence[Option]:
     return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
 
 
-POLICY = FilterField(gettext_lazy("Type a part of its source or CRM"), "name", options=_policies)
+POLICY = FilterField(
+    gettext_lazy("Policy"),
+    gettext_lazy("Type a part of its source or CRM"),
+    "name",
+    options=_policies,
+)
 _READERS = {
     **filters.READERS,
     "crm": crm,

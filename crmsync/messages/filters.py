@@ -78,8 +78,12 @@ def _crms(typed: str) -> Sequence[Option]:
     return [Option(name, adapter) for name, adapter in rows.values_list("name", "adapter")]
 
 
-CRM = FilterField(gettext_lazy("Type a part of its name"), "name", options=_crms)
-ERROR_CLASS = filter_fields.choice(ERROR_CLASSES.items(), gettext_lazy("Why it failed at a CRM"))
+CRM = FilterField(
+    gettext_lazy("CRM"), gettext_lazy("Type a part of its name"), "name", options=_crms
+)
+ERROR_CLASS = filter_fields.choice(
+    gettext_lazy("Error class"), ERROR_CLASSES.items(), gettext_lazy("Why it failed at a CRM")
+)
 _READERS = {
     **filters.READERS,
     "phone": lead_fields.clean_phone,

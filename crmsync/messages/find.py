@@ -24,29 +24,39 @@ from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import FilterField, Found, Hit, Text, TextFound
+from msgplatform.core.flows import Fields, FilterField, Found, Hit, TextFound
 
 __all__ = ["FIELDS", "find", "page", "search", "search_text"]
 
-FIELDS: Mapping[str, FilterField | Text] = {
-    "id": gettext_lazy("A lead's id"),
+FIELDS: Fields = {
+    "id": filter_fields.message_id(gettext_lazy("A lead's id")),
     "phone": FilterField(
-        gettext_lazy("The whole number: 13800000000 or +44 20 7946 0000"), personal=True
+        gettext_lazy("Phone"),
+        gettext_lazy("The whole number: 13800000000 or +44 20 7946 0000"),
+        personal=True,
     ),
-    "name": FilterField(gettext_lazy("The beginning of a name"), personal=True),
-    "uid": gettext_lazy("The caller's own id of the person"),
-    "appkey": gettext_lazy("APPKEY of a landing page"),
+    "name": FilterField(
+        gettext_lazy("Name"), gettext_lazy("The beginning of a name"), personal=True
+    ),
+    "uid": FilterField("UID", gettext_lazy("The caller's own id of the person")),
+    "appkey": FilterField("APPKEY", gettext_lazy("APPKEY of a landing page")),
     "biz": filter_fields.BIZ,
     "crm": CRM,
     "state": filter_fields.choice(
-        [(name, state.label) for name, state in STATES.items()], gettext_lazy("At a CRM")
+        gettext_lazy("State"),
+        [(name, state.label) for name, state in STATES.items()],
+        gettext_lazy("At a CRM"),
     ),
     "error_class": ERROR_CLASS,
-    "operation": gettext_lazy("Everything that an operation was to send: its id"),
-    "remote_id": gettext_lazy("A record's id in a CRM"),
-    "record_key": gettext_lazy("A record's key in its source"),
-    "since": filter_fields.time(gettext_lazy("Stored, or read for a CRM, at this time or later")),
-    "until": filter_fields.time(gettext_lazy("Stored, or read for a CRM, before this time")),
+    "operation": FilterField(
+        gettext_lazy("Operation"), gettext_lazy("Everything that an operation was to send: its id")
+    ),
+    "remote_id": FilterField(gettext_lazy("Id in the CRM"), gettext_lazy("A record's id in a CRM")),
+    "record_key": FilterField(
+        gettext_lazy("Record key"), gettext_lazy("A record's key in its source")
+    ),
+    "since": filter_fields.since(gettext_lazy("Stored, or read for a CRM, at this time or later")),
+    "until": filter_fields.until(gettext_lazy("Stored, or read for a CRM, before this time")),
 }
 BATCH = 500
 SCANNED = 10_000  # leads or records that one page looks at

@@ -31,7 +31,7 @@ from msgplatform.models import Biz
 _State = Record.State
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """By a lead's id, or `record-` and a record's; None when there is none."""
     known = policies.by_id()
     try:

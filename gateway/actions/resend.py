@@ -22,27 +22,29 @@ from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
-from gateway.messages import in_flight
+from gateway.messages import in_flight, resent
 from gateway.messages.filters import ACCOUNT, NUMBER, Filter, parse
 from gateway.messages.hits import archived
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID
+from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging
 from msgplatform.core.bulk import preview as bulk_preview
 from msgplatform.core.bulk.cursor import COUNT_MOST, BulkCursor, Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows import (
     BulkAction,
     Counted,
     Ending,
+    Fields,
     FilterField,
     Hit,
     Note,
     Preview,
+    Resent,
     Step,
     unnoted,
 )
@@ -59,27 +61,26 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
-ACTION = BulkAction(
-    gettext_lazy("Send failed messages again"),
-    {
-        "since": filter_fields.time(
-            gettext_lazy("Accepted at this time or later; 30 days ago at most")
-        ),
-        "until": filter_fields.UNTIL,
-        "state": filter_fields.choice(
-            [(final.value, final.label) for final in AGAIN], nothing=gettext_lazy("failed")
-        ),
-        "biz": filter_fields.BIZ,
-        "account": ACCOUNT,
-        "gateway": gettext_lazy("A gateway's id"),
-        "answer": gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
-        "number": NUMBER,
-        "ids": FilterField(gettext_lazy("Message ids, at most 500"), "ids"),
-    },
-    gettext_lazy("Each is sent once more as a new message with an id of its own, however often "
-                 "this is asked for. An unknown one may arrive twice."),
-    has_outcome=True,
-)  # fmt: skip
+_FIELDS: Fields = {
+    "since": filter_fields.since(
+        gettext_lazy("Accepted at this time or later; 30 days ago at most")
+    ),
+    "until": filter_fields.UNTIL,
+    "state": filter_fields.choice(
+        gettext_lazy("State"),
+        [(final.value, final.label) for final in AGAIN],
+        nothing=gettext_lazy("failed"),
+    ),
+    "biz": filter_fields.BIZ,
+    "account": ACCOUNT,
+    "gateway": FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id")),
+    "answer": FilterField(
+        gettext_lazy("Answer"),
+        gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
+    ),
+    "number": NUMBER,
+    "ids": filter_fields.ids(gettext_lazy("Message ids, at most 500")),
+}
 
 
 def count(given: Mapping[str, Any]) -> Counted:
@@ -96,7 +97,7 @@ def count(given: Mapping[str, Any]) -> Counted:
     return Counted(min(found, COUNT_MOST), more=found > COUNT_MOST)
 
 
-def shown_before(given: Mapping[str, Any]) -> Preview:
+def preview(given: Mapping[str, Any]) -> Preview:
     """What the action would send again now. Raises InvalidInput."""
     filter, begun = _filter(given), sql.now()
     result = bulk_preview.tally(partial(_page, filter, begun), _described)
@@ -143,11 +144,28 @@ def outcome(ids: Sequence[str]) -> dict[str, Ending]:
     return {pk: _ENDINGS[final] for pk, final in finals.items() if final in _ENDINGS}
 
 
-def found(ids: Sequence[str]) -> list[Hit]:
+def lines(ids: Sequence[str]) -> list[Hit]:
     """The lines of the new messages, in this order. Raises RedisError."""
     live = {hit.id: hit for hit in in_flight.hits(list(ids))}
     gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live])}
     return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
+
+
+def resend_one(id: str, recipient: str, _by: str) -> Resent:
+    """Its only recipient is named by the message's own id. Raises RedisError, and InvalidInput for
+    a message that is not in the archive; NotNow for one that intake refuses."""
+    row = SgipMt.objects.filter(pk=number(id)).first()
+    if row is None or recipient not in ("", str(row.pk)):
+        raise InvalidInput(_("there is no such message in the archive"), "id")
+    if row.final not in AGAIN:
+        return Resent(0, 1)
+    given = {"ids": str(row.pk), "state": row.final}
+    sent = step(given, step(given, "", 1).cursor, 1)
+    if sent.left_because:
+        raise NotNow(sent.left_because)
+    count = sent.done
+    new = resent.again_as(row.biz_id, row.pk) if count else ""
+    return Resent(count, 1 - count, new)
 
 
 def _page(filter: Filter, begun: datetime, position: str, limit: int) -> Page:
@@ -167,7 +185,7 @@ def _described(ids: Sequence[int]) -> bulk_preview.Described[tuple[int, str]]:
 
 
 def _filter(given: Mapping[str, Any]) -> Filter:
-    filter = parse(given, ACTION.filters, () if given.get("ids") else ("since",))
+    filter = parse(given, _FIELDS, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = filter.state or SgipMt.Final.FAILED.value
     if state not in AGAIN:
@@ -227,3 +245,17 @@ def _request(row: SgipMt, account: SmsAccount) -> Request:
         reference=row.reference,
         idempotency_key=failures.resend_key(row.pk),
     )
+
+
+ACTION = BulkAction(
+    title=gettext_lazy("Send failed messages again"),
+    fields=_FIELDS,
+    help=gettext_lazy("Each is sent once more as a new message with an id of its own, however "
+                      "often this is asked for. An unknown one may arrive twice."),
+    count=count,
+    preview=preview,
+    step=step,
+    outcome=outcome,
+    lines=lines,
+    resend=resend_one,
+)  # fmt: skip

@@ -120,5 +120,9 @@ def accounts(typed: str) -> Sequence[Option]:
     return [Option(name, f"{biz} · {sp_number}") for name, sp_number, biz in found]
 
 
-NUMBER = FilterField(gettext_lazy("The recipient, with or without 86"), personal=True)
-ACCOUNT = FilterField(gettext_lazy("Type a part of its name"), "name", options=accounts)
+NUMBER = FilterField(
+    gettext_lazy("Number"), gettext_lazy("The recipient, with or without 86"), personal=True
+)
+ACCOUNT = FilterField(
+    gettext_lazy("Account"), gettext_lazy("Type a part of its name"), "name", options=accounts
+)

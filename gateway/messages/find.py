@@ -13,6 +13,7 @@ from functools import partial
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from gateway.connections import sms_redis
 from gateway.lifecycle import store
 from gateway.messages import in_flight
 from gateway.messages.filters import ACCOUNT, NUMBER, Filter, parse
@@ -22,17 +23,17 @@ from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, position
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.scan import Candidates, scan
-from msgplatform.core.flows import FilterField, Found, Hit, Text
+from msgplatform.core.flows import Fields, FilterField, Found, Hit
 from msgplatform.models import Biz
 
-FIELDS: Mapping[str, FilterField | Text] = {
-    "id": gettext_lazy("A message's id"),
+FIELDS: Fields = {
+    "id": filter_fields.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,
-    "key": gettext_lazy("Idempotency key"),
-    "reference": gettext_lazy("The sender's own reference"),
+    "key": FilterField(gettext_lazy("Idempotency key")),
+    "reference": FilterField(gettext_lazy("Reference"), gettext_lazy("The sender's own reference")),
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
-    "state": filter_fields.choice(SgipMt.Final),
+    "state": filter_fields.choice(gettext_lazy("State"), SgipMt.Final),
     "since": filter_fields.SINCE,
     "until": filter_fields.UNTIL,
 }
@@ -65,6 +66,15 @@ def find(given: Mapping[str, str], cursor: str, limit: int) -> Found:
     filter = parse(given, FIELDS)
     before = position(cursor)
     return _run(filter, before, limit)
+
+
+def warning() -> str:
+    """A sentence when the messages in flight cannot be searched at present, else ''."""
+    try:
+        sms_redis().ping()
+    except RedisError:
+        return _("The SMS Redis does not answer.")
+    return ""
 
 
 def _run(filter: Filter, before: int, limit: int) -> Found:

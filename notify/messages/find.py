@@ -41,7 +41,7 @@ SCANNED_TEXT = 2000  # each of these is read whole
 TEXT_HITS = 50  # of one piece of a search through texts
 
 
-def search(query: str, limit: int) -> list[Hit]:
+def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
     """By message id, delivery id, idempotency key, exact event type or a consumer's URL; newest
     first."""
     query = query.strip()

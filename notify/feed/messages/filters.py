@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
@@ -22,7 +23,7 @@ OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
 STATES = (*OPEN, HANDLED, DELETED)
-TOPIC = filter_fields.choice(EventQueue.Topic)
+TOPIC = filter_fields.choice(gettext_lazy("Topic"), EventQueue.Topic)
 
 
 @dataclass(frozen=True, slots=True)

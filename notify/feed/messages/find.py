@@ -17,7 +17,7 @@ from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids
 from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import FilterField, Found, Hit, Text, TextFound
+from msgplatform.core.flows import Fields, FilterField, Found, Hit, TextFound
 from notify.feed.messages import candidates, matches
 from notify.feed.messages.filters import DELETED, HANDLED, OPEN, TOPIC, Filter, parse
 from notify.feed.messages.hits import hits, readers
@@ -26,28 +26,31 @@ from notify.feed.models import EventQueue, Feed
 
 __all__ = ["FIELDS", "find", "page", "search", "search_text"]
 
-FIELDS: Mapping[str, FilterField | Text] = {
-    "id": gettext_lazy("A post's or an event's id"),
-    "user": gettext_lazy("The business system's own id of an author, exact"),
+FIELDS: Fields = {
+    "id": filter_fields.message_id(gettext_lazy("A post's or an event's id")),
+    "user": FilterField(
+        gettext_lazy("User"), gettext_lazy("The business system's own id of an author, exact")
+    ),
     "biz": filter_fields.BIZ,
     "topic": TOPIC,
-    "kind": gettext_lazy("Of the post, exact, such as update"),
+    "kind": FilterField(gettext_lazy("Kind"), gettext_lazy("Of the post, exact, such as update")),
     "state": filter_fields.choice(
+        gettext_lazy("State"),
         [
             *((name, status.label) for name, status in OPEN.items()),
             (HANDLED, EventQueue.Status.HANDLED.label),
             (DELETED, gettext_lazy("deleted")),
-        ]
+        ],
     ),
-    "since": filter_fields.time(gettext_lazy("Posted at this time or later")),
-    "until": filter_fields.time(gettext_lazy("Posted before this time")),
+    "since": filter_fields.since(gettext_lazy("Posted at this time or later")),
+    "until": filter_fields.until(gettext_lazy("Posted before this time")),
 }
 BATCH = 500
 SCANNED = 10_000  # posts or events that one page looks at
 TEXT_HITS = 50  # of one piece of a search through texts
 
 
-def search(query: str, limit: int) -> list[Hit]:
+def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
     """Find by a post's or an event's id, else by the id of a user: the user's timeline, and posts
     of this author, newest first."""
     query = query.strip()

@@ -33,7 +33,7 @@ _CHUNK = 500
 _STATUS = EventQueue.Status
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """The page of a post, whose id its event has too, or of an event of upkeep."""
     try:
         pk = number(id)

@@ -410,4 +410,4 @@ def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client
     carry(policy, lead)
     answer = admin_client.get("/console/search", {"q": "王小明"}, follow=True)
     assert str(lead.pk) in answer.content.decode()
-    assert flows.get("crmsync").page(str(lead.pk))  # type: ignore[union-attr]
+    assert flows.get("crmsync").messages.page(str(lead.pk))  # type: ignore[union-attr]

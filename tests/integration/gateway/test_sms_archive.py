@@ -15,7 +15,7 @@ from pytest_django.fixtures import Settings
 
 from gateway import checks
 from gateway.connections import sms_redis
-from gateway.flow import SmsFlow
+from gateway.flow import FLOW
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import ReportIn
 from gateway.messages import find, states, timeline
@@ -382,7 +382,7 @@ def alerts_open() -> list[str]:
 
 
 def overdue() -> float:
-    (sample,) = [s for s in SmsFlow().metrics() if s.name == "sms_archive_overdue_seconds"]
+    (sample,) = [s for s in FLOW.health.metrics() if s.name == "sms_archive_overdue_seconds"]
     return sample.value
 
 

@@ -30,13 +30,13 @@ def report_backlogs() -> Errors:
 def note_backlogs() -> None:
     """For the overview's curves. A flow whose servers do not answer leaves a gap."""
     with noting({}, ["backlogs"]):
-        statuses = {flow.name: flow.status() for flow in flows.all()}
+        statuses = {flow.name: flow.health.status() for flow in flows.all()}
         backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
 
 
 def _late(flow: flows.Flow) -> Iterator[Condition]:
     minutes = settings.ALERT_BACKLOG_MINUTES
-    for wait in flow.waits() if minutes else ():
+    for wait in flow.health.oldest_waits() if minutes else ():
         if timezone.now() - wait.since > timedelta(minutes=minutes):
             yield Condition(
                 f"{key(BACKLOG, flow.name)}:{wait.which}",
@@ -61,10 +61,10 @@ def report_given_up() -> Errors:
     somebody acknowledged them."""
     errors: Errors = {}
     for flow in flows.all():
-        if flow.given_up_alert:
+        if flow.health.failures_alert:
             continue
         with noting(errors, kinds := [f"{flow.name}.{GIVEN_UP}"]):
-            failures = flow.failures()
+            failures = flow.health.failures()
             # An open alert may be about a place that the list has no room for.
             undecided = _Every() if len(failures) >= flows.MAX_FAILURES else ()
             alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
@@ -75,9 +75,9 @@ def report_conditions() -> Errors:
     """What flows ask the watch to look at."""
     errors: Errors = {}
     for flow in flows.all():
-        if flow.watched_alerts:
-            with noting(errors, flow.watched_alerts):
-                alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
+        if flow.health.condition_kinds:
+            with noting(errors, flow.health.condition_kinds):
+                alerts.reconcile(flow.health.condition_kinds, list(flow.health.conditions()))
     return errors
 
 

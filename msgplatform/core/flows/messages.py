@@ -1,16 +1,57 @@
-"""Messages that a search has found, and the page of one of them."""
+"""The messages of a flow: the fields by which people search them, the line and the page of one.
+
+A flow declares a `MessageStore`. A filter is a mapping of field names to texts, as they stand in an
+address; the flow reads the texts, and a `FilterField` says only how people enter them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from django.db.models import Model
 from django.urls import reverse
 
 from msgplatform.core.flows.text import Text
+
+MAX_OPTIONS = 20  # that one answer to a few typed letters has
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that a field may hold, such as orders/warehouse, and the name that people know."""
+
+    value: str
+    label: Text = ""
+
+
+@dataclass(frozen=True)
+class FilterField:
+    """One field: a text, one of a few choices, a time, a list of ids, or the name of something.
+
+    `choices` are (value, label). `options` gives up to MAX_OPTIONS things that have the typed text
+    in their name, read by an index or from a small table.
+    """
+
+    label: Text
+    help: Text = ""
+    kind: Literal["text", "choice", "time", "ids", "name"] = "text"
+    choices: Sequence[tuple[str, Text]] = ()
+    nothing: Text = ""  # the label of no choice; '': any of them
+    options: Callable[[str], Sequence[Option]] | None = None
+    # The field asks for data that is masked for people who may not see personal data. These people
+    # could guess it by searching, so the field is not for them.
+    personal: bool = False
+
+
+Fields = Mapping[str, FilterField]
+
+
+def personal_names(fields: Fields) -> set[str]:
+    """The fields that are only for people who may see personal data."""
+    return {name for name, field in fields.items() if field.personal}
 
 
 @dataclass(frozen=True)
@@ -130,7 +171,7 @@ class Recipient:
     sent again from here.
     """
 
-    id: str  # as `Flow.send_again` takes it
+    id: str  # as `BulkAction.resend` takes it
     name: Value
     state: str
     tone: Tone
@@ -169,18 +210,8 @@ class Page:
     notices: Sequence[str] = ()  # what is not known at present
     again: str = ""
     call: Call | None = None
-    has_file: bool = False  # whether the whole content can be downloaded: `Flow.file`
+    has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`
-
-
-@dataclass(frozen=True)
-class SentAgain:
-    """`count` recipients are sent it again, `left` were left alone since they have not ended, or
-    may not be. `message` is the new message's id, if there is a new one."""
-
-    count: int
-    left: int = 0
-    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,3 +221,57 @@ class File:
     name: str
     media_type: str
     content: bytes
+
+
+class _Search(Protocol):
+    def __call__(self, query: str, limit: int, personal: bool = True, /) -> list[Hit]: ...
+
+
+class _Page(Protocol):
+    def __call__(self, id: str, after: str = "", /) -> Page | None: ...
+
+
+def _nothing_in_texts(_query: str, _since: datetime, _cursor: str, _seconds: float) -> TextFound:
+    return TextFound([])
+
+
+def _no_warning() -> str:
+    return ""
+
+
+def _no_file(_id: str) -> File | None:
+    return None
+
+
+@dataclass(kw_only=True, eq=False)
+class MessageStore:
+    """The messages of a flow, for the console's search, list and page.
+
+    `search(query, limit, personal)` finds messages by an id, a key, a number or a type; newest
+    first. Without `personal` it uses nothing that is masked for people who may not see personal
+    data.
+
+    `find(filter, cursor, limit)` finds messages that match all fields of the filter; newest first,
+    page by page. A page may hold fewer than `limit` and still have a next one. Raises InvalidInput
+    naming the field, or "cursor".
+
+    `page(id, after)` is one message, its recipients and its timeline, or None when this flow does
+    not know the id. `after` is the cursor of the page with the recipients before. Raises
+    Unavailable when the message may be in a store that cannot be read at present, and InvalidInput
+    for a wrong cursor. `file(id)` is the whole content of a message; it raises what `page` raises.
+
+    `search_text(query, since, cursor, seconds)` finds messages accepted at `since` or later that
+    hold the text, and messages that no index finds by it, such as messages in flight by their
+    number. Newest first, piece by piece: a piece takes about as many seconds. Raises InvalidInput
+    naming "cursor".
+    """
+
+    fields: Fields
+    search: _Search
+    find: Callable[[Mapping[str, str], str, int], Found]
+    page: _Page
+    file: Callable[[str], File | None] = _no_file
+    search_text: Callable[[str, datetime, str, float], TextFound] = _nothing_in_texts
+    searched_text_label: Text = ""  # the texts of `search_text`: "payloads and answers"
+    # A sentence when a part of the messages cannot be searched at present, else ''.
+    search_warning: Callable[[], str] = _no_warning
