@@ -13,6 +13,7 @@ from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.messages import OwnSearch
 
 FLOW = flows.Flow(
     name="crmsync",
@@ -40,7 +41,7 @@ FLOW = flows.Flow(
         "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
-    messages=flows.MessageStore(
+    messages=OwnSearch(
         fields=find.FIELDS,
         search=find.search,
         find=find.find,

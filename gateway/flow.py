@@ -16,6 +16,7 @@ from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.messages import OwnSearch
 from msgplatform.core.servers.private_server import free_port
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
@@ -52,7 +53,7 @@ FLOW = flows.Flow(
         "sms:read": gettext_noop("read short messages and what became of them"),
     },
     scope_permissions={"sms:write": ("gateway.add_sgipmt",)},
-    messages=flows.MessageStore(
+    messages=OwnSearch(
         fields=find.FIELDS,
         search=find.search,
         find=find.find,

@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.messages import OwnSearch
 from notify import orders
 from notify.actions.actions import ACTIONS
 from notify.archive.retention import ARCHIVE
@@ -64,7 +65,7 @@ FLOW = flows.Flow(
         "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
                                "notify.delete_eventtype"),
     },
-    messages=flows.MessageStore(
+    messages=OwnSearch(
         fields=find.FIELDS,
         search=find.search,
         find=find.find,

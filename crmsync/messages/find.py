@@ -22,9 +22,9 @@ from crmsync.models import Lead
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Fields, FilterField, Found, Hit, TextFound
+from msgplatform.messages.scan import Candidates, scan
 
 __all__ = ["FIELDS", "find", "page", "search", "search_text"]
 

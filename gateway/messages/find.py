@@ -22,8 +22,8 @@ from gateway.models import SgipMt
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, position
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.flows import Fields, FilterField, Found, Hit
+from msgplatform.messages.scan import Candidates, scan
 from msgplatform.models import Biz
 
 FIELDS: Fields = {

@@ -22,9 +22,9 @@ from gateway.models import SgipMt
 from msgplatform.api.filters import MAX_ID, number, searchable
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data.scan import Candidates, scan
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import TextFound
+from msgplatform.messages.scan import Candidates, scan
 
 _HITS = 50  # of one piece
 _BATCH = 500

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from django.db.models import Q, TextChoices
 from django.utils.translation import gettext_lazy as _
@@ -23,10 +24,11 @@ def choice(
     choices: type[TextChoices] | Iterable[tuple[str, Text]],
     help: Text = "",
     nothing: Text = "",
+    read: Callable[[str, str], Any] | None = None,
 ) -> FilterField:
     """One of a few."""
     pairs = choices.choices if isinstance(choices, type) else choices
-    return FilterField(label, help, "choice", tuple(pairs), nothing)
+    return FilterField(label, help, "choice", tuple(pairs), nothing, read=read)
 
 
 def since(help: Text) -> FilterField:

@@ -8,7 +8,7 @@ from django.utils.translation import gettext_noop
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from notify.feed.actions.actions import ACTIONS
-from notify.feed.messages import find
+from notify.feed.messages.index import MESSAGES
 from notify.feed.monitor import alert_conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.retention import ARCHIVES
@@ -30,14 +30,7 @@ FLOW = flows.Flow(
         "feed:read": gettext_noop("read timelines, posts and relations"),
     },
     scope_permissions={"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")},
-    messages=flows.MessageStore(
-        fields=find.FIELDS,
-        search=find.search,
-        find=find.find,
-        page=find.page,
-        search_text=find.search_text,
-        searched_text_label=_("posts"),
-    ),
+    messages=MESSAGES,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

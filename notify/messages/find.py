@@ -17,10 +17,10 @@ from django.utils.translation import gettext as _
 
 from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data.scan import Candidates as Page
-from msgplatform.core.data.scan import scan
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, TextFound
+from msgplatform.messages.scan import Candidates as Page
+from msgplatform.messages.scan import scan
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.candidates import Candidates

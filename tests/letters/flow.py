@@ -13,6 +13,7 @@ from django.conf import settings
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import OwnSearch
 from tests.letters.models import Letter
 
 DELIVERED = flows.Metric("letters_delivered", "Letters that were delivered")
@@ -99,7 +100,7 @@ FLOW = flows.Flow(
     permission="letters.view_letter",
     bulk_permission="letters.change_letter",
     scopes={"letters:read": "read letters", "letters:write": "post letters"},
-    messages=flows.MessageStore(fields={"text": _WORD}, search=_search, find=_find, page=_page),
+    messages=OwnSearch(fields={"text": _WORD}, search=_search, find=_find, page=_page),
     actions={
         "return": flows.BulkAction(
             title="Return to the sender", fields={"text": _WORD}, count=_count, step=_step

@@ -22,6 +22,7 @@ from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
 
 SEARCH_LIMIT = 50
@@ -46,7 +47,12 @@ def search(request: HttpRequest) -> HttpResponse:
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
     able, clear = visible(request), sees_personal(request)
     groups = [
-        (flow, _shown(request, flow.messages.search(query, SEARCH_LIMIT, clear)) if query else [])
+        (
+            flow,
+            _shown(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear))
+            if query
+            else [],
+        )
         for flow in able
     ]
     hits = [(flow, hit) for flow, found in groups for hit in found]
@@ -87,7 +93,9 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
         return JsonResponse({"problem": problem}, status=400)
     since = sql.now() - timedelta(hours=TEXT_HOURS)
     try:
-        found = flow.messages.search_text(query, since, request.GET.get("cursor", ""), TEXT_SECONDS)
+        found = engine.search_text(
+            flow.messages, query, since, request.GET.get("cursor", ""), TEXT_SECONDS
+        )
     except InvalidInput as error:
         return JsonResponse({"problem": str(error)}, status=400)
     except UNAVAILABLE:
@@ -110,7 +118,9 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     found = None
     if form.is_valid():
         try:
-            found = flow.messages.find(form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT)
+            found = engine.find(
+                flow.messages, form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT
+            )
             found = replace(found, hits=_shown(request, found.hits))
         except InvalidInput as error:
             form.refuse(error.field, str(error))

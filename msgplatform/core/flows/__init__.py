@@ -6,7 +6,8 @@ holds a `Flow`, which `AppConfig.ready()` registers; its `settings.py`, if there
 the platform's.
 
 contract   `Flow`: name, permissions, programs and four parts; the installed flows
-messages   `MessageStore`: search fields, the line and the page of one message
+messages   `MessageStore`: search fields, and the indexes by which messages are found
+page       the line and the page of one message
 actions    `BulkAction`: actions on many messages, and on one
 health     `Health`: overview, alerts, failures, metrics, `doctor`
 setup      `Setup`: first steps, demo
@@ -49,15 +50,19 @@ from msgplatform.core.flows.health import (
 )
 from msgplatform.core.flows.messages import (
     MAX_OPTIONS,
-    Attempt,
-    Call,
     Fields,
-    File,
     FilterField,
-    Found,
-    Hit,
     MessageStore,
     Option,
+    personal_names,
+)
+from msgplatform.core.flows.metric import Metric, Metrics, Sample
+from msgplatform.core.flows.page import (
+    Attempt,
+    Call,
+    File,
+    Found,
+    Hit,
     Page,
     PageLink,
     Recipient,
@@ -66,9 +71,7 @@ from msgplatform.core.flows.messages import (
     TimelineEntry,
     Tone,
     Value,
-    personal_names,
 )
-from msgplatform.core.flows.metric import Metric, Metrics, Sample
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.flows.setup import DemoRun, FirstCall, FirstStep, Setup, Snippet
 from msgplatform.core.flows.text import Text, ViewLink

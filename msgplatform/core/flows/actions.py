@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from msgplatform.core.flows.messages import Fields, Hit
+from msgplatform.core.flows.messages import Fields
+from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
 
 # Called with the ids that a step is about, before it changes them; see `BulkAction.step`.

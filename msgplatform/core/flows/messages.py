@@ -1,22 +1,27 @@
-"""The messages of a flow: the fields by which people search them, the line and the page of one.
+"""The messages of a flow: search fields, the indexes by which they are found, the page of one.
 
-A flow declares a `MessageStore`. A filter is a mapping of field names to texts, as they stand in an
-address; the flow reads the texts, and a `FilterField` says only how people enter them.
+A flow declares a `MessageStore`; the platform's engine (`msgplatform/messages/engine.py`) searches
+it. A filter is a mapping of field names to texts, as they stand in an address; the engine reads the
+texts by the fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from django.db.models import Model
-from django.urls import reverse
+from django.db.models import Q, QuerySet
 
+from msgplatform.core.data import sql
+from msgplatform.core.flows.page import File, Found, Hit, Page, TextFound
 from msgplatform.core.flows.text import Text
 
 MAX_OPTIONS = 20  # that one answer to a few typed letters has
+# Rows that can be read from an index of another order, and sorted. When more match, a search walks
+# all rows, where it finds enough of them soon.
+MAX_SORTED = 20_000
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class FilterField:
     """One field: a text, one of a few choices, a time, a list of ids, or the name of something.
 
     `choices` are (value, label). `options` gives up to MAX_OPTIONS things that have the typed text
-    in their name, read by an index or from a small table.
+    in their name, read by an index or from a small table. `read(text, name)` gives the value, and
+    raises InvalidInput naming the field; None: the reader that the platform has for this name
+    (`api/filters.py`), else the text itself.
     """
 
     label: Text
@@ -44,9 +51,15 @@ class FilterField:
     # The field asks for data that is masked for people who may not see personal data. These people
     # could guess it by searching, so the field is not for them.
     personal: bool = False
+    read: Callable[[str, str], Any] | None = None
 
 
 Fields = Mapping[str, FilterField]
+# Field → its value; a field that was not entered is absent. `since` and `until` are ids of
+# messages, for ids grow with time: since <= id < until.
+Values = Mapping[str, Any]
+# (before, size) → up to `size` ids below `before`, descending. Fewer: there are no others.
+Reader = Callable[[int, int], Sequence[int]]
 
 
 def personal_names(fields: Fields) -> set[str]:
@@ -55,223 +68,183 @@ def personal_names(fields: Fields) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Hit:
-    """One line of a search result. `id` is a string: JavaScript rounds beyond 2^53."""
+class Index:
+    """A way to read ids, descending, for filters that have all of `fields`.
 
-    id: str
-    title: str
-    state: str
-    at: datetime | None  # None when there is no such time
-    biz: str = ""
-    # For people who may not see personal data, when the title has some.
-    masked_title: str = ""
-    link: str = ""  # for what is no message: the address of its page
-
-
-@dataclass(frozen=True)
-class Found:
-    """A page of a structured search, newest first. `cursor` is '' on the last one."""
-
-    hits: Sequence[Hit]
-    cursor: str = ""
-    notice: str = ""  # a sentence when hits may be missing: "The archive cannot be read"
-
-
-# Colours of states, as the console's style sheet names them.
-Tone = Literal["good", "warn", "bad", "plain"]
-
-
-@dataclass(frozen=True)
-class PageLink:
-    """A text that leads to a page of the console, for whoever has the permission, or all of
-    several between spaces ('': everybody who sees the text)."""
-
-    text: str
-    url: str
-    permission: str = ""
-
-    @classmethod
-    def to(cls, row: Model, text: str = "") -> PageLink:
-        """The page of a row in the console."""
-        names = row._meta.app_label, row._meta.model_name
-        url = reverse(f"admin:{names[0]}_{names[1]}_change", args=[row.pk])
-        return cls(text or str(row), url, f"{names[0]}.view_{names[1]}")
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Value = str | PageLink
-
-
-@dataclass(frozen=True)
-class TextFound:
-    """A piece of a search through texts, newest first. `cursor` is '' when all were looked at.
-
-    `looked` says in a sentence how far it looked: "Back to 14:02.".
+    `open` gives the reader, or None when the index does not narrow this filter. Rows that it reads
+    match the fields in `decides` (None: `fields`); the others are checked.
     """
 
-    hits: Sequence[Hit]
-    cursor: str = ""
-    looked: str = ""
+    fields: Sequence[str]
+    open: Callable[[Source, Values], Reader | None]
+    decides: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
-class TimelineEntry:
-    at: datetime | None
-    title: str
-    state: str
-    detail: Value = ""
-    body: str = ""  # what was sent, or what the other side said, such as a response's beginning
+class Check:
+    """A question that no column of the row answers. It is asked of the rows that are left after the
+    conditions, when the filter has one of `fields`: `left(values, ids)` are those that match."""
+
+    fields: Sequence[str]
+    left: Callable[[Values, Sequence[int]], Collection[int]]
 
 
-@dataclass(frozen=True)
-class Call:
-    """An HTTP request that a person can repeat from a command line; never with a secret in it.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One table of messages, with ids that grow with time.
 
-    A `url` that begins with a slash is an address of the platform.
+    The engine takes the first of `indexes` that fits the filter, else the primary key. `conditions`
+    tells for each field its column, or the condition of a value; they hold for each page of ids
+    that was read. `lines` gives the lines of ids; an id that is gone has none.
+
+    `reading` is around every access; it raises Unavailable when the table cannot be read.
     """
 
-    title: Text
-    url: str
-    headers: Mapping[str, str]
-    body: str
-    method: str = "POST"
-    note: Text = ""  # what has to be filled in
-    permission: str = ""  # who may see it; '': whoever sees the message
+    rows: Callable[[], QuerySet[Any]]
+    lines: Callable[[Sequence[int]], Mapping[int, Hit]]
+    indexes: Sequence[Index] = ()
+    conditions: Mapping[str, str | Callable[[Any], Q]] = field(default_factory=dict)
+    checks: Sequence[Check] = ()
+    id: str = "id"
+    reading: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def primary(self, values: Values) -> Reader:
+        return read_parts([self.rows().order_by(f"-{self.id}")], values, self.id)
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a request or an answer, as text or as JSON."""
+def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reader:
+    """Reads ids from places of an index, each in descending order. The newest of all are among the
+    newest of each place."""
 
-    title: Text
-    body: str
+    def read(before: int, size: int) -> Sequence[int]:
+        bounds = {f"{id}__lt": before, f"{id}__gte": values.get("since", 0)}
+        ids: list[int] = []
+        for rows in parts:
+            ids += rows.filter(**bounds).values_list(id, flat=True)[:size]
+        return ids if len(parts) == 1 else sorted(ids, reverse=True)[:size]
 
-
-@dataclass(frozen=True)
-class Attempt:
-    """One try for one recipient, with its answer as far as it is kept."""
-
-    at: datetime | None
-    title: str
-    answer: str
-    tone: Tone
-    seconds: float | None = None
-    detail: Value = ""
-    sections: Sequence[Section] = ()
+    return read
 
 
-@dataclass(frozen=True)
-class Recipient:
-    """One of those whom a message is for, and how it stands there.
-
-    `why` is a sentence about what keeps it there, `next_at` when it is tried next. `attempts` are
-    the newest ones, newest first. `again` says what sending it again does; '' when it cannot be
-    sent again from here.
-    """
-
-    id: str  # as `BulkAction.resend` takes it
-    name: Value
-    state: str
-    tone: Tone
-    since: datetime | None = None
-    why: str = ""
-    next_at: datetime | None = None
-    facts: Mapping[str, Value] = field(default_factory=dict)
-    attempts: Sequence[Attempt] = ()
-    attempts_title: Text = ""
-    notes: Sequence[str] = ()  # what is not kept, or is not known at present
-    again: str = ""
-    call: Call | None = None
+def read_ids(ids: Iterable[int], values: Values) -> Reader:
+    """Reads from ids that are known."""
+    least = values.get("since", 0)
+    descending = sorted({pk for pk in ids if pk >= least}, reverse=True)
+    return lambda before, size: [pk for pk in descending if pk < before][:size]
 
 
-@dataclass(frozen=True)
-class Page:
-    """One message with everything that happened to it, for its page in the console.
+def ordered(*fields: str) -> Index:
+    """One index holds the columns of the fields, then the id: condition and order."""
 
-    `recipients` are the first ones, those that failed before the others; `cursor` leads to the next
-    ones, '' when there are none. `nobody` are sentences, and what to do, when it has no recipient.
-    `again` says what sending it again to everybody does whom it did not reach; '' when that is
-    nobody, or the only recipient.
-    """
+    def open(source: Source, values: Values) -> Reader:
+        rows, order = source.rows(), list[str]()
+        for name in fields:
+            column = str(source.conditions[name])
+            rows = sql.of_one(rows, column, values[name])
+            order.append(f"-{column}")
+        return read_parts([rows.order_by(*order, f"-{source.id}")], values, source.id)
 
-    id: str
-    title: str
-    facts: Mapping[str, Value]
-    body: str
-    timeline: Sequence[TimelineEntry]
-    recipients: Sequence[Recipient] = ()
-    recipients_title: Text = ""
-    recipients_note: Text = ""  # a sentence that holds for all of them
-    headline: Text = ""  # what became of it, in a sentence: "Delivered to 6 of 6 in 0.4 s"
-    cursor: str = ""
-    nobody: Sequence[Value] = ()
-    notices: Sequence[str] = ()  # what is not known at present
-    again: str = ""
-    call: Call | None = None
-    has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
-    masked_title: str = ""  # as in `Hit`
+    return Index(fields, open)
 
 
-@dataclass(frozen=True)
-class File:
-    """The whole content of one message, to be downloaded."""
+def merged(
+    fields: Sequence[str],
+    parts: Callable[[QuerySet[Any], Values], Sequence[QuerySet[Any]]],
+    decides: Sequence[str] | None = None,
+) -> Index:
+    """Several places of an index, each of which goes on with the id; `parts` are ordered."""
 
-    name: str
-    media_type: str
-    content: bytes
+    def open(source: Source, values: Values) -> Reader:
+        return read_parts(parts(source.rows(), values), values, source.id)
+
+    return Index(fields, open, decides)
 
 
-class _Search(Protocol):
-    def __call__(self, query: str, limit: int, personal: bool = True, /) -> list[Hit]: ...
+def few(
+    fields: Sequence[str],
+    ids: Callable[[Values], QuerySet[Any, int]],
+    decides: Sequence[str] | None = None,
+) -> Index:
+    """Ids from an index of another order, sorted here; no index when there are too many."""
+
+    def open(_source: Source, values: Values) -> Reader | None:
+        rows = list(ids(values).order_by()[: MAX_SORTED + 1])
+        return None if len(rows) > MAX_SORTED else read_ids(rows, values)
+
+    return Index(fields, open, decides)
+
+
+def named(fields: Sequence[str], ids: Callable[[Values], Iterable[int]]) -> Index:
+    """Few ids that the filter names; whether they exist and match is checked."""
+    return Index(fields, lambda _source, values: read_ids(ids(values), values), ())
+
+
+BY_ID = named(("id",), lambda values: [values["id"]])
+
+
+class Live(Protocol):
+    """Messages outside of the database, such as those in flight in Redis: few, and all of them on
+    the first page. Its functions raise errors of that server."""
+
+    def find(self, values: Values, limit: int) -> tuple[Sequence[Hit], str]:
+        """Lines, and a sentence when not all messages were looked at."""
+
+    def search_text(self, query: str, cursor: str, seconds: float) -> TextFound: ...
+
+    @property
+    def missing(self) -> str:
+        """The sentence when the server does not answer."""
 
 
 class _Page(Protocol):
     def __call__(self, id: str, after: str = "", /) -> Page | None: ...
 
 
-def _nothing_in_texts(_query: str, _since: datetime, _cursor: str, _seconds: float) -> TextFound:
-    return TextFound([])
-
-
-def _no_warning() -> str:
-    return ""
-
-
-def _no_file(_id: str) -> File | None:
-    return None
-
-
 @dataclass(kw_only=True, eq=False)
 class MessageStore:
     """The messages of a flow, for the console's search, list and page.
 
-    `search(query, limit, personal)` finds messages by an id, a key, a number or a type; newest
-    first. Without `personal` it uses nothing that is masked for people who may not see personal
-    data.
+    `sources(values)` are the tables that a search with these values reads, the one that counts
+    first: an id in an earlier source is not looked for in a later one. `check(values)` raises
+    InvalidInput for values that do not go together.
 
-    `find(filter, cursor, limit)` finds messages that match all fields of the filter; newest first,
-    page by page. A page may hold fewer than `limit` and still have a next one. Raises InvalidInput
-    naming the field, or "cursor".
+    `readings(query, personal)` are the filters that a text in the search box may mean, the most
+    exact first: an id, a key, a number or a type. Without `personal` it uses nothing that is masked
+    for people who may not see personal data. `other_lines(query)` lead to pages that are no
+    message, such as a user's timeline; they stand first.
 
     `page(id, after)` is one message, its recipients and its timeline, or None when this flow does
     not know the id. `after` is the cursor of the page with the recipients before. Raises
     Unavailable when the message may be in a store that cannot be read at present, and InvalidInput
     for a wrong cursor. `file(id)` is the whole content of a message; it raises what `page` raises.
 
-    `search_text(query, since, cursor, seconds)` finds messages accepted at `since` or later that
-    hold the text, and messages that no index finds by it, such as messages in flight by their
-    number. Newest first, piece by piece: a piece takes about as many seconds. Raises InvalidInput
-    naming "cursor".
+    With `searched_text_label`, such as "payloads and answers", texts of the newest messages can be
+    searched: the sources have a condition or a check on the field `text`.
     """
 
     fields: Fields
-    search: _Search
-    find: Callable[[Mapping[str, str], str, int], Found]
+    sources: Callable[[Values], Sequence[Source]]
+    readings: Callable[[str, bool], Iterable[Values]]
     page: _Page
-    file: Callable[[str], File | None] = _no_file
-    search_text: Callable[[str, datetime, str, float], TextFound] = _nothing_in_texts
-    searched_text_label: Text = ""  # the texts of `search_text`: "payloads and answers"
+    other_lines: Callable[[str], Sequence[Hit]] = lambda _query: ()
+    check: Callable[[Values], None] = lambda _values: None
+    file: Callable[[str], File | None] = lambda _id: None
+    searched_text_label: Text = ""
     # A sentence when a part of the messages cannot be searched at present, else ''.
-    search_warning: Callable[[], str] = _no_warning
+    search_warning: Callable[[], str] = lambda: ""
+    live: Live | None = None
+
+
+def _nothing(*_given: Any) -> Any:
+    return ()
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnSearch(MessageStore):
+    """A store of a flow with a search of its own."""
+
+    sources: Callable[[Values], Sequence[Source]] = _nothing
+    readings: Callable[[str, bool], Iterable[Values]] = _nothing
+    search: Callable[..., list[Hit]] = _nothing
+    find: Callable[..., Found] = _nothing
+    search_text: Callable[..., TextFound] = _nothing

@@ -16,10 +16,11 @@ from msgplatform.core.bulk.cursor import BulkCursor
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
+from msgplatform.messages.engine import read_filter
 from notify.feed.actions import one_message
-from notify.feed.actions.replay import SetAside, parse, replay
-from notify.feed.messages.filters import TOPIC
-from notify.feed.messages.hits import hits
+from notify.feed.actions.replay import SetAside, replay
+from notify.feed.messages import lines as message_lines
+from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
 
 _ENDINGS: Mapping[int | None, flows.Ending] = {
@@ -56,7 +57,7 @@ def preview(given: Mapping[str, Any]) -> flows.Preview:
         (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
         for topic, kind in result.groups
     }
-    return result.preview(begun, titles, list(hits(result.sample).values()))
+    return result.preview(begun, titles, list(message_lines.lines(result.sample).values()))
 
 
 def _described(qids: Sequence[int]) -> bulk_preview.Described[tuple[str, str]]:
@@ -90,11 +91,11 @@ def step(
 
 
 def lines(qids: Sequence[str]) -> list[flows.Hit]:
-    return list(hits([int(qid) for qid in qids]).values())
+    return list(message_lines.lines([int(qid) for qid in qids]).values())
 
 
 def _selected(given: Mapping[str, Any], begun: datetime) -> SetAside:
-    return SetAside(parse(given, _FIELDS), begun)
+    return SetAside(read_filter(_FIELDS, given), begun)
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {

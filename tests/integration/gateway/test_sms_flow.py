@@ -25,6 +25,7 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.messages import engine
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
 from msgplatform.models.failures import MAX_ANSWER
 from tests.integration.support import sms_rows
@@ -91,7 +92,7 @@ class TestStatus:
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         assert FLOW.health.status().problem
         assert FLOW.messages.search_warning()
-        assert FLOW.messages.search("13800000000", 10) == []
+        assert engine.search(FLOW.messages, "13800000000", 10) == []
         with pytest.raises(Unavailable):
             FLOW.messages.page("7")
 
@@ -108,19 +109,19 @@ class TestSearch:
     def test_a_live_message_by_id_and_key(self, shop: Caller) -> None:
         message = send(shop.biz, idempotency_key="order-7")
         for query in (message, "order-7"):
-            (hit,) = FLOW.messages.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state, hit.biz) == (message, "pending", "shop")
 
     def test_an_archived_one_by_all(self, shop: Caller) -> None:
         message = archived(shop, idempotency_key="order-7", reference="ref-7")
         other = archived(shop, to="13900000000")
         for query in (message, "13800000000", "8613800000000", "order-7", "ref-7"):
-            (hit,) = FLOW.messages.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "delivered (archived)")
-        assert [hit.id for hit in FLOW.messages.search("13900000000", 10)] == [other]
+        assert [hit.id for hit in engine.search(FLOW.messages, "13900000000", 10)] == [other]
         # Long after Redis has forgotten the key.
         sms_redis().flushall()
-        assert [hit.id for hit in FLOW.messages.search("order-7", 10)] == [message]
+        assert [hit.id for hit in engine.search(FLOW.messages, "order-7", 10)] == [message]
 
     def test_those_in_flight_by_what_they_have(self, shop: Caller) -> None:
         stock = Caller("stock")
@@ -131,23 +132,23 @@ class TestSearch:
             ({"reference": "order-77"}, message), ({"biz": "shop"}, message),
             ({"account": "stock"}, other), ({"biz": "stock", "since": "2026-01-01"}, other),
         ):  # fmt: skip
-            found = FLOW.messages.find(given, "", 10)
+            found = engine.find(FLOW.messages, given, "", 10)
             assert ([hit.id for hit in found.hits], found.notice) == ([wanted], ""), given
         for nobody in ({"biz": "shop", "account": "stock"}, {"account": "stock", "number": "139"}):
-            assert FLOW.messages.find(nobody, "", 10).hits == []
-        (hit,) = FLOW.messages.search("order-77", 10)
+            assert engine.find(FLOW.messages, nobody, "", 10).hits == []
+        (hit,) = engine.search(FLOW.messages, "order-77", 10)
         assert hit.id == message
-        assert [hit.id for hit in FLOW.messages.find({}, "", 10).hits] == [other, message]
-        assert FLOW.messages.find({"state": "failed"}, "", 10).hits == []
+        assert [hit.id for hit in engine.find(FLOW.messages, {}, "", 10).hits] == [other, message]
+        assert engine.find(FLOW.messages, {"state": "failed"}, "", 10).hits == []
         # Refused, and not archived yet: the pump may be down.
         (seqno,) = submit(SmsGateway.objects.get().pk)[message]
         respond(seqno, 5)
-        (hit,) = FLOW.messages.find({"state": "failed", "biz": "shop"}, "", 10).hits
+        (hit,) = engine.find(FLOW.messages, {"state": "failed", "biz": "shop"}, "", 10).hits
         assert hit.id == message
 
     def test_the_newest_of_many_in_flight(self, shop: Caller) -> None:
         sent = [send(shop.biz, to=f"138000000{n:02}") for n in range(12)]
-        found = FLOW.messages.find({"biz": "shop"}, "", 5)
+        found = engine.find(FLOW.messages, {"biz": "shop"}, "", 5)
         assert [hit.id for hit in found.hits] == sorted(sent, key=int, reverse=True)[:5]
         assert "12 messages in flight were looked at, not all" in found.notice
 
@@ -155,10 +156,10 @@ class TestSearch:
         message = send(shop.biz, to="13800000077", reference="order-77")
         send(shop.biz, to="13900000000")
         for query in ("13800000077", "8613800000077"):
-            (hit,) = FLOW.messages.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "pending")
-            assert FLOW.messages.find({"number": query}, "", 10) == flows.Found([hit])
-        assert FLOW.messages.find({"number": "13800000077", "biz": "0"}, "", 10).hits == []
+            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.Found([hit])
+        assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
     def test_texts_in_redis_and_the_archive(
         self, shop: Caller, monkeypatch: pytest.MonkeyPatch
@@ -171,8 +172,8 @@ class TestSearch:
         found: dict[str, str] = {}
         cursor, looked = "", list[str]()
         for _ in range(100):
-            piece = FLOW.messages.search_text(
-                "RB1", timezone.now() - timedelta(days=1), cursor, 0.0
+            piece = engine.search_text(
+                FLOW.messages, "RB1", timezone.now() - timedelta(days=1), cursor, 0.0
             )
             found |= {hit.id: hit.state for hit in piece.hits}
             cursor, looked = piece.cursor, [*looked, piece.looked]
@@ -181,8 +182,8 @@ class TestSearch:
         assert found == {sent: "pending", old: "delivered (archived)"}
         assert len(looked) > 2
         assert looked[-2].startswith("41 messages in flight were looked at")
-        late = FLOW.messages.search_text(
-            "RB1", timezone.now() + timedelta(days=1), str(2**63 - 1), 0.0
+        late = engine.search_text(
+            FLOW.messages, "RB1", timezone.now() + timedelta(days=1), str(2**63 - 1), 0.0
         )
         assert late.hits == []
 
@@ -193,20 +194,20 @@ class TestSearch:
         monkeypatch.setattr(find, "WALK_SECONDS", 0.0)
         for n in range(30):
             send(shop.biz, to=f"139000000{n:02d}")
-        assert "not all" in FLOW.messages.find({"number": "13999999999"}, "", 10).notice
+        assert "not all" in engine.find(FLOW.messages, {"number": "13999999999"}, "", 10).notice
 
     def test_texts_while_redis_is_away(self, shop: Caller, settings: Any) -> None:
         old = archived(shop, text="parcel RB1 is here")
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         since = timezone.now() - timedelta(days=1)
-        found = FLOW.messages.search_text("RB1", since, "", 1.0)
+        found = engine.search_text(FLOW.messages, "RB1", since, "", 1.0)
         assert [hit.id for hit in found.hits] == [old]
         assert "does not answer" in found.looked
         assert found.cursor == ""
         # Said to the end, also when the archive takes several pieces.
         assert (
             "does not answer"
-            in FLOW.messages.search_text("RB1", since, "archive-only:7", 1.0).looked
+            in engine.search_text(FLOW.messages, "RB1", since, "archive-only:7", 1.0).looked
         )
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
@@ -215,28 +216,29 @@ class TestSearch:
             "id": message, "number": "13800000000", "key": "k", "reference": "r", "biz": "shop",
             "account": "marketing", "state": "failed", "since": "2025-01-02", "until": "2090-01-01",
         }  # fmt: skip
-        assert [hit.id for hit in FLOW.messages.find(matching, "", 10).hits] == [message]
+        assert [hit.id for hit in engine.find(FLOW.messages, matching, "", 10).hits] == [message]
         for field, wrong in (
             ("id", "7"), ("number", "13900000000"), ("key", "x"), ("reference", "x"),
             ("biz", "0"), ("state", "delivered"), ("since", "2089-01-01"), ("until", "2025-01-03"),
         ):  # fmt: skip
-            assert FLOW.messages.find({**matching, field: wrong}, "", 10).hits == [], field
+            assert engine.find(FLOW.messages, {**matching, field: wrong}, "", 10).hits == [], field
 
     def test_the_whole_filter_holds_for_a_live_one(self, shop: Caller) -> None:
         message = send(shop.biz, idempotency_key="k", reference="r")
         assert [
-            hit.id for hit in FLOW.messages.find({"key": "k", "reference": "r"}, "", 10).hits
+            hit.id
+            for hit in engine.find(FLOW.messages, {"key": "k", "reference": "r"}, "", 10).hits
         ] == [message]
         for wrong in ({"reference": "x"}, {"number": "13900000000"}, {"biz": "0"},
                       {"until": "2025-01-02"}, {"state": "failed"}):  # fmt: skip
-            assert FLOW.messages.find({"key": "k", **wrong}, "", 10).hits == []
+            assert engine.find(FLOW.messages, {"key": "k", **wrong}, "", 10).hits == []
 
     def test_page_by_page(self, shop: Caller) -> None:
         messages = [archived(shop) for _ in range(5)]
         seen: list[str] = []
         cursor, pages = "", 0
         while pages == 0 or cursor:
-            found = FLOW.messages.find({"biz": "shop"}, cursor, 2)
+            found = engine.find(FLOW.messages, {"biz": "shop"}, cursor, 2)
             seen += [hit.id for hit in found.hits]
             cursor, pages = found.cursor, pages + 1
         assert (seen, pages) == (messages[::-1], 3)
@@ -250,10 +252,10 @@ class TestSearch:
         sms_redis().flushall()
         monkeypatch.setattr(find, "BATCH", 2)
         monkeypatch.setattr(find, "SCANNED", 4)
-        first = FLOW.messages.find({"reference": "r"}, "", 10)
+        first = engine.find(FLOW.messages, {"reference": "r"}, "", 10)
         assert (list(first.hits), bool(first.cursor)) == ([], True)
         assert "4 messages" in first.notice
-        rest = FLOW.messages.find({"reference": "r"}, first.cursor, 10)
+        rest = engine.find(FLOW.messages, {"reference": "r"}, first.cursor, 10)
         assert [hit.id for hit in rest.hits] == [oldest]
         assert (rest.cursor, rest.notice) == ("", "")
 

@@ -14,6 +14,7 @@ from msgplatform.admin import key_scopes
 from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.messages import engine
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
 from notify.messages import find
@@ -101,8 +102,8 @@ def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) 
     original = archived(shop, result=5)
     live = sms_rows.send(shop.biz, idempotency_key="order-7")
     for given in ({"id": original}, {"id": live}, {"key": "order-7"}):
-        assert FLOW.messages.find(given, "", 10).hits, given
-        assert FLOW.messages.find({**given, "until": BEFORE_ALL}, "", 10).hits == [], given
+        assert engine.find(FLOW.messages, given, "", 10).hits, given
+        assert engine.find(FLOW.messages, {**given, "until": BEFORE_ALL}, "", 10).hits == [], given
     given = {"ids": original, "until": BEFORE_ALL}
     assert FLOW.action("resend").count(given).count == 0
 

@@ -8,6 +8,7 @@ import redis
 from crmsync.models import Crm
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
@@ -40,7 +41,7 @@ class TestContract:
         "query", ["", "nothing", "0", "9" * 18, "9" * 40, "' OR 1=1 --", "%", "\x00", "消息"]
     )
     def test_search_takes_anything(self, flow: flows.Flow, query: str) -> None:
-        assert flow.messages.search(query, 10) == []
+        assert engine.search(flow.messages, query, 10) == []
 
     @pytest.mark.parametrize("id", ["", "x", "-1", "1.5", "9" * 40, "９"])
     def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:
@@ -60,7 +61,7 @@ class TestContract:
         """It finds nothing, or says what is wrong and where."""
         for field in flow.messages.fields:
             try:
-                found = flow.messages.find({field: value}, "", 10)
+                found = engine.find(flow.messages, {field: value}, "", 10)
             except InvalidInput as error:
                 refused: tuple[str, bool] | None = (error.field, bool(str(error)))
             else:
@@ -72,12 +73,16 @@ class TestContract:
     def test_find_refuses_a_wrong_cursor(self, flow: flows.Flow, cursor: str) -> None:
         if flow.messages.fields:
             with pytest.raises(InvalidInput) as caught:
-                flow.messages.find({}, cursor, 10)
+                engine.find(flow.messages, {}, cursor, 10)
             assert caught.value.field == "cursor"
 
     def test_find_and_bulk_refuse_an_unknown_field(self, flow: flows.Flow) -> None:
         for ask in (
-            *([lambda given: flow.messages.find(given, "", 10)] if flow.messages.fields else []),
+            *(
+                [lambda given: engine.find(flow.messages, given, "", 10)]
+                if flow.messages.fields
+                else []
+            ),
             *(action.count for action in flow.actions.values()),
             *(action.preview for action in flow.actions.values()),
         ):

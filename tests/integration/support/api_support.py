@@ -16,6 +16,7 @@ from django.test import Client
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.flows import contract
+from msgplatform.core.flows.messages import OwnSearch
 from msgplatform.models import ApiKey, Biz
 from tests.integration.support.answers import Answer
 
@@ -31,7 +32,7 @@ THINGS = flows.Flow(
     title="Things",
     permission="msgplatform.view_biz",
     scopes={READ: "Read things.", WRITE: "Write things."},
-    messages=flows.MessageStore(
+    messages=OwnSearch(
         fields={},
         search=lambda query, limit, personal=True: [],
         find=lambda filter, cursor, limit: flows.Found([]),
