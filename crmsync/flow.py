@@ -7,13 +7,12 @@ from django.utils.translation import gettext_noop
 
 from crmsync import queues
 from crmsync.actions.actions import ACTIONS
-from crmsync.messages import find
+from crmsync.messages.index import MESSAGES
 from crmsync.monitor import failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.flows.messages import OwnSearch
 
 FLOW = flows.Flow(
     name="crmsync",
@@ -41,14 +40,7 @@ FLOW = flows.Flow(
         "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
-    messages=OwnSearch(
-        fields=find.FIELDS,
-        search=find.search,
-        find=find.find,
-        page=find.page,
-        search_text=find.search_text,
-        searched_text_label=_("names and fields of leads"),
-    ),
+    messages=MESSAGES,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -13,7 +13,7 @@ from crmsync.actions import preview
 from crmsync.actions.filters import POLICY, Filter, parse
 from crmsync.actions.one_message import resend_one
 from crmsync.actions.pages import OpenEntries, Records
-from crmsync.messages.filters import CRM, ERROR_CLASS
+from crmsync.messages.index import CRM, ERROR_CLASS
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
 from msgplatform.api import filter_fields

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync.messages.filters import crm
+from crmsync.messages.index import read_crm
 from crmsync.models import Policy
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
@@ -69,7 +69,7 @@ POLICY = FilterField(
 )
 _READERS = {
     **filters.READERS,
-    "crm": crm,
+    "crm": read_crm,
     "policy": policy,
     "since": filters.moment,
     "until": filters.moment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from crmsync.messages import policies
-from crmsync.messages.hits import RECORD
+from crmsync.messages.lines import RECORD
 from crmsync.models import Record
 from crmsync.recovery.resend import resend
 from msgplatform.api.filters import number

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from crmsync.messages import hits, policies
+from crmsync.messages import lines as message_lines
+from crmsync.messages import policies
 from crmsync.models import Record, RecoveryEntry
 from msgplatform.core.bulk import preview as bulk_preview
 from msgplatform.core.bulk.cursor import Page
@@ -85,4 +86,4 @@ def _records_of(entry_ids: Sequence[int]) -> list[int]:
 
 
 def _lines(record_ids: Sequence[int], known: policies.Policies) -> list[Hit]:
-    return list(hits.of_records(record_ids, known).values())
+    return list(message_lines.of_records(record_ids, known).values())

@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 
 from crmsync.messages import crm_states, policies, reasons, recipients, steps, tries
 from crmsync.messages.crm_states import CrmState
-from crmsync.messages.hits import RECORD, title
+from crmsync.messages.lines import RECORD, title
 from crmsync.messages.steps import as_json
 from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
 from crmsync.monitor import crm_status
