@@ -9,14 +9,13 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from gateway import failures
 from gateway.actions import resend
 from gateway.connections import SMS
-from gateway.messages import find, texts, timeline
+from gateway.messages.index import MESSAGES
 from gateway.models import SmsGateway
 from gateway.monitor import failing, findings, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.flows.messages import OwnSearch
 from msgplatform.core.servers.private_server import free_port
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
@@ -53,15 +52,7 @@ FLOW = flows.Flow(
         "sms:read": gettext_noop("read short messages and what became of them"),
     },
     scope_permissions={"sms:write": ("gateway.add_sgipmt",)},
-    messages=OwnSearch(
-        fields=find.FIELDS,
-        search=find.search,
-        find=find.find,
-        page=timeline.page,
-        search_text=texts.search_text,
-        searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
-        search_warning=find.warning,
-    ),
+    messages=MESSAGES,
     actions={"resend": resend.ACTION},
     health=flows.Health(
         read_status=metrics.status,

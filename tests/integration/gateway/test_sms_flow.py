@@ -17,7 +17,7 @@ from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys, store
-from gateway.messages import find, in_flight, resent
+from gateway.messages import in_flight, resent
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
@@ -191,7 +191,7 @@ class TestSearch:
         self, shop: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(in_flight, "_STEP", 1)
-        monkeypatch.setattr(find, "WALK_SECONDS", 0.0)
+        monkeypatch.setattr(in_flight, "WALK_SECONDS", 0.0)
         for n in range(30):
             send(shop.biz, to=f"139000000{n:02d}")
         assert "not all" in engine.find(FLOW.messages, {"number": "13999999999"}, "", 10).notice
@@ -207,7 +207,7 @@ class TestSearch:
         # Said to the end, also when the archive takes several pieces.
         assert (
             "does not answer"
-            in engine.search_text(FLOW.messages, "RB1", since, "archive-only:7", 1.0).looked
+            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).looked
         )
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
@@ -250,8 +250,8 @@ class TestSearch:
         for _ in range(5):
             archived(shop)
         sms_redis().flushall()
-        monkeypatch.setattr(find, "BATCH", 2)
-        monkeypatch.setattr(find, "SCANNED", 4)
+        monkeypatch.setattr(engine, "BATCH", 2)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 4)
         first = engine.find(FLOW.messages, {"reference": "r"}, "", 10)
         assert (list(first.hits), bool(first.cursor)) == ([], True)
         assert "4 messages" in first.notice
