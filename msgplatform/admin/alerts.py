@@ -94,10 +94,10 @@ class AlertAdmin(RowsAdmin):
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
         """In the language of the person first: the mask is for what is shown."""
-        shown = list(rows)
-        for row in shown:
+        translated_rows = list(rows)
+        for row in translated_rows:
             row.translate()
-        super().mask(request, shown)
+        super().mask(request, translated_rows)
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
@@ -127,11 +127,11 @@ class AlertAdmin(RowsAdmin):
             return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
         row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
-        mine = Alert.objects.filter(pk=pk, open_key__isnull=False)
+        open_row = Alert.objects.filter(pk=pk, open_key__isnull=False)
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
         if what == "resolve":
             now = timezone.now()
-            if mine.update(resolved_at=now, open_key=None):
+            if open_row.update(resolved_at=now, open_key=None):
                 changes: dict[str, list[str | None]] = {"resolved_at": [None, now.isoformat()]}
                 audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
                 messages.success(
@@ -142,10 +142,10 @@ class AlertAdmin(RowsAdmin):
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
             # As it was on the page: another person's note is not replaced unread.
-            same = mine.filter(acknowledged_at=row.acknowledged_at)
+            unchanged_row = open_row.filter(acknowledged_at=row.acknowledged_at)
             is_as_seen = request.POST.get("seen", "") == _seen(row)
             values = {"acknowledged_by": request.user.get_username(), "note": note}
-            if is_as_seen and same.update(acknowledged_at=timezone.now(), **values):
+            if is_as_seen and unchanged_row.update(acknowledged_at=timezone.now(), **values):
                 changes = {"note": [row.note or None, note]}
                 audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
                 messages.success(request, gettext("It is acknowledged, and stays open."))
@@ -173,8 +173,8 @@ class AlertAdmin(RowsAdmin):
             at = cells.moment(row.resolved_at)
             return cells.mark(gettext("resolved"), "plain", below=at)
         if row.acknowledged_at:
-            said = f"{row.acknowledged_by}: {row.note}"
-            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(said))
+            acknowledgement = f"{row.acknowledged_by}: {row.note}"
+            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(acknowledgement))
         return cells.mark(gettext("open"), "bad")
 
     @admin.display(description=_("where to act"))
@@ -185,8 +185,8 @@ class AlertAdmin(RowsAdmin):
 
 def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
     """The button of an open alert, with its address, for people who may use it."""
-    found = runbooks.button(row) if row.open_key is not None else None
-    return found if found and request.user.has_perm(found[0].permission) else None
+    button = runbooks.button(row) if row.open_key is not None else None
+    return button if button and request.user.has_perm(button[0].permission) else None
 
 
 def _seen(row: Alert) -> str:

@@ -33,12 +33,12 @@ class ActionFilter(PickFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = AuditLog.objects.order_by("action").values_list("action", flat=True)
-        found: list[str] = []
+        actions: list[str] = []
         following = rows.first()
-        while following is not None and len(found) < _LISTED:
-            found.append(following)
+        while following is not None and len(actions) < _LISTED:
+            actions.append(following)
             following = rows.filter(action__gt=following).first()
-        return [(action, action) for action in found]
+        return [(action, action) for action in actions]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(action=self.value()) if self.value() else queryset
@@ -59,8 +59,8 @@ class WhenFilter(MomentFilter):
 
 
 def _first_at(moment: datetime) -> int | None:
-    later = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
-    return later.values_list("pk", flat=True).first()
+    entries = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
+    return entries.values_list("pk", flat=True).first()
 
 
 class EntryList(RecentRowsList, RowList):
@@ -83,7 +83,7 @@ class AuditLogAdmin(RowsAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EntryList]:
         return EntryList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}
 
     def get_search_results(
@@ -91,20 +91,20 @@ class AuditLogAdmin(RowsAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         """By what this person sees: a target may name somebody's number."""
         rows, may_repeat = super().get_search_results(request, queryset, search_term)
-        wanted = search_term.strip().lower()
-        if not wanted or sees_personal(request):
+        text = search_term.strip().lower()
+        if not text or sees_personal(request):
             return rows, may_repeat
         # The list cuts later what it has read here.
         first = first_looked_at(queryset)
         if first is not None:
             rows = rows.filter(pk__gte=first)
         newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]
-        seen = [
+        entry_ids = [
             pk
             for pk, actor, target in newest
-            if wanted in actor.lower() or wanted in personal.in_sentence(target).lower()
+            if text in actor.lower() or text in personal.in_sentence(target).lower()
         ]
-        return queryset.filter(pk__in=seen), False
+        return queryset.filter(pk__in=entry_ids), False
 
     def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         return rows.filter(Q(actor__icontains=text) | Q(target__icontains=text))
@@ -126,8 +126,8 @@ class AuditLogAdmin(RowsAdmin):
 
 def _changes(row: AuditLog) -> dict[str, Any]:
     """Field → [before, after]; older entries have none."""
-    found = row.detail.get("changes") if isinstance(row.detail, dict) else None
-    pairs = found.items() if isinstance(found, dict) else ()
+    changes = row.detail.get("changes") if isinstance(row.detail, dict) else None
+    pairs = changes.items() if isinstance(changes, dict) else ()
     return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 

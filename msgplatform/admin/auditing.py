@@ -55,7 +55,7 @@ def audit_messages(
 def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
     """What a saved form has changed: name of the field → [before, after]. Of a new row every value
     that is not empty. A secret is only said to have changed."""
-    found = {}
+    changes = {}
     for name in form.changed_data if change else form.fields:
         field = form.fields[name]
         before = _shown(form.get_initial_for_field(field, name), field) if change else NOTHING
@@ -63,20 +63,20 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
         if _is_secret(name, field):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
-            found[name] = [before, after]
-    return found
+            changes[name] = [before, after]
+    return changes
 
 
 def of_formset(formset: Any) -> dict[str, list[Any]]:
     """What a saved formset of other rows (inlines) has changed, one entry for each row."""
-    found: dict[str, list[Any]] = {}
+    changes: dict[str, list[Any]] = {}
     for row in formset.new_objects:
-        found[_of(row)] = [NOTHING, str(row)]
+        changes[_of(row)] = [NOTHING, str(row)]
     for row, names in formset.changed_objects:
-        found[_of(row)] = [NOTHING, ", ".join(names)]
+        changes[_of(row)] = [NOTHING, ", ".join(names)]
     for row in formset.deleted_objects:
-        found[_of(row)] = [str(row), NOTHING]
-    return found
+        changes[_of(row)] = [str(row), NOTHING]
+    return changes
 
 
 def _of(row: models.Model) -> str:

@@ -74,9 +74,9 @@ class HealthList(PlainList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list = rows = list(self.result_list)
-        found = self.read_health(rows)
+        health_by_id = self.read_health(rows)
         for row in rows:
-            row.health = found[row.pk]
+            row.health = health_by_id[row.pk]
 
 
 class ModelAdmin(UnfoldModelAdmin):
@@ -103,22 +103,22 @@ class ModelAdmin(UnfoldModelAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        hidden = hidden_fields()
+        secret_names = hidden_fields()
         return [
-            (title, {**options, "fields": [f for f in options["fields"] if f not in hidden]})
+            (title, {**options, "fields": [f for f in options["fields"] if f not in secret_names]})
             for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
         names = lookup.split("__")
-        hidden = hidden_fields().intersection(names)
-        masked = [*self.personal_fields, *self.content_fields]
+        secret_names = hidden_fields().intersection(names)
+        masked_names = [*self.personal_fields, *self.content_fields]
         if names[1:] not in ([], ["exact"]):
-            masked += self.sentence_fields
-        if not hidden and names[0] in masked:
+            masked_names += self.sentence_fields
+        if not secret_names and names[0] in masked_names:
             return sees_personal(request)
-        return not hidden and bool(super().lookup_allowed(lookup, value, request))
+        return not secret_names and bool(super().lookup_allowed(lookup, value, request))
 
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """For actions that change no setting: with the permission to operate these rows, or to
@@ -134,8 +134,8 @@ class ModelAdmin(UnfoldModelAdmin):
             super().save_model(request, obj, form, change)
             return
         columns = {field.name for field in self.opts.concrete_fields}
-        if changed := columns.intersection(form.changed_data):
-            obj.save(update_fields=changed)
+        if changed_columns := columns.intersection(form.changed_data):
+            obj.save(update_fields=changed_columns)
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
@@ -216,8 +216,8 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
         rows: Any = self.object_list
         start = (number - 1) * self.per_page
         ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
-        found = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
-        return Page([found[pk] for pk in ids if pk in found], number, self)
+        rows_by_id = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
+        return Page([rows_by_id[pk] for pk in ids if pk in rows_by_id], number, self)
 
 
 class BoundedList(PlainList):
@@ -228,11 +228,11 @@ class BoundedList(PlainList):
     """
 
     def get_filters(self, request: HttpRequest) -> Any:
-        found = super().get_filters(request)
+        filters = super().get_filters(request)
         key = self.lookup_opts.pk.name
-        if others := set(found[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+        if others := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
             raise DisallowedModelAdminLookup(f"Filtering by {min(others)} not allowed")
-        return found
+        return filters
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -257,10 +257,10 @@ class ReadOnlyAdmin(ModelAdmin):
         return BoundedList
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        found: ChangeList = super().get_changelist_instance(request)
+        changelist: ChangeList = super().get_changelist_instance(request)
         if self.masked_search_help_text and not sees_personal(request):
-            found.search_help_text = self.masked_search_help_text
-        return found
+            changelist.search_help_text = self.masked_search_help_text
+        return changelist
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

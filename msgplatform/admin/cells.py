@@ -74,5 +74,5 @@ def per_second(limit: float | None) -> str:
     return gettext("%g/s") % limit if limit else NOTHING
 
 
-def cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def cut(text: str, max_length: int = 60) -> str:
+    return text if len(text) <= max_length else f"{text[:max_length]}…"

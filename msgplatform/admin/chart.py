@@ -53,9 +53,9 @@ class Chart:
         """The chart in words, for those who cannot see it."""
         parts = [
             _("%(line)s: highest %(highest)s, last %(last)s")
-            % {"line": line.title, "highest": _number(max(known)), "last": _number(known[-1])}
+            % {"line": line.title, "highest": _number(max(values)), "last": _number(values[-1])}
             for line in self.lines
-            if (known := [value for value in line.values if value is not None])
+            if (values := [value for value in line.values if value is not None])
         ]
         return ". ".join([str(self.title), *parts])
 

@@ -57,14 +57,14 @@ class LinesField(forms.Field):
         self.check_item = check
 
     def prepare_value(self, value: Any) -> Any:
-        listed = isinstance(value, list | tuple)
-        return "\n".join(self.show(item) for item in value) if listed else value
+        is_list = isinstance(value, list | tuple)
+        return "\n".join(self.show(item) for item in value) if is_list else value
 
     def to_python(self, value: Any) -> Any:
         def item(line: str) -> Any:
-            found = self.read(line)
-            self.check_item(found)
-            return found
+            value = self.read(line)
+            self.check_item(value)
+            return value
 
         items = list(self.each_line(str(value or ""), item))
         return items if self.repeats else list(dict.fromkeys(items))
@@ -157,10 +157,10 @@ class ObjectField(JsonField):
     """A JSON object, one property on each line."""
 
     def to_python(self, value: Any) -> Any:
-        found = super().to_python(str(value or "").strip() or "{}")
-        if not isinstance(found, dict):
+        properties = super().to_python(str(value or "").strip() or "{}")
+        if not isinstance(properties, dict):
             raise ValidationError(_('Write an object: {"name": "value"}.'))
-        return found
+        return properties
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return super().has_changed(initial or {}, data)
@@ -187,18 +187,18 @@ class _WriteOnly(forms.Field):
     is_secret = True
     _stored: Any = None
 
-    def keep(self, stored: Any, shown: str) -> None:
+    def keep(self, value: Any, description: str) -> None:
         """`shown` describes what is stored, without the value; '' when nothing is stored."""
-        if isinstance(stored, Unreadable):
+        if isinstance(value, Unreadable):
             self.required = True
             self.help_text = _("The stored value cannot be decrypted: enter it again.")
             return
-        self._stored = stored
-        if shown:
+        self._stored = value
+        if description:
             self.required = False
             # The theme prints help texts as HTML.
-            shown = escape(shown)
-            self.help_text = _("%s Never shown; leave it empty to keep it.") % shown
+            description = escape(description)
+            self.help_text = _("%s Never shown; leave it empty to keep it.") % description
 
     def clean(self, value: Any) -> Any:
         # Blanks count as empty: a password manager or a paste may leave some.

@@ -47,8 +47,8 @@ class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unf
     template = _TEMPLATE
 
     def value(self) -> str | None:
-        chosen: str | None = super().value()
-        return None if row_id(chosen) is None else chosen
+        choice: str | None = super().value()
+        return None if row_id(choice) is None else choice
 
 
 class RowSelect(AutocompleteSelect):

@@ -30,12 +30,12 @@ def _held_by(user: Any) -> QuerySet[Permission]:
     return Permission.objects.filter(Q(user=user) | Q(group__user=user)).distinct()
 
 
-def _lacks(request: HttpRequest, wanted: QuerySet[Permission]) -> bool:
+def _lacks(request: HttpRequest, permissions: QuerySet[Permission]) -> bool:
     """Whether the person who asks lacks one of these permissions."""
     user: Any = request.user
     if user.is_superuser:
         return False
-    return wanted.exclude(pk__in=_held_by(user).values("pk")).exists()
+    return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
 
 
 class OwnPermissionsOnly(ModelAdmin):
@@ -84,8 +84,8 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg] 
         return obj.is_superuser or _lacks(request, _held_by(obj))
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
-        found = super().audit_changes(form, change)
-        return {name: values for name, values in found.items() if name not in _NOT_AUDITED}
+        changes = super().audit_changes(form, change)
+        return {name: values for name, values in changes.items() if name not in _NOT_AUDITED}
 
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""

@@ -56,5 +56,5 @@ class RecentRowsList(BoundedList):
 def first_looked_at(rows: QuerySet[Any], by: str = "pk") -> Any:
     """Where the newest LOOKED_AT rows begin; None when there are fewer."""
     newest: Any = rows.order_by(f"-{by}").values(by)[:LOOKED_AT]
-    found = newest.aggregate(first=Min(by), count=Count(by))
-    return None if found["count"] < LOOKED_AT else found["first"]
+    totals = newest.aggregate(first=Min(by), count=Count(by))
+    return None if totals["count"] < LOOKED_AT else totals["first"]

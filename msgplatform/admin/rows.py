@@ -60,8 +60,8 @@ class RowsAdmin(ReadOnlyAdmin):
         if not row:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
         # After the look: whether a row exists is no secret to those who may open the console.
-        allowed = self.has_operate_permission(request) if change else True
-        if not (allowed and self.has_view_permission(request, row)):
+        may_act = self.has_operate_permission(request) if change else True
+        if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
         self.mask(request, [row])
         return self.completed([row])[0]
@@ -80,11 +80,11 @@ class RowsAdmin(ReadOnlyAdmin):
     def shown(
         self, request: HttpRequest, row: Any, template: str = "", **context: Any
     ) -> HttpResponse:
-        given = {
+        page_context = {
             **self.admin_site.each_context(request),
             "title": str(self.opts.verbose_name).capitalize(), "opts": self.opts, "row": row,
             "may_change": self.has_operate_permission(request), **context,
         }  # fmt: skip
-        response = TemplateResponse(request, template or self.page_template, given)
+        response = TemplateResponse(request, template or self.page_template, page_context)
         response["Cache-Control"] = "no-store"  # it may show a message's content
         return response

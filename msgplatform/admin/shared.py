@@ -72,26 +72,26 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         super().__init__(*args, **kwargs)
         scopes = self.fields.get("scopes")
         if isinstance(scopes, forms.MultipleChoiceField):
-            kept = self.instance.scopes if self.instance.pk else ()
+            stored_scopes = self.instance.scopes if self.instance.pk else ()
             scopes.choices = [
                 (name, f"{name}: {gettext(text)}")
                 for name, text in (keys.scopes() | keys.management_scopes()).items()
-                if name in kept or may_give(self.user, name)
+                if name in stored_scopes or may_give(self.user, name)
             ]
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        owner = cleaned.get("biz") if "biz" in self.fields else self.instance.biz
+        values = super().clean() or {}
+        owner = values.get("biz") if "biz" in self.fields else self.instance.biz
         for check in (
-            lambda: keys.check_scopes(cleaned.get("scopes", []), is_management=owner is None),
-            lambda: keys.check_expiry(cleaned.get("expires_at")),
+            lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
+            lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
                 check()
             except InvalidInput as error:
                 if error.field not in self.errors and not self.has_error("biz"):
                     self.add_error(error.field, str(error))
-        return cleaned
+        return values
 
 
 @admin.register(ApiKey)
@@ -123,9 +123,9 @@ class ApiKeyAdmin(ShowsSecret):
             transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
-        created, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
-        obj.pk = created.pk
-        obj.prefix = created.prefix
+        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
+        obj.pk = row.pk
+        obj.prefix = row.prefix
 
     def response_add(
         self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
@@ -192,13 +192,13 @@ class BulkJobAdmin(ReadOnlyAdmin):
         able = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
         if jobs.exclude(flow__in=able).exists():
             raise PermissionDenied
-        allowed = BulkJob.FROM[to]
+        from_states = BulkJob.FROM[to]
         # Only jobs in these states: one that has ended meanwhile must not start again.
         with transaction.atomic():
-            for job in jobs.filter(state__in=allowed):
+            for job in jobs.filter(state__in=from_states):
                 changes = {"state": [job.state, to]}
                 audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=allowed).update(state=to)
+            count = jobs.filter(state__in=from_states).update(state=to)
         messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
 
     @admin.action(description=_("Pause"), permissions=["operate"])
@@ -247,5 +247,5 @@ class MinuteCounterAdmin(ReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
         return RecentRowsList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"minute_since", "minute_until"}

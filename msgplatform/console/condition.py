@@ -62,24 +62,26 @@ def of(request: HttpRequest) -> Condition:
 def failures(request: HttpRequest) -> int:
     """How many groups of failures are in the flows that this person may see."""
     names = [flow.name for flow in visible(request)]
-    found = of(request).failures
+    number = of(request).failures
     # Who may see every flow needs no count of their own.
-    return failure_store.number(names) if found and len(names) < len(flows.all()) else found
+    return failure_store.number(names) if number and len(names) < len(flows.all()) else number
 
 
 def look() -> Condition:
     """Two statements and two calls of Redis. Works while Redis does not."""
-    every = flows.all()
-    lost = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in every}
+    all_flows = flows.all()
+    failure_kinds = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in all_flows}
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
-    states = [at is not None for kind, at in rows if at is not None or kind not in lost]
-    seen = sum(states)
-    failures = failure_store.number(flow.name for flow in every)
+    # Of each open alert, whether somebody has acknowledged it.
+    marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
+    acknowledged = sum(marks)
+    unseen = len(marks) - acknowledged
+    failures = failure_store.number(flow.name for flow in all_flows)
     try:
-        daemons, ended = heartbeats.alive(), exits.of_platform()
+        daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(len(states) - seen, seen, failures, [], [], str(error)[:200])
+        return Condition(unseen, acknowledged, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    texts = {role: lazy_text.translated(one.text) for role, one in sorted(ended.items())}
-    return Condition(len(states) - seen, seen, failures, daemons, missing, ended=texts)
+    texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
+    return Condition(unseen, acknowledged, failures, daemons, missing, ended=texts)

@@ -70,11 +70,11 @@ def over_time(
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
     day, up to a step that goes on. Measures of `without` are left out."""
     # What is known of the last day only is not shown beside what is not.
-    known = activity.measures if is_recent else activity.stored
+    measures = activity.measures if is_recent else activity.stored
     tones = ("accepted", "good", "lost")
-    shown = [one for one in known if one.tone in tones and one.name not in without]
+    line_measures = [one for one in measures if one.tone in tones and one.name not in without]
     lines = []
-    for measure in shown:
+    for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]
         if measure.tone == "lost":  # a bar of no height is none
             values = [value or None for value in values]
@@ -88,15 +88,19 @@ def _numbers(
     activity: Activity, points: Sequence[Point], address: str
 ) -> list[tuple[Any, Any, str, str]]:
     counts = total(points)
-    found: list[tuple[Any, Any, str, str]] = []
+    numbers: list[tuple[Any, Any, str, str]] = []
     for measure in activity.measures:
         value = measure.of(counts)
         if measure.tone in ("accepted", "good"):
-            found.append((measure.title, value, "", ""))
+            numbers.append((measure.title, value, "", ""))
         elif measure.tone == "lost":
-            found.append((measure.title, value, "lost" if value else "", address if value else ""))
+            numbers.append(
+                (measure.title, value, "lost" if value else "", address if value else "")
+            )
     share = activity.success(counts)
     tone = "" if share is None or share >= figures.GOOD_SHARE else "lost"
-    found.append((_("success"), cells.percent(share), tone, ""))
-    shown = [(figure.title, figures.shown(figure, counts), "", "") for figure in activity.figures]
-    return [*found, *shown]
+    numbers.append((_("success"), cells.percent(share), tone, ""))
+    figure_numbers = [
+        (figure.title, figures.shown(figure, counts), "", "") for figure in activity.figures
+    ]
+    return [*numbers, *figure_numbers]

@@ -80,10 +80,12 @@ def is_new(request: HttpRequest) -> bool:
     if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
         return False
     try:
-        started = [flow.first_steps() for flow in visible(request)]
+        checklists = [flow.first_steps() for flow in visible(request)]
     except UNAVAILABLE:
         return False  # the overview says what is unavailable
-    return any(started) and not any(steps and all(step.done for step in steps) for steps in started)
+    return any(checklists) and not any(
+        steps and all(step.done for step in steps) for steps in checklists
+    )
 
 
 def _steps() -> list[flows.FirstStep]:
@@ -109,8 +111,8 @@ def _form(step: flows.FirstStep, anchor: str) -> str:
     """Where the step is done; a form that is saved there leads back to the checklist."""
     if not step.view.endswith("_add"):
         return reverse(step.view)
-    back = f"{reverse('console:getting-started')}#{anchor}"
-    return f"{reverse(step.view)}?{urlencode({'next': back})}"
+    checklist_url = f"{reverse('console:getting-started')}#{anchor}"
+    return f"{reverse(step.view)}?{urlencode({'next': checklist_url})}"
 
 
 def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) -> list[Line]:
@@ -136,10 +138,10 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.snippets()
-    wanted = request.GET.get("language")
-    chosen = [one for one in snippets if one.name == wanted] or snippets
-    shown = chosen[0] if chosen else None
-    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, shown)
+    language = request.GET.get("language")
+    matches = [one for one in snippets if one.name == language] or snippets
+    snippet = matches[0] if matches else None
+    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
 
 
 def _command(call: flows.FirstCall, key: str) -> str:

@@ -122,12 +122,12 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
 
 def _status(request: HttpRequest) -> dict[str, str]:
     """What every page says: green only when nothing is known to be wrong."""
-    found = condition.of(request)
-    if found.number:
-        text = ngettext("%d problem", "%d problems", found.number) % found.number
+    state = condition.of(request)
+    if state.number:
+        text = ngettext("%d problem", "%d problems", state.number) % state.number
         return {"badge": text, "badge_variant": "danger"}
-    if found.acknowledged:
-        text = _("%d acknowledged") % found.acknowledged
+    if state.acknowledged:
+        text = _("%d acknowledged") % state.acknowledged
         return {"badge": text, "badge_variant": "warning"}
     return {"badge": _("OK"), "badge_variant": "success"}
 

@@ -84,23 +84,23 @@ class BulkRunner(Worker):
         # Killed after this and before the update below, the page is done again: it changes nothing.
         step = flow.bulk_step(job.action, job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
-        finished = not step.cursor
-        ended = {"state": _State.DONE, "finished_at": timezone.now()}
-        said: dict[str, bool | str] = {"waits": step.must_wait}
+        is_last = not step.cursor
+        final_values = {"state": _State.DONE, "finished_at": timezone.now()}
+        report: dict[str, bool | str] = {"waits": step.must_wait}
         if step.left_because or job.waits:
-            said["error"] = step.left_because[:2000]
+            report["error"] = step.left_because[:2000]
         with transaction.atomic():
             # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
             # paused job ends it, for there is nothing to resume.
-            if finished:
-                _mine(job).exclude(state=_State.CANCELLED).update(**ended)
+            if is_last:
+                _mine(job).exclude(state=_State.CANCELLED).update(**final_values)
             if step.must_wait:
                 _mine(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
             _mine(job).update(
                 cursor=step.cursor,
                 done=F("done") + step.done,
                 claimed_by="",
-                **said,
+                **report,
                 # The job's rate holds for all runners: none claims it before its next page is due.
                 # Without one it is the last page's time alone: with a duration added, SQLite would
                 # write it in another form, which is later than the same moment.

@@ -62,21 +62,21 @@ class Batch:
     def note(self, ids: Iterable[int | str]) -> None:
         """Before the step changes them. They are not asked about while the step runs: what they
         were before would be taken for what became of them."""
-        given = [str(pk) for pk in ids]
-        if not given:
+        new_ids = [str(pk) for pk in ids]
+        if not new_ids:
             return
         now = sql.now()
-        batch, made = BulkBatch.objects.get_or_create(
+        batch, is_new = BulkBatch.objects.get_or_create(
             job_id=self._job.pk,
             cursor=self._job.cursor,
             defaults={
-                "ids": " ".join(given), "size": len(given), "waiting": len(given),
+                "ids": " ".join(new_ids), "size": len(new_ids), "waiting": len(new_ids),
                 "created_at": now, "look_at": now + timedelta(seconds=_STEP_SECONDS),
             },
         )  # fmt: skip
-        if not made:  # killed in this step before: what it had done then is not found again
-            both = list(dict.fromkeys([*batch.ids.split(), *given]))
-            batch.ids, batch.size, batch.endings = " ".join(both), len(both), ""
+        if not is_new:  # killed in this step before: what it had done then is not found again
+            all_ids = list(dict.fromkeys([*batch.ids.split(), *new_ids]))
+            batch.ids, batch.size, batch.endings = " ".join(all_ids), len(all_ids), ""
             batch.look_at = now + timedelta(seconds=_STEP_SECONDS)
             batch.save(update_fields=["ids", "size", "endings", "look_at"])
         self._pk = batch.pk
@@ -104,35 +104,35 @@ class Outcomes:
                 BulkBatch.objects.filter(pk=batch.pk).update(ids="", endings="", look_at=None)
                 continue
             wait = min(max(age.total_seconds() / 10, FIRST_SECONDS), LAST_SECONDS)
-            seen: dict[str, object] = {"look_at": now + timedelta(seconds=wait)}
+            values: dict[str, object] = {"look_at": now + timedelta(seconds=wait)}
             ids = batch.ids.split()
             try:
-                found = flow.bulk_outcome(batch.job.action, ids)
+                endings = flow.bulk_outcome(batch.job.action, ids)
             except (OperationalError, InterfaceError):
                 raise
             except Exception as error:  # noqa: BLE001 - asked again later; others go on
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
             else:
-                seen |= _seen(ids, found)
-                if not seen["waiting"]:  # it is over: only to be forgotten
-                    seen["look_at"] = batch.created_at + KEPT + timedelta(seconds=1)
+                values |= _seen(ids, endings)
+                if not values["waiting"]:  # it is over: only to be forgotten
+                    values["look_at"] = batch.created_at + KEPT + timedelta(seconds=1)
             # Two runners may do this at once: the later one writes what it saw later. One that adds
             # ids meanwhile has set another time.
-            BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**seen)
+            BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
 
 
-def _seen(ids: Iterable[str], found: Mapping[str, flows.Ending]) -> dict[str, object]:
+def _seen(ids: Iterable[str], endings: Mapping[str, flows.Ending]) -> dict[str, object]:
     """The columns that say what became of a batch's messages."""
-    counts = Counter(found.get(pk) for pk in ids)
-    letters = "".join(_LETTERS[found[pk]] if pk in found else _UNKNOWN for pk in ids)
+    counts = Counter(endings.get(pk) for pk in ids)
+    letters = "".join(_LETTERS[endings[pk]] if pk in endings else _UNKNOWN for pk in ids)
     return {"endings": letters, **{ending: counts[ending] for ending in ENDINGS}}
 
 
 def sums(job: BulkJob) -> Sums:
     """Added up over the job's batches, one row for some hundred messages."""
     names = {"sent": "size", "arrived": "arrived", "failed": "failed", "waiting": "waiting"}
-    found = job.batches.aggregate(**{name: Sum(column) for name, column in names.items()})
-    return Sums(**{name: value or 0 for name, value in found.items()})
+    totals = job.batches.aggregate(**{name: Sum(column) for name, column in names.items()})
+    return Sums(**{name: value or 0 for name, value in totals.items()})
 
 
 @dataclass(frozen=True)
@@ -151,17 +151,17 @@ def listed(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -> Liste
     first, _dot, place = cursor.partition(".")
     begin, skip = read_id(first), read_id(place)
     rows = job.batches.filter(**{f"{ending}__gt": 0}).exclude(ids="").order_by("pk")
-    found: list[str] = []
+    listed_ids: list[str] = []
     following = begin
     while page := list(rows.filter(pk__gte=following).defer("cursor")[:_LISTED_AT_ONCE]):
         for batch in page:
-            wanted = _with_ending(batch, ending)
-            for at in range(skip if batch.pk == begin else 0, len(wanted)):
-                if len(found) == limit:
-                    return Listed(found, f"{batch.pk}.{at}")
-                found.append(wanted[at])
+            batch_ids = _with_ending(batch, ending)
+            for at in range(skip if batch.pk == begin else 0, len(batch_ids)):
+                if len(listed_ids) == limit:
+                    return Listed(listed_ids, f"{batch.pk}.{at}")
+                listed_ids.append(batch_ids[at])
         following = page[-1].pk + 1
-    return Listed(found)
+    return Listed(listed_ids)
 
 
 def _with_ending(batch: BulkBatch, ending: flows.Ending) -> list[str]:

@@ -22,8 +22,8 @@ class ExpiredSessions:
         """Delete one chunk; the next turn goes on while there may be more."""
         if not self._next.is_due:
             return
-        expired = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
-        keys = list(expired.values_list("session_key", flat=True)[:_CHUNK])
+        sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
+        keys = list(sessions.values_list("session_key", flat=True)[:_CHUNK])
         if keys:
             transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
         if len(keys) < _CHUNK:

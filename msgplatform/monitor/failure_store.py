@@ -80,9 +80,9 @@ def add(
     parameters: list[Any] = []
     for key in sorted(counts):  # two processes lock them in the same order
         count, sample = counts[key], last[key]
-        said = _printable(sample.said)[:MAX_SAID]
+        example = _printable(sample.said)[:MAX_SAID]
         parameters += (
-            flow, *key, count, count, since, sample.message, said, counted_since,
+            flow, *key, count, count, since, sample.message, example, counted_since,
         )  # fmt: skip
     # The time of the statement, not `now`: no message in it may have ended later (`acknowledge`).
     row = f"({', '.join(['%s'] * (len(_COLUMNS) - 1))}, {sql.now_sql()})"
@@ -103,8 +103,8 @@ def _more() -> str:
     old = f"{_TABLE}.{{}}"
     sets = [f"since = CASE WHEN {old.format(name('count'))} > 0 THEN {old.format('since')} "
             f"ELSE {new.format('since')} END"]  # fmt: skip
-    added = map(name, ("count", "lost"))
-    sets += [f"{column} = {old.format(column)} + {new.format(column)}" for column in added]
+    sum_columns = map(name, ("count", "lost"))
+    sets += [f"{column} = {old.format(column)} + {new.format(column)}" for column in sum_columns]
     sets += [f"{column} = {new.format(column)}" for column in ("sample", "said", "last_at")]
     return f"{start} {', '.join(sets)}"
 
@@ -112,27 +112,31 @@ def _more() -> str:
 def take_back(flow: str, messages: Iterable[Back]) -> None:
     """Take back failures whose messages are sent again or have arrived, in the caller's
     transaction."""
-    ended: dict[tuple[int, str], list[datetime]] = defaultdict(list)
+    end_times: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for message in messages:
-        ended[message.subject, message.answer[:MAX_ANSWER]].append(message.ended_at)
-    if not ended:
+        end_times[message.subject, message.answer[:MAX_ANSWER]].append(message.ended_at)
+    if not end_times:
         return
     rows = FailureGroup.objects.select_for_update().filter(
         flow=flow,
-        subject__in={subject for subject, _ in ended},
-        answer__in={answer for _, answer in ended},
+        subject__in={subject for subject, _ in end_times},
+        answer__in={answer for _, answer in end_times},
     )
-    found = rows.order_by("subject", "answer")
-    for pk, subject, answer, since in found.values_list("pk", "subject", "answer", "counted_since"):
-        number = sum(at >= since for at in ended.get((subject, answer), ()))
+    ordered_rows = rows.order_by("subject", "answer")
+    for pk, subject, answer, since in ordered_rows.values_list(
+        "pk", "subject", "answer", "counted_since"
+    ):
+        number = sum(at >= since for at in end_times.get((subject, answer), ()))
         if number:
             fewer = Greatest(F("count") - number, 0)
             FailureGroup.objects.filter(pk=pk).update(count=fewer)
 
 
-def groups(flow: str, most: int = MAX_FAILURES) -> list[FailureGroup]:
+def groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
     """A flow's groups with messages that somebody has to look at, the largest first."""
-    return list(FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:most])
+    return list(
+        FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:limit]
+    )
 
 
 def latest_answer(flow: str, subject: int) -> str:
@@ -143,32 +147,32 @@ def latest_answer(flow: str, subject: int) -> str:
 
 def failure(group: FailureGroup, **place: Any) -> Failure:
     """A group as the console shows it; `place` is what its flow knows."""
-    given = {
+    values = {
         "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
         "since": group.since, "last_at": group.last_at, **place,
     }  # fmt: skip
-    return Failure(id=group.pk, subject=group.subject, **given)
+    return Failure(id=group.pk, subject=group.subject, **values)
 
 
 def number(flows: Iterable[str]) -> int:
     """How many groups of these flows somebody has to look at, counted to a hundred."""
-    found = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
-    return found.values("flow")[:_COUNTED].count()
+    rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    return rows.values("flow")[:_COUNTED].count()
 
 
 def by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
     """How many messages of each of these subjects somebody has to look at; one statement."""
-    found = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
-    return dict(found.values_list("subject").annotate(Sum("count")))
+    rows = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
+    return dict(rows.values_list("subject").annotate(Sum("count")))
 
 
 def messages(flows: Iterable[str]) -> dict[str, int]:
     """Flow → number of failures that somebody has to look at."""
-    found = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
-    return dict(found.values_list("flow").annotate(Sum("count")))
+    rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    return dict(rows.values_list("flow").annotate(Sum("count")))
 
 
-def acknowledge(seen: Seen, place: str, answer: str, note: str, actor: str) -> int:
+def acknowledge(snapshot: Seen, place: str, answer: str, note: str, actor: str) -> int:
     """Somebody leaves what they have seen of a group at that; how many messages those are.
 
     It may be repeated. Failures since it was shown stay.
@@ -176,29 +180,32 @@ def acknowledge(seen: Seen, place: str, answer: str, note: str, actor: str) -> i
 
     def once() -> int:
         with transaction.atomic():
-            row = FailureGroup.objects.select_for_update().get(pk=seen.id)
-            left = min(row.count, max(0, row.lost - seen.lost))
-            done = row.count - left
-            if not done:
+            row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
+            remaining = min(row.count, max(0, row.lost - snapshot.lost))
+            acknowledged_count = row.count - remaining
+            if not acknowledged_count:
                 return 0
-            until = min(seen.until, row.last_at)
+            until = min(snapshot.until, row.last_at)
             # The next time that the database can tell from `until`: what ended at `until` is
             # acknowledged too, and must not be taken back as well.
-            row.count, row.counted_since = left, max(row.counted_since, until + sql.clock_step())
+            row.count, row.counted_since = (
+                remaining,
+                max(row.counted_since, until + sql.clock_step()),
+            )
             row.since = max(row.since, until)
             row.save(update_fields=["count", "counted_since", "since"])
             Acknowledgement.objects.create(
                 flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
-                count=done, until=until, note=note[:MAX_NOTE], actor=actor[:150],
+                count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
             )  # fmt: skip
-            return done
+            return acknowledged_count
 
     return transactions.retrying(once)
 
 
-def acknowledged(flows: Sequence[str], most: int) -> list[Acknowledgement]:
+def acknowledged(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
     """The latest acknowledgements of these flows."""
-    return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:most])
+    return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])
 
 
 def _printable(text: str) -> str:

@@ -124,12 +124,12 @@ def paragraph(kind: str) -> SafeString:
     except OSError:
         return SafeString("")
     name = re.escape(kind.partition(":")[0])
-    found = re.search(rf"^### {name}\n+(.*?)\s*(?:^#|\Z)", text, re.MULTILINE | re.DOTALL)
-    return SafeString(_MARKUP.sub(_html, escape(found[1]))) if found else SafeString("")
+    section = re.search(rf"^### {name}\n+(.*?)\s*(?:^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    return SafeString(_MARKUP.sub(_html, escape(section[1]))) if section else SafeString("")
 
 
-def _html(found: re.Match[str]) -> str:
-    code, emphasis, link, target = found.groups()
+def _html(match: re.Match[str]) -> str:
+    code, emphasis, link, target = match.groups()
     if code or emphasis:
         return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>"
     # The documents are not served: where to find it is said instead.

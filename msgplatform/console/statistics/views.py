@@ -28,15 +28,15 @@ def statistics(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     flow = _flow(request)
     form = StatisticsForm(flow.activity if flow else None, request.GET)
-    found: dict[str, Any] = {}
+    context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            found = _found(request, form, flow, able)
+            context = _found(request, form, flow, able)
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=able,
-        period=request.GET.get("period", ""), **found,
+        period=request.GET.get("period", ""), **context,
     )  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         form.add_error(None, _("There is no such choice."))
     if form.is_valid():
         try:
-            counted = form.counted(flow.activity)
-            rows = files.lines(counted, dimension)
+            query = form.counted(flow.activity)
+            rows = files.lines(query, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
-            words = [flow.name, *([by] if by else []), counted.step]
-            name = f"{'-'.join(words)}-{timezone.localtime(counted.until):%Y%m%d-%H%M}"
+            words = [flow.name, *([by] if by else []), query.step]
+            name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
             return csv_file.response(name, _with(header, rows))
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
 
@@ -85,7 +85,7 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
 def _found(
     request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
 ) -> dict[str, Any]:
-    shown = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
+    context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
     if flow is None or flow.activity is None:
-        return shown | tables.of_all(form, able, request)
-    return shown | tables.of_flow(form, flow, flow.activity, request)
+        return context | tables.of_all(form, able, request)
+    return context | tables.of_flow(form, flow, flow.activity, request)

@@ -102,12 +102,12 @@ def failures(request: HttpRequest) -> HttpResponse:
     """What nobody has sent again or acknowledged, and what was acknowledged lately."""
     user: Any = request.user
     able = visible(request)
-    listed = [_listed(flow, user, sees_personal(request)) for flow in able]
+    listings = [_listed(flow, user, sees_personal(request)) for flow in able]
     return page(
         request,
         "failures.html",
         _("Failures"),
-        listed=[one for one in listed if one.places or one.problem],
+        listed=[one for one in listings if one.places or one.problem],
         may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
         acknowledged=_acknowledged(able, sees_personal(request)),
         max_note=MAX_NOTE,
@@ -125,15 +125,15 @@ def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgeme
 
 def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
     try:
-        found = flow.failures()
+        groups = flow.failures()
     except UNAVAILABLE as error:
         return Listed(flow, [], str(error)[:200])
-    found = [replace(one, where=lazy_text.translated(one.where)) for one in found]
+    groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
     if not clear:  # an answer is a content, and may say whose it is
-        found = [replace(one, said=personal.text(one.said)) for one in found]
-    found = [replace(one, answer=answers.shown(str(one.answer))) for one in found]
+        groups = [replace(one, said=personal.text(one.said)) for one in groups]
+    groups = [replace(one, answer=answers.shown(str(one.answer))) for one in groups]
     places: dict[int, list[flows.Failure]] = defaultdict(list)
-    for failure in sorted(found, key=lambda failure: failure.last_at, reverse=True):
+    for failure in sorted(groups, key=lambda failure: failure.last_at, reverse=True):
         places[failure.subject].append(failure)
     return Listed(flow, [_place(flow, groups, user) for groups in places.values()])
 
@@ -180,25 +180,27 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)
         messages.error(request, sentence)
         return redirect("console:failures")
-    given = form.cleaned_data
-    shown = {failure.id: failure for failure in flow.failures()}
-    group = FailureGroup.objects.filter(pk=given["id"], flow=flow.name).first()
+    values = form.cleaned_data
+    failures_by_id = {failure.id: failure for failure in flow.failures()}
+    group = FailureGroup.objects.filter(pk=values["id"], flow=flow.name).first()
     if group is None:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")
-    place = str(shown[group.pk].where) if group.pk in shown else str(group.subject)
+    place = (
+        str(failures_by_id[group.pk].where) if group.pk in failures_by_id else str(group.subject)
+    )
     actor = request.user.get_username()
-    seen = failure_store.Seen(group.pk, given["lost"], given["until"])
-    done = failure_store.acknowledge(seen, place, group.answer, given["note"], actor)
-    if not done:
+    snapshot = failure_store.Seen(group.pk, values["lost"], values["until"])
+    count = failure_store.acknowledge(snapshot, place, group.answer, values["note"], actor)
+    if not count:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")
     AuditLog.objects.create(
         actor=actor,
         action="failures_acknowledged",
         target=f"{flow.name}: {place}, {group.answer}"[:200],
-        detail={"count": done, "note": given["note"], "until": given["until"].isoformat()},
+        detail={"count": count, "note": values["note"], "until": values["until"].isoformat()},
     )
-    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", done)
-    messages.success(request, text % done)
+    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
+    messages.success(request, text % count)
     return redirect("console:failures")

@@ -31,28 +31,28 @@ _TITLES: Mapping[flows.Ending, Any] = {
 @require_GET
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """What a job's page counts under this ending, page by page."""
-    found = job_of(id)
+    row = job_of(id)
     require_job(request)
-    flow = flow_of(request, found.flow)
+    flow = flow_of(request, row.flow)
     which = next((one for one in _TITLES if one == ending), None)
     if which is None:
         raise Http404(_("There is no such list."))
     try:
-        listed = outcomes.listed(found, which, request.GET.get("cursor", ""), SHOWN)
+        message_ids = outcomes.listed(row, which, request.GET.get("cursor", ""), SHOWN)
     except InvalidInput:
         raise Http404(_("There is no such page.")) from None
-    hits, problem = _hits(request, flow, found.action, listed.ids)
+    hits, problem = _hits(request, flow, row.action, message_ids.ids)
     return page(
         request,
         "job_messages.html",
         _TITLES[which],
-        job=found,
+        job=row,
         flow=flow,
         found=hits,
         problem=problem,
-        forgotten=outcomes.are_forgotten(found, which),
+        forgotten=outcomes.are_forgotten(row, which),
         days=outcomes.KEPT.days,
-        next=f"?{urlencode({'cursor': listed.cursor})}" if listed.cursor else "",
+        next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
     )
 
 

@@ -54,37 +54,37 @@ def overview(request: HttpRequest) -> HttpResponse:
     With `live` in the address: the parts that change alone, for the page that renews itself. The
     page says that nothing needs attention only if that holds for all of it, not just for alerts.
     """
-    chosen = request.GET.get("period", "")
-    chosen = chosen if chosen in SPANS else next(iter(SPANS))
-    span, seconds, _words, step = SPANS[chosen]
-    found = condition.of(request)
+    period = request.GET.get("period", "")
+    period = period if period in SPANS else next(iter(SPANS))
+    span, seconds, _words, step = SPANS[period]
+    state = condition.of(request)
     context = {
-        **_flows(request, span, str(step), chosen),
-        "found": found,
+        **_flows(request, span, str(step), period),
+        "found": state,
         "failures": condition.failures(request),
         **_alerts(request),
-        "ended": _ended(request, found),
+        "ended": _ended(request, state),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
-    context["is_calm"] = not (found.number or found.acknowledged or context["problems"])
+    context["is_calm"] = not (state.number or state.acknowledged or context["problems"])
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
     return page(
-        request, "overview.html", _("Overview"), period=chosen, periods=periods,
+        request, "overview.html", _("Overview"), period=period, periods=periods,
         first_parts=getting_started.parts(request) if getting_started.is_new(request) else (),
         **context,
     )  # fmt: skip
 
 
-def _ended(request: HttpRequest, found: condition.Condition) -> Mapping[str, str]:
+def _ended(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
     """What programs that end again and again wrote last, as this person may read it."""
     if sees_personal(request):
-        return found.ended
-    return {role: personal.in_sentence(text) for role, text in found.ended.items()}
+        return state.ended
+    return {role: personal.in_sentence(text) for role, text in state.ended.items()}
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:
@@ -105,11 +105,13 @@ def _jobs(request: HttpRequest) -> list[BulkJob]:
     user: Any = request.user
     if not any(user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
         return []
-    seen = [flow.name for flow in visible(request)]
-    return list(BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=seen)[:20])
+    flow_names = [flow.name for flow in visible(request)]
+    return list(
+        BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
+    )
 
 
-def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str, Any]:
+def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
     """A card for each flow that this user may see, and what is in trouble in them."""
     # Of the others only whether there is a problem counts: the page is not calm then.
     statuses = {flow: flow.status() for flow in flows.all()}
@@ -118,7 +120,7 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
     waiting = _backlogs(able, span, now)
     failures = failure_store.messages(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
-    found = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    worst_groups = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [
         flow_card.card(
             flow,
@@ -127,16 +129,16 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
             points.get(flow.name, []),
             waiting.get(flow.name, ()),
             step,
-            chosen,
+            period,
         )
         for flow in able
     ]
-    unused = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
+    idle_flows = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
     return {
-        "cards": [card for card in cards if card.flow not in unused],
-        "unused": unused,
-        "heading": _HEADINGS[chosen],
-        "troubles": [(one, _page_of(request, one)) for one in found],
+        "cards": [card for card in cards if card.flow not in idle_flows],
+        "unused": idle_flows,
+        "heading": _HEADINGS[period],
+        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
         "problems": [status.problem for status in statuses.values() if status.problem],
         "step": step,
     }
@@ -156,17 +158,17 @@ def _backlogs(
 ) -> Mapping[str, list[float | None]]:
     """Flow → how many messages waited at most in each step; None where nobody has looked."""
     try:
-        noted = backlogs.read(flow.name for flow in able)
+        counts_by_flow = backlogs.read(flow.name for flow in able)
     except RedisError:  # the page says so above
         return {}
-    found: dict[str, list[float | None]] = {}
-    for name, minutes in noted.items():
-        most: dict[datetime, int] = {}
+    values_by_flow: dict[str, list[float | None]] = {}
+    for name, minutes in counts_by_flow.items():
+        highest_counts: dict[datetime, int] = {}
         for seconds, count in minutes.items():
             start = span.start(datetime.fromtimestamp(seconds, UTC))
-            most[start] = max(count, most.get(start, 0))
-        found[name] = [most.get(start) for start in span.starts(now)]
-    return found
+            highest_counts[start] = max(count, highest_counts.get(start, 0))
+        values_by_flow[name] = [highest_counts.get(start) for start in span.starts(now)]
+    return values_by_flow
 
 
 def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:

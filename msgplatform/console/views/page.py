@@ -42,10 +42,10 @@ def require_job(request: HttpRequest) -> None:
 
 def job_of(id: int) -> BulkJob:
     """Raises Http404."""
-    found = BulkJob.objects.filter(pk=id).first()
-    if found is None:
+    row = BulkJob.objects.filter(pk=id).first()
+    if row is None:
         raise Http404(_("There is no such bulk job."))
-    return found
+    return row
 
 
 def flow_of(request: HttpRequest, name: str) -> flows.Flow:

@@ -33,8 +33,8 @@ class BySystem(Dimension):
     def __init__(self, relation: str) -> None:
         self.relation = relation
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.biz) for counter in counted if counter.biz}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.biz) for counter in counter_keys if counter.biz}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(Biz.objects.all(), keys)
@@ -57,10 +57,10 @@ class BySubject(Dimension):
         self._rows, self._sign, self.without = rows, sign, without
         self.permission = f"{meta.app_label}.view_{meta.model_name}"
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         return {
             counter: str(counter.subject * self._sign)
-            for counter in counted
+            for counter in counter_keys
             if counter.subject * self._sign > 0
         }
 
@@ -80,9 +80,10 @@ def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group
     if not keys:
         return {}
     page = f"admin:{rows.model._meta.app_label}_{rows.model._meta.model_name}_change"
-    found = rows.in_bulk([int(key) for key in keys])
+    rows_by_id = rows.in_bulk([int(key) for key in keys])
     return {
-        str(pk): Group(str(pk), str(row), reverse(page, args=[pk])) for pk, row in found.items()
+        str(pk): Group(str(pk), str(row), reverse(page, args=[pk]))
+        for pk, row in rows_by_id.items()
     }
 
 

@@ -19,46 +19,46 @@ from msgplatform.monitor.statistics.points import Counted
 _WHOLE = Group("", "")
 
 
-def lines(counted: Counted, dimension: Dimension | None = None) -> Iterator[list[str]]:
+def lines(query: Counted, dimension: Dimension | None = None) -> Iterator[list[str]]:
     """A line for every step in which anything was counted, and for each group of the dimension; the
     header first.
 
     Times are ISO 8601 with their zone, days are dates; figures in seconds, shares from 0 to 1.
     Raises InvalidInput before the first line.
     """
-    counted.check()
-    activity = counted.activity
-    tables = counted.rows_of_groups() if dimension and dimension.is_apart else counted.rows()
-    of = dimension.groups(groups.sums(counted).keys()) if dimension else None
+    query.check()
+    activity = query.activity
+    tables = query.rows_of_groups() if dimension and dimension.is_apart else query.rows()
+    of = dimension.groups(groups.sums(query).keys()) if dimension else None
     titles = [dimension.name, f"{dimension.name}_title"] if dimension else []
     yield [
         _("time"), *titles, *(measure.name for measure in activity.stored),
         "success", *(figure.name for figure in activity.figures),
     ]  # fmt: skip
     columns = ("at", "biz_id", "subject", "name", "value")
-    wanted = chain.from_iterable(
+    counter_rows = chain.from_iterable(
         piece.values_list(*columns).iterator()
         for rows in tables
         for piece in time_steps.in_order(rows)
     )
     # The rows come in the order of their steps: no more than one step is in memory.
-    for at, found in groupby(wanted, key=lambda row: row[0]):
+    for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):
         counts: dict[Group, Counter[str]] = defaultdict(Counter)
-        for _at, *key, value in found:
+        for _at, *key, value in step_rows:
             group = of.get(tuple(key)) if of is not None else _WHOLE  # type: ignore[call-overload]
             if group is not None:
                 counts[group][key[-1]] += value
         for group, each in sorted(counts.items(), key=lambda pair: pair[0].title):
             names = [group.key, group.title] if dimension else []
-            yield [_time(at), *names, *_numbers(counted, each)]
+            yield [_time(at), *names, *_numbers(query, each)]
 
 
 def _time(at: date) -> str:
     return at.isoformat()
 
 
-def _numbers(counted: Counted, counts: Counts) -> list[str]:
-    activity = counted.activity
+def _numbers(query: Counted, counts: Counts) -> list[str]:
+    activity = query.activity
     measures = [str(measure.of(counts)) for measure in activity.stored]
     shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]
     return [*measures, *("" if share is None else f"{share:.4f}" for share in shares)]

@@ -27,53 +27,55 @@ class Line:
     counts: Counts
 
 
-def sums(counted: Counted) -> Sums:
+def sums(query: Counted) -> Sums:
     """The counters of the whole time, by what they are about. One statement for each table that is
     read."""
     columns = ("biz_id", "subject", "name")
-    found: Counter[Key] = Counter()
-    for rows in counted.rows_of_sum():
+    totals: Counter[Key] = Counter()
+    for rows in query.rows_of_sum():
         for *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
-            found[Key(*key)] += value
-    return found
+            totals[Key(*key)] += value
+    return totals
 
 
-def table(counted: Counted, dimension: Dimension, found: Sums) -> list[Line]:
+def table(query: Counted, dimension: Dimension, totals: Sums) -> list[Line]:
     """`ranked`, with each message counted once; `found` is what `sums` returned."""
-    if not dimension.is_apart and not counted.activity.is_apart(counted.chosen):
-        found = {key: value for key, value in found.items() if key.subject >= 0}
-    return ranked(counted.activity, dimension, found)
+    if not dimension.is_apart and not query.activity.is_apart(query.chosen):
+        totals = {key: value for key, value in totals.items() if key.subject >= 0}
+    return ranked(query.activity, dimension, totals)
 
 
-def whole(found: Sums) -> Counts:
+def whole(totals: Sums) -> Counts:
     """The counters by their name alone, each message counted once."""
     counts: Counter[str] = Counter()
-    for key, value in found.items():
+    for key, value in totals.items():
         if key.subject >= 0:
             counts[key.name] += value
     return counts
 
 
-def ranked(activity: Activity, dimension: Dimension, found: Sums) -> list[Line]:
+def ranked(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
     """The groups of a dimension: first what lost most, then what failed most, then the busiest."""
-    groups = dimension.groups(found.keys())
+    groups = dimension.groups(totals.keys())
     counts: dict[Group, Counter[str]] = defaultdict(Counter)
     for key, group in groups.items():
-        counts[group][key.name] += found[key]
+        counts[group][key.name] += totals[key]
 
     def rank(line: Line) -> tuple[int, int, int, str]:
-        lost, bad, good = (activity.counted(tone, line.counts) for tone in ("lost", "bad", "good"))
-        return -lost, -bad, -good, line.group.title
+        failures, failed_attempts, deliveries = (
+            activity.counted(tone, line.counts) for tone in ("lost", "bad", "good")
+        )
+        return -failures, -failed_attempts, -deliveries, line.group.title
 
-    return sorted((Line(group, found) for group, found in counts.items()), key=rank)
+    return sorted((Line(group, totals) for group, totals in counts.items()), key=rank)
 
 
 def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
     """(title, how many) of each answer with which attempts failed, the most frequent first."""
     if activity.answer is None:
         return []
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name, value in counts.items():
         if title := activity.answer(name):
-            found[title] += value
-    return [(title, value) for title, value in found.most_common() if value > 0]
+            totals[title] += value
+    return [(title, value) for title, value in totals.most_common() if value > 0]

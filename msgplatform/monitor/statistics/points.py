@@ -68,29 +68,29 @@ class Counted:
     def rows(self) -> list[QuerySet[Any]]:
         """The counters in which each message counts once; each with `at`, the start of its step.
         They are in one table or in several, see `time_steps.rows`."""
-        found = self.rows_of_groups()
+        tables = self.rows_of_groups()
         if self.activity.is_apart(self.chosen):
-            return found
-        return [rows.filter(WHOLE) for rows in found]
+            return tables
+        return [rows.filter(WHOLE) for rows in tables]
 
     def rows_of_groups(self) -> list[QuerySet[Any]]:
         """The same with the counters of dimensions that are counted apart."""
-        found = time_steps.rows(self.step, self.since, self.until)
-        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+        tables = time_steps.rows(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in tables]
 
     def rows_of_sum(self) -> list[QuerySet[Any]]:
         """The same for the sum of the whole time: without `at`, and of minutes only those are read
         that are in no hour."""
-        found = time_steps.rows_of_sum(self.step, self.since, self.until)
-        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+        tables = time_steps.rows_of_sum(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.narrowed)) for rows in tables]
 
     def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         if rows.model is not MinuteCounter or self.activity.names_subjects(self.chosen):
             return rows.filter(flow=self.activity.counters)
         # Not by the column itself: SQLite would choose the index that begins with it, and read
         # every minute that is kept instead of those that are wanted.
-        found: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
-        return found.filter(of=self.activity.counters)
+        aliased_rows: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
+        return aliased_rows.filter(of=self.activity.counters)
 
 
 def total(points: Iterable[Point]) -> Counts:

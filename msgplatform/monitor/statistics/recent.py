@@ -40,21 +40,21 @@ class Span:
         return at - timedelta(seconds=at.timestamp() % self.length.total_seconds())
 
 
-def series(wanted: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
+def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
     """Flow → a Point for every step up to now. Flows that count nothing are left out."""
     starts = span.starts(now)
-    able = {one.activity.counters: (one, one.activity) for one in wanted if one.activity}
-    names = {name for _flow, activity in able.values() for name in _shown(activity)}
+    activities = {one.activity.counters: (one, one.activity) for one in flows if one.activity}
+    names = {name for _flow, activity in activities.values() for name in _shown(activity)}
     counts: dict[str, dict[datetime, Counter[str]]] = {
-        flow.name: _live(activity, span, starts[0], now) for flow, activity in able.values()
+        flow.name: _live(activity, span, starts[0], now) for flow, activity in activities.values()
     }
     # Hours are added up already, but for the last ones.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in time_steps.rows(step, starts[0], now + _INSTANT):
-        wanted_rows = rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
-        for counters, at, name, value in wanted_rows.annotate(Sum("value")).order_by():
-            if counters in able:
-                counts[able[counters][0].name][span.start(at)][name] += value
+        counter_rows = rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
+        for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():
+            if counters in activities:
+                counts[activities[counters][0].name][span.start(at)][name] += value
     return {
         name: [Point(start, found.get(start, {})) for start in starts]
         for name, found in counts.items()
@@ -64,19 +64,19 @@ def series(wanted: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, li
 def _shown(activity: Activity) -> set[str]:
     """The counters that the overview shows."""
     measures = [one for one in activity.stored if one.tone in ("accepted", "good", "lost")]
-    found = {name for measure in measures for name in measure.counters}
-    return found.union(*(figure.counters for figure in activity.figures))
+    names = {name for measure in measures for name in measure.counters}
+    return names.union(*(figure.counters for figure in activity.figures))
 
 
 def _live(
     activity: Activity, span: Span, since: datetime, until: datetime
 ) -> dict[datetime, Counter[str]]:
     """What a flow counts outside of the database, by the start of its step."""
-    found: dict[datetime, Counter[str]] = defaultdict(Counter)
+    counts_by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
     try:
         counts: Mapping[datetime, Counts] = activity.live(since, until) if activity.live else {}
     except RedisError:
-        return found  # the flow's status says that its Redis does not answer
+        return counts_by_step  # the flow's status says that its Redis does not answer
     for minute, live in counts.items():
-        found[span.start(minute)].update(live)
-    return found
+        counts_by_step[span.start(minute)].update(live)
+    return counts_by_step

@@ -29,7 +29,7 @@ class Trouble:
 
 
 def worst(
-    lags: Mapping[Flow, Mapping[str, float]], now: datetime, most: int, late: float
+    lags: Mapping[Flow, Mapping[str, float]], now: datetime, limit: int, late: float
 ) -> list[Trouble]:
     """First what lost messages, then what lags most, then what failed most.
 
@@ -38,13 +38,13 @@ def worst(
     """
     able = [(flow, flow.activity) for flow in lags if flow.activity and flow.activity.dimensions]
     sums = _last_hour([activity for _flow, activity in able], now)
-    found = [
+    groups_in_trouble = [
         trouble
         for flow, activity in able
         for trouble in _of_flow(flow, activity, sums[activity.counters], lags[flow], late)
     ]
-    found.sort(key=lambda one: (-one.lost, -(one.oldest_seconds or 0), -one.failed))
-    return found[:most]
+    groups_in_trouble.sort(key=lambda one: (-one.lost, -(one.oldest_seconds or 0), -one.failed))
+    return groups_in_trouble[:limit]
 
 
 def _last_hour(able: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
@@ -58,10 +58,10 @@ def _last_hour(able: Collection[Activity], now: datetime) -> Mapping[str, dict[K
     }
     rows = MinuteCounter.objects.filter(minute__gt=now - _HOUR, name__in=names)
     columns = ("flow", "biz_id", "subject", "name")
-    found: dict[str, dict[Key, int]] = defaultdict(dict)
+    sums_by_flow: dict[str, dict[Key, int]] = defaultdict(dict)
     for flow, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
-        found[flow][Key(*key)] = value
-    return found
+        sums_by_flow[flow][Key(*key)] = value
+    return sums_by_flow
 
 
 def _of_flow(
@@ -73,6 +73,9 @@ def _of_flow(
     silent = dimension.named([key for key in ages if key not in lines])
     for group in (*(line.group for line in lines.values()), *silent.values()):
         counts = lines[group.key].counts if group.key in lines else {}
-        lost, failed = activity.counted("lost", counts), activity.counted("bad", counts)
-        if lost > 0 or failed > 0 or group.key in ages:
-            yield Trouble(flow, group, lost, failed, ages.get(group.key))
+        failures, failed_attempts = (
+            activity.counted("lost", counts),
+            activity.counted("bad", counts),
+        )
+        if failures > 0 or failed_attempts > 0 or group.key in ages:
+            yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))
