@@ -26,7 +26,7 @@ from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
 
 FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
@@ -72,13 +72,13 @@ def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
-            lost.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
+            lost.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
     failure_store.add(FLOW, lost, now)
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
     """Their new messages were just accepted, for the first time."""
-    back = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
+    back = [Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
     if back:
         with transaction.atomic():
             failure_store.take_back(FLOW, back)
@@ -100,7 +100,7 @@ def resend_key(message: int | str) -> str:
 
 def failures() -> list[Failure]:
     """The failures of each gateway, by answer."""
-    groups = failure_store.groups(FLOW)
+    groups = failure_store.open_groups(FLOW)
     wanted = {group.subject for group in groups}
     names = dict(SmsGateway.objects.filter(id__in=wanted).values_list("id", "name"))
     since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
@@ -111,7 +111,7 @@ def failures() -> list[Failure]:
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
         found.append(
-            failure_store.failure(
+            failure_store.as_failure(
                 group,
                 where=names.get(pk) or _not_known(pk),
                 where_page=ViewLink(_GATEWAY, (pk,)) if pk in names else None,

@@ -18,7 +18,7 @@ from msgplatform.core import personal
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
 
 _OPEN = RecoveryEntry.State.OPEN
 
@@ -26,7 +26,7 @@ _OPEN = RecoveryEntry.State.OPEN
 def add(crm: int, dead: Iterable[tuple[int, str, str]], now: datetime) -> None:
     """Count records that died: (record, error class, reason), in the caller's transaction."""
     lost = [
-        Lost(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
+        Loss(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
     ]
     failure_store.add(FLOW, lost, now)
 
@@ -37,7 +37,7 @@ def take_back(entries: QuerySet[RecoveryEntry]) -> None:
         "state", "record_id", "crm_id", "error_class", "created_at"
     )
     back = [
-        Back(crm, error, since)
+        Rescue(crm, error, since)
         for state, record, crm, error, since in rows
         if state == _OPEN and record is not None
     ]
@@ -46,7 +46,7 @@ def take_back(entries: QuerySet[RecoveryEntry]) -> None:
 
 def failures() -> Sequence[Failure]:
     """What died of each CRM, by error class."""
-    groups = failure_store.groups(FLOW)
+    groups = failure_store.open_groups(FLOW)
     wanted = {group.subject for group in groups}
     names = dict(Crm.objects.filter(id__in=wanted).values_list("id", "name"))
     found = []
@@ -54,7 +54,7 @@ def failures() -> Sequence[Failure]:
         pk, error = group.subject, group.answer
         query = {"crm": str(pk), "error": error, "state": str(int(_OPEN))}
         found.append(
-            failure_store.failure(
+            failure_store.as_failure(
                 group,
                 where=names.get(pk) or lazy_message(_("CRM %(id)d, which was deleted"), id=pk),
                 where_page=ViewLink("admin:crmsync_crm_change", (pk,)) if pk in names else None,

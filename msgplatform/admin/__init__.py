@@ -50,7 +50,7 @@ from msgplatform.admin.filters import (
     row_id,
 )
 from msgplatform.admin.rows import RowList, RowsAdmin
-from msgplatform.admin.secret_page import ShowsSecret
+from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.admin.shared import ApiKeyForm
 
 __all__ = [
@@ -70,8 +70,8 @@ __all__ = [
     "RowList",
     "RowSelect",
     "RowsAdmin",
+    "SecretPageAdmin",
     "Select",
-    "ShowsSecret",
     "TextInput",
     "Textarea",
     "UndeletableAdmin",

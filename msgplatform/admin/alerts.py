@@ -118,7 +118,7 @@ class AlertAdmin(RowsAdmin):
             "earlier": earlier,
             "max_note": MAX_NOTE,
             "note": row.note if sees_personal(request) else "",  # a mask is never saved
-            "seen": _seen(row),
+            "seen": _acknowledgement_time(row),
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
@@ -143,7 +143,7 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge":
             # As it was on the page: another person's note is not replaced unread.
             unchanged_row = open_row.filter(acknowledged_at=row.acknowledged_at)
-            is_as_seen = request.POST.get("seen", "") == _seen(row)
+            is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
             values = {"acknowledged_by": request.user.get_username(), "note": note}
             if is_as_seen and unchanged_row.update(acknowledged_at=timezone.now(), **values):
                 changes = {"note": [row.note or None, note]}
@@ -189,6 +189,6 @@ def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
     return button if button and request.user.has_perm(button[0].permission) else None
 
 
-def _seen(row: Alert) -> str:
+def _acknowledgement_time(row: Alert) -> str:
     """When it was acknowledged, for the form that acknowledges it again."""
     return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

@@ -16,7 +16,7 @@ from django.utils.translation import pgettext_lazy
 from msgplatform.admin import cells
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import MomentFilter, PickFilter
-from msgplatform.admin.recent_rows import RecentRowsList, first_looked_at
+from msgplatform.admin.recent_rows import RecentRowsList, first_recent
 from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.core import personal
 from msgplatform.models import AuditLog
@@ -95,7 +95,7 @@ class AuditLogAdmin(RowsAdmin):
         if not text or sees_personal(request):
             return rows, may_repeat
         # The list cuts later what it has read here.
-        first = first_looked_at(queryset)
+        first = first_recent(queryset)
         if first is not None:
             rows = rows.filter(pk__gte=first)
         newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]

@@ -17,8 +17,8 @@ from msgplatform.models import AuditLog
 # What stands in the log for a value that nobody may read there, and for no value.
 SECRET, NOTHING = "•••", None
 MESSAGE_SENT_AGAIN = "message_sent_again"
-_LONGEST = 2000  # characters of a value: a mapping may have pages
-_LISTED = 200  # rows of a relation
+_MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
+_MAX_ROWS = 200  # rows of a relation
 
 
 @lru_cache(maxsize=1)
@@ -110,7 +110,7 @@ def _rows(value: Any, field: Any) -> Any:
     if value is None or isinstance(value, models.Model):
         return None if value is None else str(value)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return sorted(str(each) for each in list(value)[:_LISTED])
+        return sorted(str(each) for each in list(value)[:_MAX_ROWS])
     row = field.queryset.model._default_manager.filter(pk=value).first() if value != "" else None
     return None if row is None else str(row)
 
@@ -120,4 +120,4 @@ def _cut(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 
 from msgplatform.admin.base import BoundedList
 
-LOOKED_AT = 20_000  # newest rows to which a filter without an index is applied
+MAX_RECENT_ROWS = 20_000  # newest rows to which a filter without an index is applied
 
 
 class RecentRowsList(BoundedList):
@@ -46,15 +46,15 @@ class RecentRowsList(BoundedList):
         if "q" in narrow:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "newest_by", "pk")
-        first = first_looked_at(newest, by)
+        first = first_recent(newest, by)
         if first is None:
             return rows
-        self.looked_at = LOOKED_AT
+        self.looked_at = MAX_RECENT_ROWS
         return rows.filter(**{f"{by}__gte": first})
 
 
-def first_looked_at(rows: QuerySet[Any], by: str = "pk") -> Any:
+def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:
     """Where the newest LOOKED_AT rows begin; None when there are fewer."""
-    newest: Any = rows.order_by(f"-{by}").values(by)[:LOOKED_AT]
+    newest: Any = rows.order_by(f"-{by}").values(by)[:MAX_RECENT_ROWS]
     totals = newest.aggregate(first=Min(by), count=Count(by))
-    return None if totals["count"] < LOOKED_AT else totals["first"]
+    return None if totals["count"] < MAX_RECENT_ROWS else totals["first"]

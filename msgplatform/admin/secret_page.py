@@ -26,7 +26,7 @@ _KEY = "shown_once"
 KEPT_SECONDS = 300
 
 
-class ShowsSecret(ModelAdmin):
+class SecretPageAdmin(ModelAdmin):
     """For admins that create secrets with their rows: `return self.show_secret(...)` as the
     response."""
 

@@ -24,7 +24,7 @@ from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin, next_page
 from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
 from msgplatform.admin.key_scopes import may_give
 from msgplatform.admin.recent_rows import RecentRowsList
-from msgplatform.admin.secret_page import ShowsSecret
+from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
@@ -95,7 +95,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ShowsSecret):
+class ApiKeyAdmin(SecretPageAdmin):
     audit_name = "api_key"
     form = ApiKeyForm
     list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]

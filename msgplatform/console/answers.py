@@ -21,9 +21,9 @@ _NAMES = frozenset({
 })  # fmt: skip
 
 
-def shown(answer: str) -> str:
+def answer_title(answer: str) -> str:
     """A name that is not known, such as HTTP 503, stays as it is."""
     for prefix in _PREFIXES:
         if answer.startswith(prefix):
-            return gettext(prefix) + shown(answer.removeprefix(prefix))
+            return gettext(prefix) + answer_title(answer.removeprefix(prefix))
     return gettext(answer) if answer in _NAMES else answer

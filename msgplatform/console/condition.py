@@ -22,8 +22,8 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store
 
-_MOST = 1000  # open alerts that are looked at
-_looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
+_MAX_ALERTS = 1000  # open alerts that are looked at
+_by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,31 @@ def open_alerts() -> QuerySet[Alert]:
     return Alert.objects.filter(open_key__isnull=False)
 
 
-def of(request: HttpRequest) -> Condition:
+def of_request(request: HttpRequest) -> Condition:
     """The condition, looked up once for each request."""
-    if request not in _looked:
-        _looked[request] = look()
-    return _looked[request]
+    if request not in _by_request:
+        _by_request[request] = look()
+    return _by_request[request]
 
 
 def failures(request: HttpRequest) -> int:
     """How many groups of failures are in the flows that this person may see."""
     names = [flow.name for flow in visible(request)]
-    number = of(request).failures
+    number = of_request(request).failures
     # Who may see every flow needs no count of their own.
-    return failure_store.number(names) if number and len(names) < len(flows.all()) else number
+    return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
 
 
 def look() -> Condition:
     """Two statements and two calls of Redis. Works while Redis does not."""
     all_flows = flows.all()
     failure_kinds = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in all_flows}
-    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
+    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
     marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
     acknowledged = sum(marks)
     unseen = len(marks) - acknowledged
-    failures = failure_store.number(flow.name for flow in all_flows)
+    failures = failure_store.count_groups(flow.name for flow in all_flows)
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:

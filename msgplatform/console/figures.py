@@ -15,7 +15,7 @@ from msgplatform.core.flows.activity import Counts
 GOOD_SHARE = 0.99  # of deliveries that ended: below it a share is marked
 
 
-def shown(figure: Figure, counts: Counts) -> Any:
+def format_figure(figure: Figure, counts: Counts) -> Any:
     """With its unit; a dash when nothing was counted."""
     value = figure.of(counts)
     if value is None:

@@ -101,6 +101,6 @@ def _numbers(
     tone = "" if share is None or share >= figures.GOOD_SHARE else "lost"
     numbers.append((_("success"), cells.percent(share), tone, ""))
     figure_numbers = [
-        (figure.title, figures.shown(figure, counts), "", "") for figure in activity.figures
+        (figure.title, figures.format_figure(figure, counts), "", "") for figure in activity.figures
     ]
     return [*numbers, *figure_numbers]

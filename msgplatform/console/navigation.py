@@ -122,7 +122,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
 
 def _status(request: HttpRequest) -> dict[str, str]:
     """What every page says: green only when nothing is known to be wrong."""
-    state = condition.of(request)
+    state = condition.of_request(request)
     if state.number:
         text = ngettext("%d problem", "%d problems", state.number) % state.number
         return {"badge": text, "badge_variant": "danger"}

@@ -32,7 +32,7 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Count
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobRequest:
     """What a job is to do.
 
     `rate` is messages a second, 0: as fast as it goes. `cursor` is the page with which it begins,
@@ -48,7 +48,7 @@ class Asked:
     cursor: str = ""
 
 
-def started(request: Asked) -> BulkJob | None:
+def find_started(request: JobRequest) -> BulkJob | None:
     """The job that this request has started already. Raises Conflict if it asked for something
     else then."""
     if request.request_key is None:
@@ -63,7 +63,7 @@ def started(request: Asked) -> BulkJob | None:
     return job
 
 
-def start(request: Asked, size: flows.Counted, actor: str) -> BulkJob:
+def start(request: JobRequest, size: flows.Counted, actor: str) -> BulkJob:
     """A job that `run_bulk` takes up, with its line in the audit log; `counted` is what `count`
     said. Raises IntegrityError if another request of this name starts one at the same time."""
     with transaction.atomic():

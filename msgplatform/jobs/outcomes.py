@@ -31,11 +31,11 @@ FIRST_SECONDS, LAST_SECONDS = 1.0, 3600.0
 # A step is over, or is repeated, within the lease of its job.
 _STEP_SECONDS = 30.0
 # How long ids are kept: longer than any retry schedule lasts.
-KEPT = timedelta(days=30)
+KEEP_IDS = timedelta(days=30)
 ENDINGS: tuple[flows.Ending, ...] = ("arrived", "failed", "waiting")
 _LETTERS = {ending: ending[0] for ending in ENDINGS}
 _UNKNOWN = "u"
-_LISTED_AT_ONCE = 20  # batches
+_BATCHES_AT_ONCE = 20  # batches
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Outcomes:
         for batch in due.select_related("job")[:BATCHES]:
             flow, now = flows.get(batch.job.flow), sql.now()
             age = now - batch.created_at
-            if flow is None or age > KEPT:
+            if flow is None or age > KEEP_IDS:
                 BulkBatch.objects.filter(pk=batch.pk).update(ids="", endings="", look_at=None)
                 continue
             wait = min(max(age.total_seconds() / 10, FIRST_SECONDS), LAST_SECONDS)
@@ -113,15 +113,15 @@ class Outcomes:
             except Exception as error:  # noqa: BLE001 - asked again later; others go on
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
             else:
-                values |= _seen(ids, endings)
+                values |= _ending_columns(ids, endings)
                 if not values["waiting"]:  # it is over: only to be forgotten
-                    values["look_at"] = batch.created_at + KEPT + timedelta(seconds=1)
+                    values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
             # Two runners may do this at once: the later one writes what it saw later. One that adds
             # ids meanwhile has set another time.
             BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
 
 
-def _seen(ids: Iterable[str], endings: Mapping[str, flows.Ending]) -> dict[str, object]:
+def _ending_columns(ids: Iterable[str], endings: Mapping[str, flows.Ending]) -> dict[str, object]:
     """The columns that say what became of a batch's messages."""
     counts = Counter(endings.get(pk) for pk in ids)
     letters = "".join(_LETTERS[endings[pk]] if pk in endings else _UNKNOWN for pk in ids)
@@ -136,14 +136,14 @@ def sums(job: BulkJob) -> Sums:
 
 
 @dataclass(frozen=True)
-class Listed:
+class MessagePage:
     """Some of a job's messages with one ending; `cursor` is '' on the last page."""
 
     ids: list[str]
     cursor: str = ""
 
 
-def listed(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -> Listed:
+def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -> MessagePage:
     """The messages that are counted under this ending, in the order in which they were sent again.
 
     Reads no more batches than it needs. `cursor` is a batch and a place in it. Raises InvalidInput.
@@ -153,15 +153,15 @@ def listed(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -> Liste
     rows = job.batches.filter(**{f"{ending}__gt": 0}).exclude(ids="").order_by("pk")
     listed_ids: list[str] = []
     following = begin
-    while page := list(rows.filter(pk__gte=following).defer("cursor")[:_LISTED_AT_ONCE]):
+    while page := list(rows.filter(pk__gte=following).defer("cursor")[:_BATCHES_AT_ONCE]):
         for batch in page:
             batch_ids = _with_ending(batch, ending)
             for at in range(skip if batch.pk == begin else 0, len(batch_ids)):
                 if len(listed_ids) == limit:
-                    return Listed(listed_ids, f"{batch.pk}.{at}")
+                    return MessagePage(listed_ids, f"{batch.pk}.{at}")
                 listed_ids.append(batch_ids[at])
         following = page[-1].pk + 1
-    return Listed(listed_ids)
+    return MessagePage(listed_ids)
 
 
 def _with_ending(batch: BulkBatch, ending: flows.Ending) -> list[str]:
@@ -171,6 +171,6 @@ def _with_ending(batch: BulkBatch, ending: flows.Ending) -> list[str]:
     return [pk for pk, letter in zip(ids, letters, strict=False) if letter == _LETTERS[ending]]
 
 
-def are_forgotten(job: BulkJob, ending: flows.Ending) -> bool:
+def has_dropped_ids(job: BulkJob, ending: flows.Ending) -> bool:
     """Whether some of those that are counted are not listed any more."""
     return job.batches.filter(ids="", **{f"{ending}__gt": 0}).exists()

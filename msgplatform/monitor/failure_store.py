@@ -35,7 +35,7 @@ _COLUMNS = (
 _COUNTED = 100
 
 
-class Lost(NamedTuple):
+class Loss(NamedTuple):
     """A message that failed: where, with which answer, its id, what was said."""
 
     subject: int
@@ -44,7 +44,7 @@ class Lost(NamedTuple):
     said: str = ""
 
 
-class Back(NamedTuple):
+class Rescue(NamedTuple):
     """A message that failed at `ended_at`, and is lost no longer."""
 
     subject: int
@@ -53,7 +53,7 @@ class Back(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class GroupSnapshot:
     """What the page showed of a group to the person who acknowledges it."""
 
     id: int
@@ -62,14 +62,14 @@ class Seen:
 
 
 def add(
-    flow: str, messages: Iterable[Lost], now: datetime, ended_since: datetime | None = None
+    flow: str, messages: Iterable[Loss], now: datetime, ended_since: datetime | None = None
 ) -> None:
     """Count messages that failed, in the caller's transaction; they ended at `now` or later.
 
-    `ended_since` is earlier where `Back.ended_at` will be: where it is not stored when they ended.
+    `ended_since` is earlier where the times at which messages ended are not stored.
     """
     counts: Counter[tuple[int, str]] = Counter()
-    last: dict[tuple[int, str], Lost] = {}
+    last: dict[tuple[int, str], Loss] = {}
     for message in messages:
         key = message.subject, message.answer[:MAX_ANSWER]
         counts[key] += 1
@@ -87,12 +87,14 @@ def add(
     # The time of the statement, not `now`: no message in it may have ended later (`acknowledge`).
     row = f"({', '.join(['%s'] * (len(_COLUMNS) - 1))}, {sql.now_sql()})"
     names = ", ".join(map(connection.ops.quote_name, _COLUMNS))
-    statement = f"INSERT INTO {_TABLE} ({names}) VALUES {', '.join([row] * len(counts))} {_more()}"  # noqa: S608
+    statement = (
+        f"INSERT INTO {_TABLE} ({names}) VALUES {', '.join([row] * len(counts))} {_on_conflict()}"  # noqa: S608
+    )
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
 
 
-def _more() -> str:
+def _on_conflict() -> str:
     """What becomes of a group that is there already. MariaDB assigns in this order, and each
     expression sees what was assigned before it: `since` is decided by the old count."""
     name = connection.ops.quote_name
@@ -109,7 +111,7 @@ def _more() -> str:
     return f"{start} {', '.join(sets)}"
 
 
-def take_back(flow: str, messages: Iterable[Back]) -> None:
+def take_back(flow: str, messages: Iterable[Rescue]) -> None:
     """Take back failures whose messages are sent again or have arrived, in the caller's
     transaction."""
     end_times: dict[tuple[int, str], list[datetime]] = defaultdict(list)
@@ -132,7 +134,7 @@ def take_back(flow: str, messages: Iterable[Back]) -> None:
             FailureGroup.objects.filter(pk=pk).update(count=fewer)
 
 
-def groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
+def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
     """A flow's groups with messages that somebody has to look at, the largest first."""
     return list(
         FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:limit]
@@ -145,7 +147,7 @@ def latest_answer(flow: str, subject: int) -> str:
     return rows.values_list("answer", flat=True).first() or ""
 
 
-def failure(group: FailureGroup, **place: Any) -> Failure:
+def as_failure(group: FailureGroup, **place: Any) -> Failure:
     """A group as the console shows it; `place` is what its flow knows."""
     values = {
         "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
@@ -154,25 +156,25 @@ def failure(group: FailureGroup, **place: Any) -> Failure:
     return Failure(id=group.pk, subject=group.subject, **values)
 
 
-def number(flows: Iterable[str]) -> int:
+def count_groups(flows: Iterable[str]) -> int:
     """How many groups of these flows somebody has to look at, counted to a hundred."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return rows.values("flow")[:_COUNTED].count()
 
 
-def by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
+def count_by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
     """How many messages of each of these subjects somebody has to look at; one statement."""
     rows = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
     return dict(rows.values_list("subject").annotate(Sum("count")))
 
 
-def messages(flows: Iterable[str]) -> dict[str, int]:
+def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
     """Flow → number of failures that somebody has to look at."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return dict(rows.values_list("flow").annotate(Sum("count")))
 
 
-def acknowledge(snapshot: Seen, place: str, answer: str, note: str, actor: str) -> int:
+def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
     """Somebody leaves what they have seen of a group at that; how many messages those are.
 
     It may be repeated. Failures since it was shown stay.
@@ -203,7 +205,7 @@ def acknowledge(snapshot: Seen, place: str, answer: str, note: str, actor: str) 
     return transactions.retrying(once)
 
 
-def acknowledged(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
+def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
     """The latest acknowledgements of these flows."""
     return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])
 

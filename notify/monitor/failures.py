@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import runbooks
 from notify.monitor.counters import FLOW
@@ -39,7 +39,7 @@ def answer(status: int, http_status: int, error: str) -> str:
 def exhausted(results: Iterable[Result], now: datetime) -> None:
     """Count deliveries that these results ended, in the caller's transaction."""
     lost = [
-        Lost(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
+        Loss(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
         for r in results
     ]
     failure_store.add(FLOW, lost, now)
@@ -50,7 +50,7 @@ def ended(
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
     why = answer(status, 0, error)
-    failure_store.add(FLOW, [Lost(subscription, why, delivery) for delivery in deliveries], now)
+    failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
 
 
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
@@ -63,18 +63,18 @@ def counted(rows: Iterable[Sequence[Any]]) -> None:
     back = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:
-            back.append(Back(subscription, answer(status, http_status, error), ended_at))
+            back.append(Rescue(subscription, answer(status, http_status, error), ended_at))
     failure_store.take_back(FLOW, back)
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
     """How many deliveries of each nobody has sent again or acknowledged; one statement."""
-    return failure_store.by_subject(FLOW, subscription_ids)
+    return failure_store.count_by_subject(FLOW, subscription_ids)
 
 
 def failures() -> list[Failure]:
     """The failures of each subscription, by answer."""
-    groups = failure_store.groups(FLOW)
+    groups = failure_store.open_groups(FLOW)
     rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
     known = {row.pk: row for row in rows.select_related("biz", "receive").only(
         "status", "biz__name", "biz__title", "receive__name", "receive__title"
@@ -96,7 +96,7 @@ def failures() -> list[Failure]:
         message = messages.get(group.sample)  # archived ones are not looked for
         query = {"subscription": str(pk), "status": status}
         found.append(
-            failure_store.failure(
+            failure_store.as_failure(
                 group,
                 where=where,
                 where_page=where_page,

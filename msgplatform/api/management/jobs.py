@@ -127,10 +127,10 @@ class JobListView(ListView):
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         named = None if given.get("preview") else _request_key(request, given)
-        job = control.Asked(
+        job = control.JobRequest(
             given["flow"], given["action"], given["filter"], given.get("rate") or 0, named
         )
-        if first := control.started(job):
+        if first := control.find_started(job):
             return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
         counted = control.count(job.flow, job.action, job.filter)
         if given.get("preview"):
@@ -138,7 +138,7 @@ class JobListView(ListView):
         try:
             new = control.start(job, counted, actor(request))
         except IntegrityError:
-            if first := control.started(job):  # the same request, twice at once
+            if first := control.find_started(job):  # the same request, twice at once
                 return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
             raise
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)

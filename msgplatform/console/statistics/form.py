@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import RowSelect, Select, TextInput
 from msgplatform.core.flows import Activity, Dimension
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
 PERIODS = {
@@ -92,11 +92,11 @@ class StatisticsForm(forms.Form):
             )
         return {**values, "since": since, "until": until, "step": step}
 
-    def counted(self, activity: Activity) -> Counted:
+    def counted(self, activity: Activity) -> CounterQuery:
         """The counters that are wanted."""
         values = self.cleaned_data
         since: datetime = values["since"]
-        return Counted(activity, values["step"], since, values["until"], self.chosen())
+        return CounterQuery(activity, values["step"], since, values["until"], self.chosen())
 
     def chosen(self) -> dict[str, str]:
         """Dimension → key of the group that was chosen."""

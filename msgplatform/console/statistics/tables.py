@@ -19,7 +19,7 @@ from msgplatform.core.flows import Activity, Dimension, Flow, Measure
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Counted, Point, total
+from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.templatetags.grouped import grouped
 
 # Rows that a table shows; its file has all.
@@ -113,7 +113,7 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
 
 
 def _by_dimension(
-    query: Counted, dimension: Dimension, sums: groups.Sums, request: HttpRequest
+    query: CounterQuery, dimension: Dimension, sums: groups.Sums, request: HttpRequest
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     may_open = request.user.has_perm(dimension.permission)
@@ -133,7 +133,9 @@ def _by_dimension(
     return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
 
 
-def _by_step(query: Counted, points: Sequence[Point], by_day: bool, request: HttpRequest) -> Table:
+def _by_step(
+    query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
+) -> Table:
     activity, without = query.activity, query.activity.without(query.chosen)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
@@ -148,7 +150,7 @@ def _by_step(query: Counted, points: Sequence[Point], by_day: bool, request: Htt
     return Table(title, _("Time"), _columns(activity), rows, more, file)
 
 
-def _charts(query: Counted, points: Sequence[Point], by_day: bool) -> list[Chart]:
+def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
     activity, step = query.activity, str(STEPS[query.step])
     without = activity.without(query.chosen)
     charts = [
@@ -180,7 +182,11 @@ def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -
         for measure in activity.stored
     ]
     share = cells.percent(activity.success(counts))
-    return [*numbers, share, *(figures.shown(figure, counts) for figure in activity.figures)]
+    return [
+        *numbers,
+        share,
+        *(figures.format_figure(figure, counts) for figure in activity.figures),
+    ]
 
 
 def _common(activity: Activity, counts: Counts) -> list[Any]:

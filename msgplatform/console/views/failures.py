@@ -30,7 +30,7 @@ from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_store
 
 ACKNOWLEDGED_SHOWN = 10
-MAY_ACKNOWLEDGE = "msgplatform.change_alert"
+ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
 
 
 class AcknowledgeForm(forms.Form):
@@ -45,7 +45,7 @@ class AcknowledgeForm(forms.Form):
 
 
 @dataclass(frozen=True)
-class Again:
+class ResendForm:
     """The form that sends several groups of a place again: its address, and how many messages."""
 
     url: str
@@ -53,14 +53,14 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Place:
+class FailurePlace:
     """The failures of one place, with the address of the form that sends each group again.
 
     `agains` are the forms for all groups together; `button` acts on the place, at an address.
     """
 
     failures: list[tuple[flows.Failure, str]]
-    agains: list[Again]
+    agains: list[ResendForm]
     button: tuple[flows.Button, str] | None
 
     @property
@@ -74,11 +74,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Listed:
+class FlowFailures:
     """A flow's failures by place; `problem` is a sentence when they cannot be read."""
 
     flow: flows.Flow
-    places: list[Place]
+    places: list[FailurePlace]
     problem: str = ""
 
     @property
@@ -102,13 +102,13 @@ def failures(request: HttpRequest) -> HttpResponse:
     """What nobody has sent again or acknowledged, and what was acknowledged lately."""
     user: Any = request.user
     able = visible(request)
-    listings = [_listed(flow, user, sees_personal(request)) for flow in able]
+    listings = [_flow_failures(flow, user, sees_personal(request)) for flow in able]
     return page(
         request,
         "failures.html",
         _("Failures"),
         listed=[one for one in listings if one.places or one.problem],
-        may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
+        may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
         acknowledged=_acknowledged(able, sees_personal(request)),
         max_note=MAX_NOTE,
     )
@@ -116,52 +116,56 @@ def failures(request: HttpRequest) -> HttpResponse:
 
 def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
     """The latest, with what people wrote as this person may read it."""
-    rows = list(failure_store.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
+    rows = list(
+        failure_store.latest_acknowledgements([flow.name for flow in able], ACKNOWLEDGED_SHOWN)
+    )
     for row in rows:
-        row.answer = answers.shown(row.answer)
+        row.answer = answers.answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
     return rows
 
 
-def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
+def _flow_failures(flow: flows.Flow, user: Any, clear: bool) -> FlowFailures:
     try:
         groups = flow.failures()
     except UNAVAILABLE as error:
-        return Listed(flow, [], str(error)[:200])
+        return FlowFailures(flow, [], str(error)[:200])
     groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
     if not clear:  # an answer is a content, and may say whose it is
         groups = [replace(one, said=personal.text(one.said)) for one in groups]
-    groups = [replace(one, answer=answers.shown(str(one.answer))) for one in groups]
+    groups = [replace(one, answer=answers.answer_title(str(one.answer))) for one in groups]
     places: dict[int, list[flows.Failure]] = defaultdict(list)
     for failure in sorted(groups, key=lambda failure: failure.last_at, reverse=True):
         places[failure.subject].append(failure)
-    return Listed(flow, [_place(flow, groups, user) for groups in places.values()])
+    return FlowFailures(flow, [_place(flow, groups, user) for groups in places.values()])
 
 
-def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> Place:
+def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> FailurePlace:
     button = groups[0].button
     if button is None or not user.has_perm(button.permission):
         acting = None
     else:
         acting = button, reverse(button.view, args=[groups[0].subject])
     if not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
-        return Place([(one, "") for one in groups], [], acting)
-    failures = [(one, _form(flow, one.action, one.filter)) for one in groups]
-    return Place(failures, _agains(flow, groups), acting)
+        return FailurePlace([(one, "") for one in groups], [], acting)
+    failures = [(one, _bulk_url(flow, one.action, one.filter)) for one in groups]
+    return FailurePlace(failures, _resend_forms(flow, groups), acting)
 
 
-def _agains(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Again]:
+def _resend_forms(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[ResendForm]:
     """One form for all groups of a place that the same filter finds."""
     together: dict[str, list[flows.Failure]] = defaultdict(list)
     for one in groups:
-        if one.place_filter and (url := _form(flow, one.action, one.place_filter)):
+        if one.place_filter and (url := _bulk_url(flow, one.action, one.place_filter)):
             together[url].append(one)
     return [
-        Again(url, sum(one.count for one in same)) for url, same in together.items() if same[1:]
+        ResendForm(url, sum(one.count for one in same))
+        for url, same in together.items()
+        if same[1:]
     ]
 
 
-def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
+def _bulk_url(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
     if action not in flow.bulk_actions:
         return ""
@@ -170,7 +174,7 @@ def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
 
 
 @staff_member_required
-@permission_required(MAY_ACKNOWLEDGE, raise_exception=True)
+@permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
 @require_POST
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Acknowledge a group with a note; failures since it was shown stay listed."""
@@ -190,7 +194,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         str(failures_by_id[group.pk].where) if group.pk in failures_by_id else str(group.subject)
     )
     actor = request.user.get_username()
-    snapshot = failure_store.Seen(group.pk, values["lost"], values["until"])
+    snapshot = failure_store.GroupSnapshot(group.pk, values["lost"], values["until"])
     count = failure_store.acknowledge(snapshot, place, group.answer, values["note"], actor)
     if not count:
         messages.warning(request, _("There is nothing left to acknowledge."))

@@ -38,7 +38,7 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     if which is None:
         raise Http404(_("There is no such list."))
     try:
-        message_ids = outcomes.listed(row, which, request.GET.get("cursor", ""), SHOWN)
+        message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
     except InvalidInput:
         raise Http404(_("There is no such page.")) from None
     hits, problem = _hits(request, flow, row.action, message_ids.ids)
@@ -50,8 +50,8 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
         flow=flow,
         found=hits,
         problem=problem,
-        forgotten=outcomes.are_forgotten(row, which),
-        days=outcomes.KEPT.days,
+        forgotten=outcomes.has_dropped_ids(row, which),
+        days=outcomes.KEEP_IDS.days,
         next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
     )
 

@@ -57,7 +57,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     period = request.GET.get("period", "")
     period = period if period in SPANS else next(iter(SPANS))
     span, seconds, _words, step = SPANS[period]
-    state = condition.of(request)
+    state = condition.of_request(request)
     context = {
         **_flows(request, span, str(step), period),
         "found": state,
@@ -118,7 +118,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
     waiting = _backlogs(able, span, now)
-    failures = failure_store.messages(flow.name for flow in able)
+    failures = failure_store.count_by_flow(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
     worst_groups = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [

@@ -14,12 +14,12 @@ from msgplatform.core.flows import Dimension, Group
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 
 _WHOLE = Group("", "")
 
 
-def lines(query: Counted, dimension: Dimension | None = None) -> Iterator[list[str]]:
+def lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
     """A line for every step in which anything was counted, and for each group of the dimension; the
     header first.
 
@@ -57,7 +57,7 @@ def _time(at: date) -> str:
     return at.isoformat()
 
 
-def _numbers(query: Counted, counts: Counts) -> list[str]:
+def _numbers(query: CounterQuery, counts: Counts) -> list[str]:
     activity = query.activity
     measures = [str(measure.of(counts)) for measure in activity.stored]
     shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]

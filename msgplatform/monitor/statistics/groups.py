@@ -14,7 +14,7 @@ from django.db.models import Sum
 
 from msgplatform.core.flows import Activity, Dimension, Group, Key
 from msgplatform.core.flows.activity import Counts
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 
 Sums = Mapping[Key, int]
 
@@ -27,7 +27,7 @@ class Line:
     counts: Counts
 
 
-def sums(query: Counted) -> Sums:
+def sums(query: CounterQuery) -> Sums:
     """The counters of the whole time, by what they are about. One statement for each table that is
     read."""
     columns = ("biz_id", "subject", "name")
@@ -38,7 +38,7 @@ def sums(query: Counted) -> Sums:
     return totals
 
 
-def table(query: Counted, dimension: Dimension, totals: Sums) -> list[Line]:
+def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]:
     """`ranked`, with each message counted once; `found` is what `sums` returned."""
     if not dimension.is_apart and not query.activity.is_apart(query.chosen):
         totals = {key: value for key, value in totals.items() if key.subject >= 0}

@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CounterQuery:
     """The counters of a flow in a period; `chosen` is dimension → key of the group wanted."""
 
     activity: Activity

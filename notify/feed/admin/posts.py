@@ -76,7 +76,7 @@ class PostAdmin(rows.HotRowsAdmin):
             found.add("q")
         elif biz is not None:
             of_system = Feed.objects.filter(biz_id=biz).order_by()
-            if of_system[: recent_rows.LOOKED_AT].count() < recent_rows.LOOKED_AT:
+            if of_system[: recent_rows.MAX_RECENT_ROWS].count() < recent_rows.MAX_RECENT_ROWS:
                 found.add("biz__id__exact")
         return found
 

@@ -22,7 +22,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz, DayCounter, MinuteCounter
 from msgplatform.monitor import counters as platform_counters
 from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, Point, total
+from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
@@ -51,8 +51,10 @@ def accept(*messages: tuple[int, str]) -> None:
     counters.accepted(messages, CatalogueSubjects(), NOON)
 
 
-def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> Counted:
-    return Counted(ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()})
+def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
+    return CounterQuery(
+        ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()}
+    )
 
 
 def each(points: Sequence[Point], *names: str) -> list[tuple[int, ...]]:
@@ -181,8 +183,8 @@ def test_counters_of_earlier_releases_keep_their_meaning() -> None:
     bounds = dict(LATENCY.cumulative(both))
     assert (bounds["300.0"], bounds["600.0"], bounds["+Inf"]) == (0, 200, 200)
     (median, _p95, _request) = ACTIVITY.figures
-    assert figures.shown(median, old) == "1 min to 10 min"
-    assert figures.shown(median, {"latency_le_inf": 1}) == "more than 1 d"
+    assert figures.format_figure(median, old) == "1 min to 10 min"
+    assert figures.format_figure(median, {"latency_le_inf": 1}) == "more than 1 d"
 
 
 def test_what_is_too_long_for_its_step_is_refused(row: BizReceive) -> None:

@@ -23,7 +23,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
 from msgplatform.monitor import failure_store, runbooks
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 
@@ -43,7 +43,7 @@ def row() -> BizReceive:
 def lose(
     subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify"
 ) -> FailureGroup:
-    failure_store.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
+    failure_store.add(flow, [Loss(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
     return FailureGroup.objects.get(flow=flow, subject=subject, answer=answer)
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_acknowledged_by_a_wrong_form(
 
 def test_what_was_answered_is_masked_and_what_a_code_means_is_not(row: BizReceive) -> None:
     lose(row.pk)
-    failure_store.add("sms", [Lost(1, "result 5", 2)], sql.now())
+    failure_store.add("sms", [Loss(1, "result 5", 2)], sql.now())
     shown = text(person("notify.view_bizmsg", "gateway.view_sgipmt"))
     assert "no room" not in shown
     assert "Wrong parameter format" in shown
@@ -341,7 +341,7 @@ def test_doctor_names_open_alerts_and_failures(row: BizReceive) -> None:
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
     failure_store.acknowledge(
-        failure_store.Seen(group.pk, 1, group.last_at),
+        failure_store.GroupSnapshot(group.pk, 1, group.last_at),
         "orders",
         group.answer,
         "call 13800138000",

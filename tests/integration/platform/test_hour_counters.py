@@ -12,7 +12,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.monitor import counters
 from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,10 +39,10 @@ def count(at: datetime, value: int = 1) -> None:
     MinuteCounter.add("notify", dict.fromkeys(KEYS, value), at)
 
 
-def counted(since: datetime, until: datetime, step: Step = "hour") -> Counted:
+def counted(since: datetime, until: datetime, step: Step = "hour") -> CounterQuery:
     activity = next(flow.activity for flow in flows.all() if flow.name == "notify")
     assert activity
-    return Counted(activity, step, since, until)
+    return CounterQuery(activity, step, since, until)
 
 
 def delivered(since: datetime, until: datetime) -> list[int]:

@@ -89,10 +89,10 @@ def test_ages_are_chinese(seconds: float) -> None:
 
 def test_answers_are_chinese() -> None:
     with translation.override("zh-hans"):
-        assert answers.shown("not tried, breaker open") == "未尝试，熔断器断开"
-        assert answers.shown("poison: invalid") == "异常：数据无效"
-        assert answers.shown("HTTP 503") == "HTTP 503"
-    assert answers.shown("poison: invalid") == "poison: invalid"
+        assert answers.answer_title("not tried, breaker open") == "未尝试，熔断器断开"
+        assert answers.answer_title("poison: invalid") == "异常：数据无效"
+        assert answers.answer_title("HTTP 503") == "HTTP 503"
+    assert answers.answer_title("poison: invalid") == "poison: invalid"
 
 
 def test_one_word_that_has_two_meanings() -> None:
