@@ -1,7 +1,8 @@
-"""A flow on the overview: its figures of the chosen time, what waits now, and its chart."""
+"""A flow on the overview: its figures and charts of the chosen time, and its backlog now."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,9 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.console import figures
-from msgplatform.core.flows import Activity, Flow, Status
+from msgplatform.core.ages import age
+from msgplatform.core.flows import Activity, Figure, Flow, Status
+from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.points import Point, total
 
 
@@ -98,9 +100,27 @@ def _numbers(
                 (measure.title, value, "lost" if value else "", address if value else "")
             )
     share = activity.success(counts)
-    tone = "" if share is None or share >= figures.GOOD_SHARE else "lost"
+    tone = "" if share is None or share >= GOOD_SHARE else "lost"
     numbers.append((_("success"), cells.percent(share), tone, ""))
     figure_numbers = [
-        (figure.title, figures.format_figure(figure, counts), "", "") for figure in activity.figures
+        (figure.title, format_figure(figure, counts), "", "") for figure in activity.figures
     ]
     return [*numbers, *figure_numbers]
+
+
+GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
+
+
+def format_figure(figure: Figure, counts: Counts) -> Any:
+    """With its unit; a dash when nothing was counted."""
+    value = figure.of(counts)
+    if value is None:
+        return cells.NOTHING
+    if figure.unit == "number":
+        return f"{value:.1f}"
+    if span := figure.span(counts):
+        low, high = span
+        if high == math.inf:
+            return _("more than %s") % age(low)
+        return _("%(low)s to %(high)s") % {"low": age(low), "high": age(high)}
+    return age(value) if value >= 1 else _("%d ms") % round(value * 1000)

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, Tone, labels
-from msgplatform.console import figures, flow_card
+from msgplatform.console import flow_card
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.core.flows import Activity, Dimension, Flow, Measure
 from msgplatform.core.flows.activity import SYSTEM, Counts
@@ -185,7 +185,7 @@ def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -
     return [
         *numbers,
         share,
-        *(figures.format_figure(figure, counts) for figure in activity.figures),
+        *(flow_card.format_figure(figure, counts) for figure in activity.figures),
     ]
 
 

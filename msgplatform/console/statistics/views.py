@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from django.contrib.admin.views.decorators import staff_member_required
@@ -11,12 +14,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from msgplatform.console.statistics import csv_file, tables
+from msgplatform.console.statistics import tables
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.monitor.statistics import files
+from msgplatform.monitor.statistics import groups
 
 
 @staff_member_required
@@ -55,20 +58,15 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     if form.is_valid():
         try:
             query = form.counted(flow.activity)
-            rows = files.lines(query, dimension)
+            rows = groups.csv_lines(query, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
             words = [flow.name, *([by] if by else []), query.step]
             name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
-            return csv_file.response(name, _with(header, rows))
+            return csv_response(name, chain([header], rows))
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
-
-
-def _with(header: list[str], rows: Any) -> Any:
-    yield header
-    yield from rows
 
 
 def _flow(request: HttpRequest) -> flows.Flow | None:
@@ -89,3 +87,30 @@ def _found(
     if flow is None or flow.activity is None:
         return context | tables.of_all(form, able, request)
     return context | tables.of_flow(form, flow, flow.activity, request)
+
+
+_FORMULA = ("=", "+", "-", "@", "\t")  # how a cell begins that spreadsheets run
+
+
+def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
+    """A file with this name, without `.csv`."""
+    return StreamingHttpResponse(
+        _csv_lines(rows),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
+
+
+class _Echo:
+    """A file that returns what is written to it, so that `csv` makes lines and keeps none."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield "\ufeff"  # by which spreadsheets recognise UTF-8
+    for row in rows:
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
+        yield writer.writerow([f"'{cell}" if cell[:1] in _FORMULA else cell for cell in row])

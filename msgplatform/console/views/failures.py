@@ -15,12 +15,11 @@ from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import sees_personal
-from msgplatform.console import answers
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
@@ -31,6 +30,22 @@ from msgplatform.monitor import failure_store
 
 ACKNOWLEDGED_SHOWN = 10
 ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
+
+
+# Names of answers by which failures are grouped. They are stored and documented in English.
+_PREFIXES = (gettext_noop("poison: "), gettext_noop("result "))
+_NAMES = frozenset({
+    # Notify: the HTTP engine's classes of errors, and deliveries without an attempt.
+    gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
+    gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
+    gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
+    # SMS: endings.
+    gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
+    # CRM sync: classes of errors.
+    gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
+    gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
+    gettext_noop("queue"),
+})  # fmt: skip
 
 
 class AcknowledgeForm(forms.Form):
@@ -120,7 +135,7 @@ def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgeme
         failure_store.latest_acknowledgements([flow.name for flow in able], ACKNOWLEDGED_SHOWN)
     )
     for row in rows:
-        row.answer = answers.answer_title(row.answer)
+        row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
     return rows
 
@@ -133,7 +148,7 @@ def _flow_failures(flow: flows.Flow, user: Any, clear: bool) -> FlowFailures:
     groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
     if not clear:  # an answer is a content, and may say whose it is
         groups = [replace(one, said=personal.text(one.said)) for one in groups]
-    groups = [replace(one, answer=answers.answer_title(str(one.answer))) for one in groups]
+    groups = [replace(one, answer=answer_title(str(one.answer))) for one in groups]
     places: dict[int, list[flows.Failure]] = defaultdict(list)
     for failure in sorted(groups, key=lambda failure: failure.last_at, reverse=True):
         places[failure.subject].append(failure)
@@ -208,3 +223,12 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
     messages.success(request, text % count)
     return redirect("console:failures")
+
+
+def answer_title(answer: str) -> str:
+    """The name of an answer in the reader's language; other names, such as HTTP 503, stay as they
+    are."""
+    for prefix in _PREFIXES:
+        if answer.startswith(prefix):
+            return gettext(prefix) + answer_title(answer.removeprefix(prefix))
+    return gettext(answer) if answer in _NAMES else answer

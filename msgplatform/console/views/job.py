@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +15,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods
 
 from msgplatform.admin import audit, sees_personal
 from msgplatform.console.forms import BulkForm
-from msgplatform.console.views.page import job_of, page, require, require_job
+from msgplatform.console.masking import masked
+from msgplatform.console.views.page import flow_of, job_of, page, require, require_job
 from msgplatform.core import flows, personal
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
 
@@ -109,3 +113,53 @@ def _left(row: BulkJob) -> timedelta | None:
     if row.rate:
         return timedelta(seconds=missing / row.rate)
     return (timezone.now() - row.created_at) * (missing / row.done)
+
+
+SHOWN = 50
+_TITLES: Mapping[flows.Ending, Any] = {
+    "arrived": gettext_lazy("Sent again by this job, and arrived"),
+    "failed": gettext_lazy("Sent again by this job, and failed again"),
+    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
+}
+
+
+@staff_member_required
+@require_GET
+def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
+    """What a job's page counts under this ending, page by page."""
+    row = job_of(id)
+    require_job(request)
+    flow = flow_of(request, row.flow)
+    which = next((one for one in _TITLES if one == ending), None)
+    if which is None:
+        raise Http404(_("There is no such list."))
+    try:
+        message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
+    except InvalidInput:
+        raise Http404(_("There is no such page.")) from None
+    hits, problem = _hits(request, flow, row.action, message_ids.ids)
+    return page(
+        request,
+        "job_messages.html",
+        _TITLES[which],
+        job=row,
+        flow=flow,
+        found=hits,
+        problem=problem,
+        forgotten=outcomes.has_dropped_ids(row, which),
+        days=outcomes.KEEP_IDS.days,
+        next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
+    )
+
+
+def _hits(
+    request: HttpRequest, flow: flows.Flow, action: str, ids: list[str]
+) -> tuple[list[flows.Hit], str]:
+    """Their lines as this person may see them, and a sentence when they cannot be read."""
+    try:
+        hits = flow.bulk_hits(action, ids) if ids else ()
+    except Unavailable as error:
+        return [], str(error)
+    except UNAVAILABLE:
+        return [], _("A server does not answer at present.")
+    return [hit if sees_personal(request) else masked(hit) for hit in hits], ""

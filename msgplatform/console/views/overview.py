@@ -24,7 +24,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.statistics import recent, troubles
+from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 
 ALERTS_SHOWN = 20
@@ -120,7 +120,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     waiting = _backlogs(able, span, now)
     failures = failure_store.count_by_flow(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
-    worst_groups = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [
         flow_card.card(
             flow,
@@ -171,7 +171,7 @@ def _backlogs(
     return values_by_flow
 
 
-def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:
+def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
     """The address of what is in trouble, '' for whoever may not see it."""
     activity = trouble.flow.activity
     may = activity and request.user.has_perm(activity.dimensions[0].permission)

@@ -11,7 +11,7 @@ import pytest
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz, MinuteCounter
-from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 from notify.feed.intake import posts
@@ -107,7 +107,7 @@ def test_the_file(biz: Biz) -> None:
     count(biz.pk, "friend", NOON, handled=4, entries=100)
     count(biz.pk, "vip", NOON, set_aside=1)
     count(99999, "friend", NOON + HOUR, merged=3, handled=3)
-    header, *lines = files.lines(counted("hour", NOON + 3 * HOUR), ACTIVITY.dimensions[0])
+    header, *lines = groups.csv_lines(counted("hour", NOON + 3 * HOUR), ACTIVITY.dimensions[0])
     assert header[:3] == ["time", "topic", "topic_title"]
     accepted = header.index("accepted")
     assert [line[:accepted] + line[accepted + 1 : 8] for line in lines] == [

@@ -11,7 +11,7 @@ from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.monitor import counters
-from msgplatform.monitor.statistics import files, groups
+from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 
@@ -176,7 +176,7 @@ def test_a_file_has_each_hour_once(closed: datetime) -> None:
     for back in (3, 2, 0):
         count(closed - back * HOUR, 1)
     counters.roll_up_hours()
-    header, *lines = files.lines(counted(closed - 3 * HOUR, closed + HOUR))
+    header, *lines = groups.csv_lines(counted(closed - 3 * HOUR, closed + HOUR))
     found = [dict(zip(header, line, strict=True)) for line in lines]
     assert [(line["time"], line["delivered"]) for line in found] == [
         ((closed - back * HOUR).isoformat(), "1") for back in (3, 2, 0)

@@ -20,7 +20,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import Biz, MinuteCounter, Preferences
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
-from msgplatform.monitor.statistics import recent, troubles
+from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.statistics.recent import Span
 from notify.models import BizReceive
@@ -150,9 +150,9 @@ def test_what_is_in_trouble_the_worst_first(row: BizReceive, admin_client: Clien
 def test_what_is_late_is_named_though_nothing_was_counted(row: BizReceive) -> None:
     flow = flows.get("notify")
     assert flow
-    (found,) = troubles.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
+    (found,) = recent.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
     assert (found.group.title, found.oldest_seconds, found.lost) == (str(row), 99.0, 0)
-    assert troubles.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
+    assert recent.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
 
 
 def test_each_sees_the_flows_that_are_theirs(row: BizReceive) -> None:
