@@ -15,7 +15,8 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
-from msgplatform.console import condition, flow_card, getting_started
+from msgplatform.console import condition, flow_card
+from msgplatform.console.views import getting_started
 from msgplatform.console.views.page import page, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError

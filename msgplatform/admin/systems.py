@@ -1,18 +1,15 @@
-"""Admin of what all flows share."""
+"""Business systems and their API keys. Nobody gives a key more than they may do themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
@@ -20,15 +17,45 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgplatform.admin.auditing import audit
-from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin, next_page
-from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
-from msgplatform.admin.key_scopes import may_give
-from msgplatform.admin.recent_rows import RecentRowsList
+from msgplatform.admin.base import UndeletableAdmin, next_page
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
-from msgplatform.core import flows
+from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
-from msgplatform.models import ApiKey, Biz, BulkJob, MinuteCounter
+from msgplatform.models import ApiKey, Biz
+
+# Scope → the permissions of the console that allow as much.
+_PLATFORM = {
+    "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
+    "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
+    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
+    "manage:statistics": ("msgplatform.view_minutecounter",),
+}
+
+
+def scope_permissions(scope: str) -> set[str]:
+    """The permissions of the console that allow as much as the scope."""
+    if scope not in _PLATFORM:
+        return {
+            name
+            for flow in flows.all()
+            if scope in flow.scopes or scope in flow.management_scopes
+            # The API masks nothing.
+            for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
+        }
+    names = {*_PLATFORM[scope]}
+    if scope == "manage:keys":  # it makes keys with any scope of a business system
+        names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope in ("manage:jobs", "manage:statistics"):  # of every flow
+        names.update(flow.permission for flow in flows.all())
+    if scope == "manage:jobs":
+        names.update(flow.bulk_permission or flow.again_permission for flow in flows.all())
+    return names - {""}
+
+
+def can_give(user: Any, scope: str) -> bool:
+    """True if the person has every permission that the scope stands for."""
+    return bool(user.has_perms(scope_permissions(scope)))
 
 
 @admin.register(Biz)
@@ -76,7 +103,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             scopes.choices = [
                 (name, f"{name}: {gettext(text)}")
                 for name, text in (keys.scopes() | keys.management_scopes()).items()
-                if name in stored_scopes or may_give(self.user, name)
+                if name in stored_scopes or can_give(self.user, name)
             ]
 
     def clean(self) -> dict[str, Any]:
@@ -163,89 +190,3 @@ class ApiKeyAdmin(SecretPageAdmin):
             count,
         )
         messages.success(request, text % count)
-
-
-@admin.register(BulkJob)
-class BulkJobAdmin(ReadOnlyAdmin):
-    sentence_fields = ("filter", "error")
-    empty_text = _("No bulk job has been started yet.")
-    list_display = ["__str__", "state", "done", "of", "rate", "created_by", "created_at"]
-    list_filter = ["state", "flow"]
-    actions = ["pause", "resume", "cancel"]
-
-    @admin.display(description=_("total"), ordering="total")
-    def of(self, job: BulkJob) -> str:
-        total = f"{job.total:,}"
-        return gettext("more than %(n)s") % {"n": total} if job.more else total
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """A job has a page of its own, with its progress."""
-        number = row_id(object_id)
-        if number is None:
-            raise Http404
-        return redirect("console:job", number)
-
-    def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
-        """Only jobs of flows in which the person may act on many messages, as for starting one."""
-        able = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-        if jobs.exclude(flow__in=able).exists():
-            raise PermissionDenied
-        from_states = BulkJob.FROM[to]
-        # Only jobs in these states: one that has ended meanwhile must not start again.
-        with transaction.atomic():
-            for job in jobs.filter(state__in=from_states):
-                changes = {"state": [job.state, to]}
-                audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=from_states).update(state=to)
-        messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
-
-    @admin.action(description=_("Pause"), permissions=["operate"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.PAUSED)
-
-    @admin.action(description=_("Resume"), permissions=["operate"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.PENDING)
-
-    @admin.action(description=_("Cancel"), permissions=["operate"])
-    def cancel(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.CANCELLED)
-
-
-class CounterFilter(PickFilter):
-    """The counters of which statistics are made: those that were counted are in no index."""
-
-    title = _("counter")
-    parameter_name = "name"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        names: set[str] = set()
-        for activity in (flow.activity for flow in flows.all() if flow.activity):
-            names.update(name for measure in activity.stored for name in measure.counters)
-            names.update(name for figure in activity.figures for name in figure.counters)
-        return [(name, name) for name in sorted(names)]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[MinuteCounter]
-    ) -> QuerySet[MinuteCounter]:
-        return queryset.filter(name=self.value()) if self.value() else queryset
-
-
-@admin.register(MinuteCounter)
-class MinuteCounterAdmin(ReadOnlyAdmin):
-    list_display = ["minute", "flow", "biz_id", "subject", "name", "value"]
-    list_filter = ["flow", CounterFilter, ("minute", MomentFilter)]
-    list_filter_submit = True
-    list_before_template = "admin/newest_bar.html"
-    sortable_by = ()
-    newest_by = "minute"
-    # The columns of an index: a database that sorts by the minute alone sorts the whole table.
-    ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
-        return RecentRowsList
-
-    def indexed(self, selection: Mapping[str, str], query: str) -> set[str]:
-        return {"minute_since", "minute_until"}
