@@ -1,4 +1,4 @@
-"""Alerts: those that are open, and their history; acknowledged and resolved here."""
+"""Alerts, open and resolved; people acknowledge and resolve them here."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AlertAdmin(RowsAdmin):
         messages.success(request, text)
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
-        """In the language of the person first: the mask is for what is shown."""
+        """Translate, then mask: the mask is for the texts in the person's language."""
         translated_rows = list(rows)
         for row in translated_rows:
             row.translate()
@@ -122,7 +122,7 @@ class AlertAdmin(RowsAdmin):
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        """Acknowledge one, with a note, or resolve it."""
+        """Acknowledge an alert, with a note, or resolve it."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
@@ -141,7 +141,7 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge" and not note:
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
-            # As it was on the page: another person's note is not replaced unread.
+            # Only as it was on the page, so that nobody replaces another person's note unread.
             unchanged_row = open_row.filter(acknowledged_at=row.acknowledged_at)
             is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
             values = {"acknowledged_by": request.user.get_username(), "note": note}
@@ -190,5 +190,5 @@ def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
 
 
 def _acknowledgement_time(row: Alert) -> str:
-    """When it was acknowledged, for the form that acknowledges it again."""
+    """The time of its acknowledgement, for the form that acknowledges it once more."""
     return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

@@ -1,4 +1,4 @@
-"""The audit log in the console: who changed what, with the values before and after."""
+"""The audit log in the console: the changes of people, with the values before and after."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.core import personal
 from msgplatform.models import AuditLog
 
-_LOOKED_AT = 500  # entries that hold a text, of which some may only hold it behind a mask
+_LOOKED_AT = 500  # entries that are compared as they read behind the mask
 _LISTED = 200  # actions that the filter offers
 
 
 class ActionFilter(PickFilter):
-    """The actions that there are entries of: each is one dive into their index."""
+    """A filter by action; each choice costs one dive into the index of actions."""
 
     title = _("action")
     parameter_name = "action"
@@ -64,7 +64,7 @@ def _first_at(moment: datetime) -> int | None:
 
 
 class EntryList(RecentRowsList, RowList):
-    """Entries are never deleted, and a part of a word is in no index."""
+    """The newest entries: none is ever deleted, and no index finds a part of a word."""
 
 
 @admin.register(AuditLog)
@@ -77,24 +77,24 @@ class AuditLogAdmin(RowsAdmin):
     list_filter_submit = True
     search_fields = ["actor", "target"]
     search_help_text = _("A part of who, or of on what")
-    list_before_template = "admin/newest_bar.html"
+    list_before_template = "admin/recent_bar.html"
     page_template = "admin/audit_entry.html"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EntryList]:
         return EntryList
 
-    def indexed(self, selection: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """By what this person sees: a target may name somebody's number."""
+        """Search in the texts as this person sees them: a target may name somebody's number."""
         rows, may_repeat = super().get_search_results(request, queryset, search_term)
         text = search_term.strip().lower()
         if not text or sees_personal(request):
             return rows, may_repeat
-        # The list cuts later what it has read here.
+        # The list applies its limit after this search, which needs one of its own.
         first = first_recent(queryset)
         if first is not None:
             rows = rows.filter(pk__gte=first)
@@ -106,7 +106,7 @@ class AuditLogAdmin(RowsAdmin):
         ]
         return queryset.filter(pk__in=entry_ids), False
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         return rows.filter(Q(actor__icontains=text) | Q(target__icontains=text))
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ else:
 
 
 def sees_personal(request: HttpRequest) -> bool:
-    """Whether this person may see payloads, texts and telephone numbers in clear."""
+    """True if this person may see payloads, texts and telephone numbers in clear."""
     return bool(request.user.has_perm(personal.PERMISSION))
 
 
@@ -51,7 +51,7 @@ class PlainList(ChangeList):
         self.title = capfirst(str(self.opts.verbose_name_plural))
 
     def get_ordering_field(self, field_name: Any) -> Any:
-        """Only of columns whose header offers it: an address may name any."""
+        """The field by which a column sorts, if its header offers that: an address may name any."""
         return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
 
     def get_results(self, request: HttpRequest) -> None:
@@ -84,7 +84,7 @@ class ModelAdmin(UnfoldModelAdmin):
 
     list_per_page = 50
     show_full_result_count = False  # a COUNT of the whole table, only to show it
-    # What the audit log calls a row: "consumer" for consumer_created; '' means the model's name.
+    # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
     audit_name = ""
     empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
     # Columns that only people with the permission for personal data see in clear: what identifies
@@ -128,8 +128,8 @@ class ModelAdmin(UnfoldModelAdmin):
         return any(user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change"))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Of a row that exists only what the form changes: a daemon may have paused it since it was
-        read."""
+        """Of an existing row save only the columns that the form changes: a daemon may have changed
+        others since the row was read."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -140,7 +140,7 @@ class ModelAdmin(UnfoldModelAdmin):
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Saved: to the page that the address names in `next`, such as the checklist."""
+        """After saving go to the page that the address names in `next`, such as the checklist."""
         following = next_page(request)
         if following and "_save" in request.POST:
             messages.success(request, _("%s was saved.") % obj)
@@ -149,7 +149,7 @@ class ModelAdmin(UnfoldModelAdmin):
 
     # -- the audit log ---------------------------------------------------------------------------
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Saved with the row, in its transaction: nothing is changed without its entry."""
+        """The entry of the audit log is saved with the row, in its transaction."""
         super().save_related(request, form, formsets, change)
         changes = self.audit_changes(form, change)
         for formset in formsets:
@@ -182,7 +182,8 @@ class ModelAdmin(UnfoldModelAdmin):
 
 
 class UndeletableAdmin(ModelAdmin):
-    """Rows that messages refer to: they are disabled, not deleted, so that history is readable."""
+    """Rows to which messages refer: people disable them instead of deleting, so that history is
+    readable."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -192,22 +193,22 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
     """Pages through a hot table: the count is bounded, and only ids are sorted."""
 
     # COUNT(*) of a hot table grows with the table; nobody pages further than this.
-    MOST = 10_000
+    MAX_COUNT = 10_000
     template_name = "admin/bounded_pages.html"
 
     @cached_property
     def count(self) -> int:
-        return min(self._counted, self.MOST)
+        return min(self._counted, self.MAX_COUNT)
 
     @property
     def is_cut(self) -> bool:
         """True if there are more rows than `count`."""
-        return self._counted > self.MOST
+        return self._counted > self.MAX_COUNT
 
     @cached_property
     def _counted(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by()[: self.MOST + 1].count())
+        return int(rows.order_by()[: self.MAX_COUNT + 1].count())
 
     def page(self, number: int | str) -> Page[Any]:
         """Reads first the ids, which an index holds, then the rows of one page: a database that has
@@ -250,7 +251,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     paginator = BoundedPaginator
     show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
-    # For people who may not see personal data; '': the same as for others.
+    # The help text for people who may not see personal data; '': the same as for others.
     masked_search_help_text: Any = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -279,13 +280,13 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
         """Mask personal data in rows that are about to be shown, and never saved."""
-        how = {
+        masks = {
             **dict.fromkeys(self.personal_fields, personal.masked),
             **dict.fromkeys(self.content_fields, personal.text),
             **dict.fromkeys(self.sentence_fields, personal.in_sentences),
         }
-        if not how or sees_personal(request):
+        if not masks or sees_personal(request):
             return
         for row in rows:
-            for name, mask in how.items():
+            for name, mask in masks.items():
                 setattr(row, name, mask(getattr(row, name)))

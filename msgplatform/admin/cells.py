@@ -26,7 +26,7 @@ def nothing(text: str) -> SafeString:
 
 
 def unknown() -> SafeString:
-    """For values that only Redis has, while it is unavailable."""
+    """The mark of a value that only Redis has, while Redis is unavailable."""
     return mark(gettext("unknown"), "warn")
 
 
@@ -53,7 +53,7 @@ def message_link(flow: str, message: int | str) -> SafeString:
 
 
 def link(url: str, text: int | str) -> SafeString:
-    """As the theme shows links of lists."""
+    """A link in the theme's style of lists."""
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text
     )

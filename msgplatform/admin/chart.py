@@ -40,12 +40,12 @@ class Chart:
     lines: Sequence[Line]
     unit: Unit = "count"
     note: Text = ""
-    least_top: float = 0.0  # what the height stands for at least
-    last_is_open: bool = False  # whether the last step goes on
+    min_top: float = 0.0  # the smallest number that the full height stands for
+    last_is_open: bool = False  # True if the last step goes on
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known, or nothing happened."""
+        """True if nothing is known, or nothing happened."""
         return not any(value for line in self.lines for value in line.values)
 
     @property
@@ -61,12 +61,12 @@ class Chart:
 
     @property
     def data(self) -> str:
-        """What the script draws, as JSON."""
+        """The data that the script draws, as JSON."""
         return json.dumps({
             "times": list(self.times),
             "unit": self.unit,
             "units": ages.written_units(),
-            "leastTop": self.least_top,
+            "leastTop": self.min_top,
             "lastIsOpen": self.last_is_open,
             "lines": [
                 {

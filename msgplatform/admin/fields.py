@@ -25,7 +25,7 @@ _no_null = ProhibitNullCharactersValidator()
 
 
 def each(check_list: Check) -> Check:
-    """Makes the validator of a list one for a single item."""
+    """Turn the validator of a list into one for a single item."""
     return lambda item: check_list([item])
 
 
@@ -48,7 +48,7 @@ class LinesField(forms.Field):
     """
 
     widget = _Lines
-    repeats = False  # whether an item may occur twice
+    may_repeat = False  # True if an item may occur twice
 
     def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
@@ -67,7 +67,7 @@ class LinesField(forms.Field):
             return value
 
         items = list(self.each_line(str(value or ""), item))
-        return items if self.repeats else list(dict.fromkeys(items))
+        return items if self.may_repeat else list(dict.fromkeys(items))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
@@ -83,8 +83,8 @@ class LinesField(forms.Field):
         return line
 
     def each_line(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
-        """What `read` returns for each line that is not empty. Raises ValidationError with the
-        errors of all lines."""
+        """The items that `read` returns for the lines that are not empty. Raises ValidationError
+        with the errors of all lines."""
         _no_null(text)
         errors = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -102,7 +102,7 @@ class LinesField(forms.Field):
 class WaitsField(LinesField):
     """Delays in seconds, written with units: `5 s`, `30 min`, `2 h`, `1 d`."""
 
-    repeats = True
+    may_repeat = True
 
     def show(self, item: Any) -> str:
         for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -120,7 +120,8 @@ class WaitsField(LinesField):
 
 
 class _Entered(str):
-    """What was typed, which is shown again as it is. Any other text is a JSON value."""
+    """Text as a person typed it, which the form shows again unchanged. Any other text is a JSON
+    value."""
 
 
 class JsonField(forms.Field):

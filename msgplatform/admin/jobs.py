@@ -95,14 +95,14 @@ class MinuteCounterAdmin(ReadOnlyAdmin):
     list_display = ["minute", "flow", "biz_id", "subject", "name", "value"]
     list_filter = ["flow", CounterFilter, ("minute", MomentFilter)]
     list_filter_submit = True
-    list_before_template = "admin/newest_bar.html"
+    list_before_template = "admin/recent_bar.html"
     sortable_by = ()
-    newest_by = "minute"
+    recent_by = "minute"
     # The columns of an index: a database that sorts by the minute alone sorts the whole table.
     ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
         return RecentRowsList
 
-    def indexed(self, selection: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"minute_since", "minute_until"}

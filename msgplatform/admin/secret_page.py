@@ -27,8 +27,7 @@ KEPT_SECONDS = 300
 
 
 class SecretPageAdmin(ModelAdmin):
-    """For admins that create secrets with their rows: `return self.show_secret(...)` as the
-    response."""
+    """An admin that creates secrets with its rows: its response is `self.show_secret(...)`."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.secret_view)
@@ -40,8 +39,8 @@ class SecretPageAdmin(ModelAdmin):
     def show_secret(
         self, request: HttpRequest, title: str, text: str, secret: str, next_url: str
     ) -> HttpResponse:
-        """Redirect to the page with the secret. `text` says what to do with it, `back` is the URL
-        to go to afterwards."""
+        """Redirect to the page with the secret. `text` says what to do with it, `next_url` is
+        the page to go to afterwards."""
         request.session[_KEY] = {
             "title": title, "text": text, "secret": encryption.encrypt(secret), "back": next_url,
             "until": time.time() + KEPT_SECONDS,
@@ -52,7 +51,7 @@ class SecretPageAdmin(ModelAdmin):
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""
         if entry and entry["until"] >= time.time():
-            with suppress(Undecryptable):  # its key was removed meanwhile
+            with suppress(Undecryptable):  # its encryption key was removed meanwhile
                 secret = encryption.decrypt(entry["secret"])
         if not secret:
             messages.info(request, _("The secret has been shown already; it is not kept."))

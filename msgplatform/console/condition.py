@@ -1,9 +1,8 @@
-"""Whether the platform needs somebody: for the status on every page, and for the overview.
+"""The platform's condition, for the status on every page and for the overview.
 
-It is calm only when nothing is known to be wrong. What is late, silent or unavailable has an alert
-(`core/daemons/watch.py` and the flows' own); failures are counted where messages end
-(`monitor/failure_store.py`), and an alert about them is not counted a second time.
-"""
+It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
+servers have alerts (`core/daemons/watch` and the flows' own); failures are counted where messages
+end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Condition:
-    """`alerts` are open and nobody has acknowledged them; those about failures are not
-    among them, but in `failures`, as groups. `missing` are roles that no running daemon has;
-    `ended` says of programs that end again and again how often, and their last words."""
+    """`alerts` are open and nobody has acknowledged them; alerts about failures count
+    in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
+    `ended` has the programs that end again and again: how often, and their last words."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -42,13 +41,13 @@ class Condition:
 
     @property
     def number(self) -> int:
-        """How many things need somebody."""
+        """The number of problems that nobody has acknowledged."""
         silent = len({*self.missing, *self.ended})
         return self.alerts + self.failures + silent + bool(self.redis_problem)
 
 
 def open_alerts() -> QuerySet[Alert]:
-    """Only the open ones have this key, so that its unique index holds no others."""
+    """The open alerts: only they have a key in `open_key`, whose unique index finds them."""
     return Alert.objects.filter(open_key__isnull=False)
 
 
@@ -60,15 +59,15 @@ def of_request(request: HttpRequest) -> Condition:
 
 
 def failures(request: HttpRequest) -> int:
-    """How many groups of failures are in the flows that this person may see."""
+    """The number of groups of failures in the flows that this person may see."""
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
-    # Who may see every flow needs no count of their own.
+    # The number of all flows, already known, holds for a person who may see every flow.
     return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
 
 
 def look() -> Condition:
-    """Two statements and two calls of Redis. Works while Redis does not."""
+    """The condition now: two statements and two calls of Redis, without which it does."""
     all_flows = flows.all()
     failure_kinds = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in all_flows}
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]

@@ -59,7 +59,8 @@ def card(
 
 
 def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None]) -> Chart:
-    """The curve of an outage: it has a scale of its own, beside which no other line is flat."""
+    """The backlog as a chart of its own: beside its scale in an outage other lines would be
+    flat."""
     times = labels([point.at for point in points])
     line = Line(_("waiting"), backlog, "limit", is_area=True)
     return Chart(f"{flow.name}-waiting", _("Waiting"), times, [line])
@@ -71,7 +72,7 @@ def over_time(
 ) -> Chart:  # fmt: skip
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
     day, up to a step that goes on. Measures of `without` are left out."""
-    # What is known of the last day only is not shown beside what is not.
+    # Live measures cover the last day only, so a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored
     tones = ("accepted", "good", "lost")
     line_measures = [one for one in measures if one.tone in tones and one.name not in without]
@@ -112,7 +113,7 @@ GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
 
 
 def format_figure(figure: Figure, counts: Counts) -> Any:
-    """With its unit; a dash when nothing was counted."""
+    """A figure with its unit; a dash when nothing was counted."""
     value = figure.of(counts)
     if value is None:
         return cells.NOTHING

@@ -1,4 +1,4 @@
-"""Starting bulk jobs, and pausing, resuming and cancelling them, for whoever may."""
+"""Starting, pausing, resuming and cancelling bulk jobs. The callers check permissions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Count
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job is to do.
+    """A job that somebody asks for.
 
-    `rate` is messages a second, 0: as fast as it goes. `cursor` is the page with which it begins,
+    `rate` is messages a second, 0: without a limit. `cursor` is the page with which the job begins,
     '' the first one. A second job with the same `request_key` (at most 32 characters) is not
     started; None: no repeat is recognised.
     """
@@ -49,8 +49,8 @@ class JobRequest:
 
 
 def find_started(request: JobRequest) -> BulkJob | None:
-    """The job that this request has started already. Raises Conflict if it asked for something
-    else then."""
+    """The job that an earlier request with the same key has started; None without one. Raises
+    Conflict if that request asked for another job."""
     if request.request_key is None:
         return None
     job = BulkJob.objects.filter(started_from=request.request_key).first()
@@ -64,8 +64,8 @@ def find_started(request: JobRequest) -> BulkJob | None:
 
 
 def start(request: JobRequest, size: flows.Counted, actor: str) -> BulkJob:
-    """A job that `run_bulk` takes up, with its line in the audit log; `counted` is what `count`
-    said. Raises IntegrityError if another request of this name starts one at the same time."""
+    """A job that `run_bulk` takes up, with its line in the audit log; `size` is the answer of
+    `count`. Raises IntegrityError if another request of this name starts one at the same time."""
     with transaction.atomic():
         job = BulkJob.objects.create(
             flow=request.flow,

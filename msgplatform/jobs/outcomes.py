@@ -1,9 +1,9 @@
-"""What became of the messages that bulk jobs sent again: arrived, failed once more, still waiting.
+"""The outcomes of messages that bulk jobs sent again: arrived, failed once more, still waiting.
 
-Each step of a job leaves a batch with the ids that it was about, before it changes them. `run_bulk`
-asks the flow about a few batches at a time, at longer and longer intervals, until all of a batch's
-messages have ended. So a job's page adds up numbers, however many messages there were; which they
-were is kept for a month, and listed batch by batch.
+Each step of a job stores a batch with the ids of its messages before it changes them. `run_bulk`
+asks the flow about a few batches at a time, at growing intervals, until all messages of a batch
+have ended. So a job's page adds up numbers, however many messages there are. The ids are kept for a
+month, and listed batch by batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _BATCHES_AT_ONCE = 20  # batches
 
 @dataclass(frozen=True)
 class Sums:
-    """What became of a job's messages. `unknown` are those that nobody can say anything about."""
+    """The outcomes of a job's messages; `unknown` counts messages of which the flow knows
+    nothing."""
 
     sent: int = 0
     arrived: int = 0
@@ -60,8 +61,8 @@ class Batch:
         self._pk = 0
 
     def note(self, ids: Iterable[int | str]) -> None:
-        """Before the step changes them. They are not asked about while the step runs: what they
-        were before would be taken for what became of them."""
+        """Store the ids before the step changes the messages. The flow is not asked about them
+        while the step runs, because it would answer with their state before."""
         new_ids = [str(pk) for pk in ids]
         if not new_ids:
             return
@@ -74,7 +75,7 @@ class Batch:
                 "created_at": now, "look_at": now + timedelta(seconds=_STEP_SECONDS),
             },
         )  # fmt: skip
-        if not is_new:  # killed in this step before: what it had done then is not found again
+        if not is_new:  # a run before was killed in this step, and may have changed messages
             all_ids = list(dict.fromkeys([*batch.ids.split(), *new_ids]))
             batch.ids, batch.size, batch.endings = " ".join(all_ids), len(all_ids), ""
             batch.look_at = now + timedelta(seconds=_STEP_SECONDS)
@@ -82,13 +83,14 @@ class Batch:
         self._pk = batch.pk
 
     def done(self) -> None:
-        """The step is over: its messages may be asked about."""
+        """The step is over, so the flow may be asked about its messages."""
         if self._pk:
             BulkBatch.objects.filter(pk=self._pk).update(look_at=sql.now())
 
 
 class Outcomes:
-    """Asks about what is due; its owner's loop may call it at every turn."""
+    """Asks flows about the batches that are due; the loop of its owner may call it at every
+    turn."""
 
     def __init__(self) -> None:
         self._next = Every(EVERY_SECONDS)
@@ -114,22 +116,22 @@ class Outcomes:
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
             else:
                 values |= _ending_columns(ids, endings)
-                if not values["waiting"]:  # it is over: only to be forgotten
+                if not values["waiting"]:  # all have ended: the next look only drops the ids
                     values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
-            # Two runners may do this at once: the later one writes what it saw later. One that adds
-            # ids meanwhile has set another time.
+            # Two runners may do this at once: the later one writes the later state. A runner that
+            # adds ids meanwhile has set another time.
             BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
 
 
 def _ending_columns(ids: Iterable[str], endings: Mapping[str, flows.Ending]) -> dict[str, object]:
-    """The columns that say what became of a batch's messages."""
+    """The columns with the outcomes of a batch's messages."""
     counts = Counter(endings.get(pk) for pk in ids)
     letters = "".join(_LETTERS[endings[pk]] if pk in endings else _UNKNOWN for pk in ids)
     return {"endings": letters, **{ending: counts[ending] for ending in ENDINGS}}
 
 
 def sums(job: BulkJob) -> Sums:
-    """Added up over the job's batches, one row for some hundred messages."""
+    """The sums over the job's batches, one row for some hundred messages."""
     names = {"sent": "size", "arrived": "arrived", "failed": "failed", "waiting": "waiting"}
     totals = job.batches.aggregate(**{name: Sum(column) for name, column in names.items()})
     return Sums(**{name: value or 0 for name, value in totals.items()})
@@ -166,11 +168,11 @@ def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -
 
 def _with_ending(batch: BulkBatch, ending: flows.Ending) -> list[str]:
     ids = batch.ids.split()
-    # One at which nobody has looked yet waits as a whole.
+    # Until its first look all messages of a batch are waiting.
     letters = batch.endings or _LETTERS["waiting"] * len(ids)
     return [pk for pk, letter in zip(ids, letters, strict=False) if letter == _LETTERS[ending]]
 
 
 def has_dropped_ids(job: BulkJob, ending: flows.Ending) -> bool:
-    """Whether some of those that are counted are not listed any more."""
+    """True if the ids of some messages with this ending are not kept any more."""
     return job.batches.filter(ids="", **{f"{ending}__gt": 0}).exists()

@@ -29,7 +29,7 @@ class AlertTable:
 
         Returns the alert as it is now when it was opened or closed, None otherwise.
         """
-        messages = _said(event)
+        messages = _translatable(event)
         event = replace(_fitting(event), kind=event.kind[:64])
         open_rows = Alert.objects.filter(open_key=event.key)
         if event.resolved:
@@ -44,7 +44,7 @@ class AlertTable:
         texts = {"subject": event.subject, "text": event.text, "said": messages}
         if open_rows.update(count=F("count") + 1, last_at=now, **texts):
             return None
-        # Another process may have raised it in between: its row is kept, and is this alert too.
+        # A row that another process inserted in between is kept: it is the same alert.
         sql.insert_or_keep(
             Alert._meta.db_table,
             ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at", "last_at"),
@@ -62,7 +62,7 @@ class AlertTable:
     def renew(self, conditions: Collection[alerts.Condition]) -> None:
         """Write the text of an open alert if it changed; else only its time, once a minute."""
         now = sql.now()
-        fitting = [(_fitting(condition), _said(condition)) for condition in conditions]
+        fitting = [(_fitting(condition), _translatable(condition)) for condition in conditions]
         for some in chunks(fitting, 500):
             texts_by_key = {one.key: (one.subject, one.text, messages) for one, messages in some}
             rows = Alert.objects.filter(open_key__in=texts_by_key)
@@ -86,14 +86,14 @@ def _fitting(event: _Event) -> _Event:
     return replace(event, key=event.key[:200], subject=event.subject[:200])
 
 
-def _said(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
-    """What other languages need of it; nothing of texts that nobody could translate."""
+def _translatable(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
+    """The texts that can be translated, as data; without texts that are in one language only."""
     texts = {"subject": event.subject, "text": event.text}
     return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
 
 
 def as_event(row: Alert, is_resolved: bool = False) -> alerts.AlertEvent:
-    """The stored alert, as the handlers get it."""
+    """The stored alert as an event for the handlers."""
     return alerts.AlertEvent(
         row.kind, row.subject, row.text, row.key, resolved=is_resolved, id=row.pk, count=row.count
     )

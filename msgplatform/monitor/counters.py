@@ -55,7 +55,7 @@ class Housekeeping:
         self._last: datetime | None = None  # the database's time of the last roll-up
 
     def turn_if_due(self) -> bool:
-        """Whether it was due; then the work was done."""
+        """Do the work if it is due. True if it was."""
         start = time.monotonic()
         if start < self._next:
             return False
@@ -66,7 +66,7 @@ class Housekeeping:
             finally:
                 has_more = purge() or has_more
         finally:
-            # Also after an error: what takes too long must not be all that the owner ever does.
+            # After an error too: the owner must have time for its other work.
             seconds = time.monotonic() - start
             self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
         return True
@@ -92,7 +92,7 @@ def roll_up(last: datetime | None = None) -> int:
     oldest = _oldest_minute_day(today)
     if last is None:
         newest = DayCounter.objects.aggregate(newest=Max("day"))["newest"] or oldest
-        # One day more: late counts may have come for the day before it.
+        # The day before it as well: late counts may have come for it.
         first = min(today, newest) - timedelta(days=1)
     else:
         first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
@@ -107,7 +107,7 @@ def roll_up_hours() -> int:
     """Compute the hours that are over since the last one that was computed, the oldest first, and
     at most _HOURS_A_TURN of them. Returns how many."""
     end = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
-    # Of a clock that was ahead: an hour that is added up is not read by its minutes any more.
+    # Hours that a clock ahead of time has added up: readers would not read their minutes.
     HourCounter.objects.filter(hour__gte=end).delete()
     begin = HourCounter.done_until() or datetime.min.replace(tzinfo=UTC)
     for number in range(_HOURS_A_TURN):
@@ -140,7 +140,8 @@ def purge() -> bool:
 
 
 def _roll_up_day(day: date) -> None:
-    """From the hours that are over and lie in it whole, and the minutes before and after these."""
+    """Compute a day from the closed hours that lie in it whole, and the minutes before and after
+    them."""
     begin, end = _midnight(day), _midnight(day + timedelta(days=1))
     rolled_up_until = HourCounter.done_until() or begin
     first = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)

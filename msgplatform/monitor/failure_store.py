@@ -1,13 +1,12 @@
 """Failures, counted where messages end: the source of the page Failures.
 
-Whoever ends messages as lost calls `add` in the transaction that ends them: one statement for a
-batch. Whoever sends such messages again, or learns that they arrived after all, calls `take_back`
-in that transaction. So the counts are exact without reading the messages, of which there may be
-millions, in the archive too.
+A program that ends messages as failed calls `add` in the transaction that ends them: one statement
+for a batch. Code that sends such messages again, or learns that they arrived after all, calls
+`take_back` in its transaction. So the counts are exact without reading the messages, of which there
+may be millions, in the archive too.
 
-Where a count cannot be exact it is too high: it is never said that nothing is lost while something
-is. For a person who acknowledges a group means what they have seen, and no message that was given
-up afterwards.
+Where a count cannot be exact it is too high, never too low. An acknowledgement covers the failures
+that the person has seen on the page, and none that came afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _COUNTED = 100
 
 
 class Loss(NamedTuple):
-    """A message that failed: where, with which answer, its id, what was said."""
+    """A message that failed: its place, the kind of answer, its id, the text of the answer."""
 
     subject: int
     answer: str
@@ -45,7 +44,7 @@ class Loss(NamedTuple):
 
 
 class Rescue(NamedTuple):
-    """A message that failed at `ended_at`, and is lost no longer."""
+    """A failure of the time `ended_at` whose message is sent again or has arrived."""
 
     subject: int
     answer: str
@@ -54,7 +53,7 @@ class Rescue(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupSnapshot:
-    """What the page showed of a group to the person who acknowledges it."""
+    """The state of a group on the page of the person who acknowledges it."""
 
     id: int
     lost: int
@@ -95,8 +94,8 @@ def add(
 
 
 def _on_conflict() -> str:
-    """What becomes of a group that is there already. MariaDB assigns in this order, and each
-    expression sees what was assigned before it: `since` is decided by the old count."""
+    """The clause that adds to a group which exists already. MariaDB assigns in this order, and each
+    expression sees the values assigned before it: `since` needs the old count."""
     name = connection.ops.quote_name
     if connection.vendor == "mysql":
         start, new = "ON DUPLICATE KEY UPDATE", "VALUES({})"
@@ -135,7 +134,7 @@ def take_back(flow: str, messages: Iterable[Rescue]) -> None:
 
 
 def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
-    """A flow's groups with messages that somebody has to look at, the largest first."""
+    """A flow's groups with open failures, the largest first."""
     return list(
         FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:limit]
     )
@@ -148,7 +147,7 @@ def latest_answer(flow: str, subject: int) -> str:
 
 
 def as_failure(group: FailureGroup, **place: Any) -> Failure:
-    """A group as the console shows it; `place` is what its flow knows."""
+    """A group as the console shows it; `place` are the fields that its flow knows."""
     values = {
         "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
         "since": group.since, "last_at": group.last_at, **place,
@@ -157,27 +156,27 @@ def as_failure(group: FailureGroup, **place: Any) -> Failure:
 
 
 def count_groups(flows: Iterable[str]) -> int:
-    """How many groups of these flows somebody has to look at, counted to a hundred."""
+    """The number of open groups of these flows, counted to a hundred."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return rows.values("flow")[:_COUNTED].count()
 
 
 def count_by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
-    """How many messages of each of these subjects somebody has to look at; one statement."""
+    """Subject → number of its open failures, of these subjects; one statement."""
     rows = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
     return dict(rows.values_list("subject").annotate(Sum("count")))
 
 
 def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
-    """Flow → number of failures that somebody has to look at."""
+    """Flow → number of its open failures."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return dict(rows.values_list("flow").annotate(Sum("count")))
 
 
 def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
-    """Somebody leaves what they have seen of a group at that; how many messages those are.
+    """Acknowledge the failures of a group that a person has seen, and return their number.
 
-    It may be repeated. Failures since it was shown stay.
+    It may be repeated. Failures that came after the snapshot stay.
     """
 
     def once() -> int:
@@ -211,5 +210,5 @@ def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledg
 
 
 def _printable(text: str) -> str:
-    """An answer may hold what no database takes, and is only an example here."""
+    """The text without characters that a database may refuse; it is only an example."""
     return "".join(c if c.isprintable() else " " for c in text[: 2 * MAX_SAID]).strip()

@@ -1,4 +1,4 @@
-"""What `doctor` says about alerts and failures."""
+"""The findings of `doctor` about alerts and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _LISTED = 20  # alerts, and groups of failures for each flow
 
 
 def open_alerts() -> Iterator[Finding]:
-    """Those that nobody has acknowledged first, then by the time at which they were last seen."""
+    """The open alerts: first those without an acknowledgement, then by the time of the last
+    look."""
     rows = Alert.objects.filter(open_key__isnull=False).order_by("acknowledged_at", "-last_at")
     alerts = list(rows[: _LISTED + 1])
     for alert in alerts[:_LISTED]:
@@ -31,7 +32,7 @@ def open_alerts() -> Iterator[Finding]:
 
 
 def failures() -> Iterator[Finding]:
-    """What was neither sent again nor acknowledged."""
+    """The failures that nobody has sent again or acknowledged."""
     is_calm = True
     for flow in flows.all():
         groups = flow.failures()

@@ -45,7 +45,7 @@ def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     if step == "minute":
         minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=until)
         return [minutes.annotate(at=F("minute"))]
-    # What ends within an hour has only a part of it, which the hour's own counters do not know.
+    # A period that ends within an hour has a part of it, which only minutes can tell.
     last_hour = start(step, until)
     hours_until = min(HourCounter.done_until() or begin, last_hour)
     hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_until).annotate(at=F("hour"))

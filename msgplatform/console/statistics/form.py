@@ -1,5 +1,7 @@
-"""What the page of statistics shows: a period with its steps, and the groups to which it is
-narrowed. Everything has a default, and everything is in the address."""
+"""The form of the page of statistics: a period with its steps, and a group of each dimension.
+
+Each field has a default, and the address holds all of them.
+"""
 
 from __future__ import annotations
 
@@ -93,13 +95,13 @@ class StatisticsForm(forms.Form):
         return {**values, "since": since, "until": until, "step": step}
 
     def counted(self, activity: Activity) -> CounterQuery:
-        """The counters that are wanted."""
+        """The query for the counters of the period and groups of this form."""
         values = self.cleaned_data
         since: datetime = values["since"]
         return CounterQuery(activity, values["step"], since, values["until"], self.chosen())
 
     def chosen(self) -> dict[str, str]:
-        """Dimension → key of the group that was chosen."""
+        """Dimension → key of the group that the person chose."""
         keys = {}
         for dimension in self.activity.dimensions if self.activity else ():
             if value := self.cleaned_data.get(dimension.name):
@@ -121,7 +123,7 @@ def _fitting(span: timedelta, are_kept: bool) -> Step:
 
 
 def _field(dimension: Dimension) -> forms.Field:
-    """Its rows are found by typing, or chosen from a list when they are few."""
+    """The field of a dimension: its rows are found by typing, or chosen from a list of few."""
     if dimension.relation:
         app, model, name = dimension.relation.split(".")
         relation: Any = apps.get_model(app, model)._meta.get_field(name)

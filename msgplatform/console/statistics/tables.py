@@ -58,18 +58,18 @@ def of_flow(
     query = form.counted(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
-    without = activity.without(query.chosen)
+    without = activity.without(query.selection)
     tables = [
         _by_dimension(query, dimension, sums, request)
         for dimension in activity.dimensions
-        if dimension.name not in query.chosen
+        if dimension.name not in query.selection
     ]
     answers = groups.answers(activity, counts)
     selected_groups = [
         (group, request.user.has_perm(dimension.permission))
         for dimension in activity.dimensions
-        if dimension.name in query.chosen
-        for group in dimension.named([query.chosen[dimension.name]]).values()
+        if dimension.name in query.selection
+        for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
         "numbers": list(zip(_columns(activity), _values(activity, counts, without), strict=True)),
@@ -117,7 +117,7 @@ def _by_dimension(
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     may_open = request.user.has_perm(dimension.permission)
-    without = {*dimension.without, *query.activity.without(query.chosen)}
+    without = {*dimension.without, *query.activity.without(query.selection)}
     rows = [
         Row(
             line.group.title,
@@ -136,7 +136,7 @@ def _by_dimension(
 def _by_step(
     query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
 ) -> Table:
-    activity, without = query.activity, query.activity.without(query.chosen)
+    activity, without = query.activity, query.activity.without(query.selection)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
     times = labels([point.at for point in shown_points], by_day)
@@ -152,7 +152,7 @@ def _by_step(
 
 def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
     activity, step = query.activity, str(STEPS[query.step])
-    without = activity.without(query.chosen)
+    without = activity.without(query.selection)
     charts = [
         flow_card.over_time("counts", activity, points, step=step, by_day=by_day, without=without)
     ]
@@ -190,7 +190,7 @@ def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -
 
 
 def _common(activity: Activity, counts: Counts) -> list[Any]:
-    """What can be said of every flow."""
+    """The columns that every flow has."""
     good, failures, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
     return [good, _marked(failures), bad, cells.percent(activity.success(counts))]
 
@@ -204,7 +204,7 @@ def _marked(failures: int) -> Any:
 
 
 def _address(request: HttpRequest, view: str = "console:statistics", **parameters: str) -> str:
-    """The address of what is shown, with some of it changed."""
+    """The address of this page with these parameters changed."""
     copy = request.GET.copy()
     for name, value in parameters.items():
         copy[name] = value

@@ -1,4 +1,4 @@
-"""Statistics of every flow: over time and by group, ranked by what was lost; page and CSV file."""
+"""Statistics of every flow over time and by group, ranked by failures: page and CSV file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from msgplatform.monitor.statistics import groups
 @staff_member_required
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
-    """Of one flow (`flow` in the address), or of all that the user may see."""
+    """The statistics of one flow (`flow` in the address), or of all that the user may see."""
     able = [flow for flow in visible(request) if flow.activity]
     if not able:
         raise PermissionDenied
@@ -34,7 +34,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            context = _found(request, form, flow, able)
+            context = _figures(request, form, flow, able)
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
@@ -80,7 +80,7 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     return flow
 
 
-def _found(
+def _figures(
     request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
 ) -> dict[str, Any]:
     context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
@@ -89,7 +89,7 @@ def _found(
     return context | tables.of_flow(form, flow, flow.activity, request)
 
 
-_FORMULA = ("=", "+", "-", "@", "\t")  # how a cell begins that spreadsheets run
+_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
@@ -110,7 +110,7 @@ class _Echo:
 
 def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
     writer = csv.writer(_Echo())
-    yield "\ufeff"  # by which spreadsheets recognise UTF-8
+    yield "\ufeff"  # spreadsheets recognise UTF-8 by it
     for row in rows:
         # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
         yield writer.writerow([f"'{cell}" if cell[:1] in _FORMULA else cell for cell in row])

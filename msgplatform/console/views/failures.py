@@ -49,7 +49,7 @@ _NAMES = frozenset({
 
 
 class AcknowledgeForm(forms.Form):
-    """What a person has seen of a group, and why they leave it at that."""
+    """The state of a group that a person acknowledges, with their note."""
 
     id = forms.IntegerField(min_value=1, max_value=2**63 - 1)
     lost = forms.IntegerField(min_value=0, max_value=2**63 - 1)
@@ -71,11 +71,11 @@ class ResendForm:
 class FailurePlace:
     """The failures of one place, with the address of the form that sends each group again.
 
-    `agains` are the forms for all groups together; `button` acts on the place, at an address.
+    `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
     """
 
     failures: list[tuple[flows.Failure, str]]
-    agains: list[ResendForm]
+    resend_forms: list[ResendForm]
     button: tuple[flows.Button, str] | None
 
     @property
@@ -85,7 +85,7 @@ class FailurePlace:
     @property
     def has_heading(self) -> bool:
         """True if its groups have something in common above them."""
-        return bool(self.agains) or (self.button is not None and len(self.failures) > 1)
+        return bool(self.resend_forms) or (self.button is not None and len(self.failures) > 1)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class FlowFailures:
 
     @property
     def kind(self) -> Text:
-        """What its places are, such as subscriptions."""
+        """The kind of its places, such as subscriptions."""
         activity = self.flow.activity
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
@@ -114,7 +114,7 @@ class FlowFailures:
 @staff_member_required
 @require_GET
 def failures(request: HttpRequest) -> HttpResponse:
-    """What nobody has sent again or acknowledged, and what was acknowledged lately."""
+    """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
     user: Any = request.user
     able = visible(request)
     listings = [_flow_failures(flow, user, sees_personal(request)) for flow in able]
@@ -122,7 +122,7 @@ def failures(request: HttpRequest) -> HttpResponse:
         request,
         "failures.html",
         _("Failures"),
-        listed=[one for one in listings if one.places or one.problem],
+        listings=[one for one in listings if one.places or one.problem],
         may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
         acknowledged=_acknowledged(able, sees_personal(request)),
         max_note=MAX_NOTE,
@@ -130,7 +130,7 @@ def failures(request: HttpRequest) -> HttpResponse:
 
 
 def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
-    """The latest, with what people wrote as this person may read it."""
+    """The latest acknowledgements, with notes and answers as this person may read them."""
     rows = list(
         failure_store.latest_acknowledgements([flow.name for flow in able], ACKNOWLEDGED_SHOWN)
     )

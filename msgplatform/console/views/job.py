@@ -1,4 +1,4 @@
-"""One bulk job: how far it is, what became of what it sent again, pause, resume and cancel."""
+"""One bulk job: its progress, the outcomes of its messages, pause, resume and cancel."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
 
 
 def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
-    """What was filled in, by the labels of its fields."""
+    """The filter of a job: (label of the field, value) of each."""
     labels: dict[str, Any] = {}
     if flow and row.action in flow.bulk_actions:
         fields = BulkForm(flow, row.action, True).fields
@@ -106,7 +106,7 @@ def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
 
 
 def _left(row: BulkJob) -> timedelta | None:
-    """How long it will take from now on; None when nobody can say."""
+    """The time until the job ends; None while it cannot be estimated."""
     if row.more or not row.done or row.state not in (_State.PENDING, _State.RUNNING):
         return None
     missing = max(0, row.total - row.done)
@@ -126,7 +126,7 @@ _TITLES: Mapping[flows.Ending, Any] = {
 @staff_member_required
 @require_GET
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
-    """What a job's page counts under this ending, page by page."""
+    """The messages that the job's page counts under this ending, page by page."""
     row = job_of(id)
     require_job(request)
     flow = flow_of(request, row.flow)
@@ -155,7 +155,8 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
 def _hits(
     request: HttpRequest, flow: flows.Flow, action: str, ids: list[str]
 ) -> tuple[list[flows.Hit], str]:
-    """Their lines as this person may see them, and a sentence when they cannot be read."""
+    """The lines of these messages as this person may see them, and a sentence when they cannot be
+    read."""
     try:
         hits = flow.bulk_hits(action, ids) if ids else ()
     except Unavailable as error:

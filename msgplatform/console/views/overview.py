@@ -1,4 +1,4 @@
-"""The first page: what needs somebody, and how every flow and program is doing."""
+"""The first page: problems, and how every flow and program is doing."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from msgplatform.monitor.statistics.recent import Span
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
-# What has been due for less is work, not trouble.
+# A lag below this is work, not trouble.
 LATE_SECONDS = 30.0
-# How far back one can look; after how many seconds the page is renewed, since a longer time reads
-# more counters; what a step of the charts is.
+# Period → how far back it looks, the seconds after which the page renews itself (a longer period
+# reads more counters), its title, and the title of a step of the charts.
 SPANS = {
     "1h": (Span(timedelta(minutes=1), 60), 10, gettext_lazy("an hour"), gettext_lazy("minute")),
     "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
@@ -82,14 +82,15 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _ended(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
-    """What programs that end again and again wrote last, as this person may read it."""
+    """Program → its last words, as this person may read them, of programs that end again and
+    again."""
     if sees_personal(request):
         return state.ended
     return {role: personal.in_sentence(text) for role, text in state.ended.items()}
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:
-    """The latest open ones, as this person may read them, and how many more there are."""
+    """The latest open alerts, as this person may read them, and how many more there are."""
     if not request.user.has_perm("msgplatform.view_alert"):
         return {"alerts": [], "more_alerts": 0}
     rows = list(condition.open_alerts()[:ALERTS_SHOWN])
@@ -102,7 +103,7 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
 
 
 def _jobs(request: HttpRequest) -> list[BulkJob]:
-    """Those that have not ended, of flows that this person may see."""
+    """The jobs that have not ended, of flows that this person may see."""
     user: Any = request.user
     if not any(user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
         return []
@@ -113,8 +114,8 @@ def _jobs(request: HttpRequest) -> list[BulkJob]:
 
 
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
-    """A card for each flow that this user may see, and what is in trouble in them."""
-    # Of the others only whether there is a problem counts: the page is not calm then.
+    """A card for each flow that this user may see, and the groups in most trouble."""
+    # All flows: a problem of one that this person may not see keeps the page from being calm, too.
     statuses = {flow: flow.status() for flow in flows.all()}
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
@@ -173,7 +174,7 @@ def _backlogs(
 
 
 def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
-    """The address of what is in trouble, '' for whoever may not see it."""
+    """The address of the group in trouble, '' for people who may not see it."""
     activity = trouble.flow.activity
     may = activity and request.user.has_perm(activity.dimensions[0].permission)
     return trouble.group.url if may else ""

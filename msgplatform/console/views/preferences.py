@@ -21,7 +21,7 @@ from msgplatform.admin import Select
 from msgplatform.console.views.page import page
 from msgplatform.models import Preferences
 
-# Zones that are named after a place, which is what people look for.
+# Only zones that are named after a place: people look for one.
 _REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
             "Indian", "Pacific")  # fmt: skip
 

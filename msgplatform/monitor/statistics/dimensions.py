@@ -17,7 +17,7 @@ from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 
-_MOST = 2**63 - 1
+_MAX_ID = 2**63 - 1
 
 
 class BySystem(Dimension):
@@ -89,6 +89,6 @@ def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group
 
 def row_id(key: str, field: str) -> int:
     """The id that a group's key stands for. Raises InvalidInput."""
-    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MOST:
+    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MAX_ID:
         raise InvalidInput(_("There is no such choice."), field)
     return int(key)

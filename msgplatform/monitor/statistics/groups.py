@@ -1,7 +1,7 @@
-"""The sums of each group of a flow's dimensions, ranked by failures; and as lines of a CSV file.
+"""The sums of each group of a flow's dimensions, ranked by failures; and the lines of a CSV file.
 
-All dimensions come from the same sums: of each business system, subject and counter. There are as
-many of those as there are things that people have set up, however many messages there were.
+All dimensions come from the same sums, one for each business system, subject and counter. Their
+number depends on how many subscriptions, gateways and the like exist, not on messages.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def sums(query: CounterQuery) -> Sums:
 
 
 def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]:
-    """`ranked`, with each message counted once; `found` is what `sums` returned."""
-    if not dimension.is_apart and not query.activity.is_apart(query.chosen):
+    """The groups of a dimension as `ranked` sorts them, each message counted once; `totals` come
+    from `sums`."""
+    if not dimension.is_apart and not query.activity.is_apart(query.selection):
         totals = {key: value for key, value in totals.items() if key.subject >= 0}
     return ranked(query.activity, dimension, totals)
 
@@ -60,7 +61,7 @@ def whole(totals: Sums) -> Counts:
 
 
 def ranked(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
-    """The groups of a dimension: first what lost most, then what failed most, then the busiest."""
+    """The groups of a dimension: first by failures, then by failed attempts, then by deliveries."""
     groups = dimension.groups(totals.keys())
     counts: dict[Group, Counter[str]] = defaultdict(Counter)
     for key, group in groups.items():
