@@ -55,7 +55,7 @@ class KindFilter(PickFilter):
     parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(kind, kind) for kind in sorted(runbooks.every())]
+        return [(kind, kind) for kind in sorted(runbooks.by_kind())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
         return queryset.filter(kind=self.value()) if self.value() else queryset
@@ -104,11 +104,9 @@ class AlertAdmin(RowsAdmin):
         same = Alert.objects.filter(key=row.key).order_by("-id")
         earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
         self.mask(request, earlier)
-        book = runbooks.of(row.kind)
         return {
-            "first": book.first if book else "",
-            "paragraph": runbooks.paragraph(row.kind),
-            "paragraph_language": runbooks.page()[1],
+            "section": runbooks.section(row.kind),
+            "section_language": runbooks.document()[1],
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
             "button": _button(request, row),

@@ -19,11 +19,11 @@ def open_alerts() -> Iterator[Finding]:
     alerts = list(rows[: _LISTED + 1])
     for alert in alerts[:_LISTED]:
         note = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_at else ""
-        book = runbooks.of(alert.kind)
+        first_step = runbooks.section(alert.kind).first_step
         yield Finding(
             "warn" if note else "bad",
             f"alert {alert.kind}: {alert.subject}{note}",
-            f"{book.first if book else alert.text} ({runbooks.anchor(alert.kind)})",
+            f"{first_step or alert.text} ({runbooks.anchor(alert.kind)})",
         )
     if len(alerts) > _LISTED:
         yield Finding("bad", f"more than {_LISTED} alerts are open", "see them in the console")

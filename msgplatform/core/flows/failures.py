@@ -53,14 +53,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Runbook:
-    """What to do about the alerts of one kind.
+    """Where to act on the alerts of one kind; `docs/operations.md` has a section for each kind.
 
-    `first` is one sentence: what to look at first. `docs/operations.md` has a paragraph for each
-    kind. `view` is the URL name of the page on which to act; its argument, if it `takes_subject`,
-    is what follows the kind in the alert's key.
+    `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
+    part of the alert's key behind the kind.
     """
 
-    first: Text
     view: str
     takes_subject: bool = False
     button: Button | None = None

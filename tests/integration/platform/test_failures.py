@@ -303,20 +303,21 @@ def test_every_kind_has_a_first_step_a_page_and_a_paragraph(language: str) -> No
     found |= {f"{name}.retention" for source in code for name in
               re.findall(r'Archive\(\s*"([a-z.]+)"', source)}  # fmt: skip
     found |= {f.failure_alert or f"{f.name}.failures" for f in flows.all()}
-    known = runbooks.every()
+    known = runbooks.by_kind()
     assert {kind for kind in known if kind.startswith("platform.")} == PLATFORM
     others = {"platform.alert", "notify.feed"}  # an event, and an app
     assert found - known.keys() - others == set()
     assert len(found) > 25
-    page, its_language = runbooks.page()
+    page, its_language = runbooks.document()
     assert its_language == language
     headings = re.findall(r"^### ([a-z._]+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert sorted(headings) == sorted(known)
-    for kind, book in known.items():
-        assert str(book.first).endswith((".", "?", "。", "？")), kind
+    for kind in known:
+        section = runbooks.section(f"{kind}:1")
+        assert section.first_step.endswith((".", "?", "。", "？")), kind
         assert runbooks.link(Alert(kind=kind, key=f"{kind}:1")), kind
         # The page of an alert shows it as people read it, and nothing of the next one.
-        shown = html.unescape(runbooks.paragraph(f"{kind}:1"))
+        shown = html.unescape(section.text)
         assert len(shown) > (80 if language == "en" else 25), kind
         assert not re.search(r"[`*\]]|^#", shown), shown
 

@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    monkeypatch.setattr(recent_rows, "LOOKED_AT", LOOKED_AT)
+    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", LOOKED_AT)
     return timezone.now().replace(second=0, microsecond=0)
 
 
