@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from crmsync.monitor.failures import CRM
 from msgplatform.core.flows import Runbook
 
-_CRM, _POLICY = "admin:crmsync_crm_change", "admin:crmsync_policy_change"
+_POLICY = "admin:crmsync_policy_change"
 _RECOVERY = "admin:crmsync_recoveryentry_changelist"
 
 RUNBOOKS: Mapping[str, Runbook] = {
-    "crm.stalled": Runbook(_CRM, takes_subject=True),
-    "crm.paused": Runbook(_CRM, takes_subject=True),
-    "crm.unusable": Runbook(_CRM, takes_subject=True),
+    "crm.stalled": CRM.runbook(),
+    "crm.paused": CRM.runbook(),
+    "crm.unusable": CRM.runbook(),
     "crm.fault": Runbook(_RECOVERY),
     "crm.policy": Runbook(_POLICY, takes_subject=True),
     "crm.source": Runbook(_POLICY, takes_subject=True),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gateway.failures import GATEWAY
 from msgplatform.core.flows import Runbook
 
-_GATEWAY = "admin:gateway_smsgateway_change"
 _GATEWAYS = "admin:gateway_smsgateway_changelist"
 
 RUNBOOKS: Mapping[str, Runbook] = {
-    "sms.gateway": Runbook(_GATEWAY, takes_subject=True),
+    "sms.gateway": GATEWAY.runbook(),
     "sms.failures": Runbook("console:failures"),
-    "sms.failing": Runbook(_GATEWAY, takes_subject=True),
-    "sms.gateway_settings": Runbook(_GATEWAY, takes_subject=True),
+    "sms.failing": GATEWAY.runbook(),
+    "sms.gateway_settings": GATEWAY.runbook(),
     "sms.account_settings": Runbook("admin:gateway_smsaccount_change", takes_subject=True),
     "sms.archive": Runbook("console:overview"),
     "sms.event": Runbook("console:overview"),

@@ -3,7 +3,7 @@ counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -16,6 +16,7 @@ from msgplatform.core.flows import Dimension, Group, Key
 from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
+from msgplatform.monitor.subjects import Subject
 
 _MAX_ID = 2**63 - 1
 
@@ -49,13 +50,12 @@ class BySubject(Dimension):
     names_subjects = True
 
     def __init__(
-        self, name: str, title: Text, rows: Callable[[], QuerySet[Any]], *,
+        self, subject: Subject, *,
         relation: str = "", sign: int = 1, is_apart: bool = False, without: Collection[str] = (),
     ) -> None:  # fmt: skip
-        meta = rows().model._meta
-        self.name, self.title, self.relation, self.is_apart = name, title, relation, is_apart
-        self._rows, self._sign, self.without = rows, sign, without
-        self.permission = f"{meta.app_label}.view_{meta.model_name}"
+        self.name, self.title, self.permission = subject.name, subject.title, subject.permission
+        self.relation, self.is_apart, self.without = relation, is_apart, without
+        self._rows, self._sign = subject.rows, sign
 
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         return {
