@@ -34,8 +34,8 @@ class RunAdmin(NamedRowsAdmin):
     page_template = "admin/crmsync/run.html"
     live_template = "admin/crmsync/run_live.html"
 
-    def completed(self, rows: list[Any]) -> list[Any]:
-        found = super().completed(rows)
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        found = super().add_details(rows)
         # For the whole page at once.
         how_far = progress.of_runs(found)
         for row in found:

@@ -15,16 +15,18 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.failures import FLOW
+from gateway.failures import FLOW, GATEWAY
 from gateway.lifecycle import keys
-from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.models import SgipMt, SmsAccount
 from gateway.pump.rows import ERROR, SEGMENTS
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
+from msgplatform.monitor.subjects import Subject
 
 _Final = SgipMt.Final
 _ACCEPTED = "accepted by us"  # no counter of the database
+_ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by("name"))
 
 
 class _ByAccount(BySubject):
@@ -100,11 +102,8 @@ ACTIVITY = Activity(
         Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
     ),
     dimensions=(
-        BySubject(
-            "gateway", _("gateway"), lambda: SmsGateway.objects.order_by("name"),
-            sign=-1, is_apart=True,
-        ),
-        _ByAccount("account", _("account"), lambda: SmsAccount.objects.order_by("name")),
+        BySubject(GATEWAY, sign=-1, is_apart=True),
+        _ByAccount(_ACCOUNT),
         BySystem("gateway.SmsAccount.biz"),
         _BySpNumber(),
     ),

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from gateway.flow import FLOW
-from msgplatform.admin import key_scopes
+from msgplatform.admin import systems
 from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
@@ -226,7 +226,7 @@ def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
 
 
 def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
-    needed = key_scopes.permissions("manage:jobs")
+    needed = systems.scope_permissions("manage:jobs")
     assert {name.partition(".")[2] for name in needed} == {
         "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
     }  # fmt: skip

@@ -40,8 +40,8 @@ print(json.dumps({{one.kind: [one.says, one.is_for_person, one.act] for one in e
 """
 _KINDS = """
 import json
-from msgplatform.jobs import runbooks
-print(json.dumps(list(runbooks.every())))
+from msgplatform.monitor import runbooks
+print(json.dumps(list(runbooks.by_kind())))
 """
 _PAGER = """
 from msgplatform.models import Biz

@@ -1,18 +1,15 @@
-"""Admin of what all flows share."""
+"""Business systems and their API keys. Nobody gives a key more than they may do themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
@@ -20,15 +17,45 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgplatform.admin.auditing import audit
-from msgplatform.admin.base import ReadOnlyAdmin, UndeletableAdmin, next_page
-from msgplatform.admin.filters import MomentFilter, PickFilter, row_id
-from msgplatform.admin.key_scopes import may_give
-from msgplatform.admin.recent_rows import RecentRowsList
-from msgplatform.admin.secret_page import ShowsSecret
+from msgplatform.admin.base import UndeletableAdmin, next_page
+from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
-from msgplatform.core import flows
+from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
-from msgplatform.models import ApiKey, Biz, BulkJob, MinuteCounter
+from msgplatform.models import ApiKey, Biz
+
+# Scope → the permissions of the console that allow as much.
+_PLATFORM = {
+    "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
+    "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
+    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
+    "manage:statistics": ("msgplatform.view_minutecounter",),
+}
+
+
+def scope_permissions(scope: str) -> set[str]:
+    """The permissions of the console that allow as much as the scope."""
+    if scope not in _PLATFORM:
+        return {
+            name
+            for flow in flows.all()
+            if scope in flow.scopes or scope in flow.management_scopes
+            # The API masks nothing.
+            for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
+        }
+    names = {*_PLATFORM[scope]}
+    if scope == "manage:keys":  # it makes keys with any scope of a business system
+        names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope in ("manage:jobs", "manage:statistics"):  # of every flow
+        names.update(flow.permission for flow in flows.all())
+    if scope == "manage:jobs":
+        names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
+    return names - {""}
+
+
+def can_give(user: Any, scope: str) -> bool:
+    """True if the person has every permission that the scope stands for."""
+    return bool(user.has_perms(scope_permissions(scope)))
 
 
 @admin.register(Biz)
@@ -72,30 +99,30 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         super().__init__(*args, **kwargs)
         scopes = self.fields.get("scopes")
         if isinstance(scopes, forms.MultipleChoiceField):
-            kept = self.instance.scopes if self.instance.pk else ()
+            stored_scopes = self.instance.scopes if self.instance.pk else ()
             scopes.choices = [
                 (name, f"{name}: {gettext(text)}")
                 for name, text in (keys.scopes() | keys.management_scopes()).items()
-                if name in kept or may_give(self.user, name)
+                if name in stored_scopes or can_give(self.user, name)
             ]
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        owner = cleaned.get("biz") if "biz" in self.fields else self.instance.biz
+        values = super().clean() or {}
+        owner = values.get("biz") if "biz" in self.fields else self.instance.biz
         for check in (
-            lambda: keys.check_scopes(cleaned.get("scopes", []), is_management=owner is None),
-            lambda: keys.check_expiry(cleaned.get("expires_at")),
+            lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
+            lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
                 check()
             except InvalidInput as error:
                 if error.field not in self.errors and not self.has_error("biz"):
                     self.add_error(error.field, str(error))
-        return cleaned
+        return values
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ShowsSecret):
+class ApiKeyAdmin(SecretPageAdmin):
     audit_name = "api_key"
     form = ApiKeyForm
     list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
@@ -123,9 +150,9 @@ class ApiKeyAdmin(ShowsSecret):
             transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
-        created, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
-        obj.pk = created.pk
-        obj.prefix = created.prefix
+        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
+        obj.pk = row.pk
+        obj.prefix = row.prefix
 
     def response_add(
         self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
@@ -163,89 +190,3 @@ class ApiKeyAdmin(ShowsSecret):
             count,
         )
         messages.success(request, text % count)
-
-
-@admin.register(BulkJob)
-class BulkJobAdmin(ReadOnlyAdmin):
-    sentence_fields = ("filter", "error")
-    empty_text = _("No bulk job has been started yet.")
-    list_display = ["__str__", "state", "done", "of", "rate", "created_by", "created_at"]
-    list_filter = ["state", "flow"]
-    actions = ["pause", "resume", "cancel"]
-
-    @admin.display(description=_("total"), ordering="total")
-    def of(self, job: BulkJob) -> str:
-        total = f"{job.total:,}"
-        return gettext("more than %(n)s") % {"n": total} if job.more else total
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """A job has a page of its own, with its progress."""
-        number = row_id(object_id)
-        if number is None:
-            raise Http404
-        return redirect("console:job", number)
-
-    def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
-        """Only jobs of flows in which the person may act on many messages, as for starting one."""
-        able = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-        if jobs.exclude(flow__in=able).exists():
-            raise PermissionDenied
-        allowed = BulkJob.FROM[to]
-        # Only jobs in these states: one that has ended meanwhile must not start again.
-        with transaction.atomic():
-            for job in jobs.filter(state__in=allowed):
-                changes = {"state": [job.state, to]}
-                audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=allowed).update(state=to)
-        messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
-
-    @admin.action(description=_("Pause"), permissions=["operate"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.PAUSED)
-
-    @admin.action(description=_("Resume"), permissions=["operate"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.PENDING)
-
-    @admin.action(description=_("Cancel"), permissions=["operate"])
-    def cancel(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
-        self._set_state(request, queryset, BulkJob.State.CANCELLED)
-
-
-class CounterFilter(PickFilter):
-    """The counters of which statistics are made: those that were counted are in no index."""
-
-    title = _("counter")
-    parameter_name = "name"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        names: set[str] = set()
-        for activity in (flow.health.activity for flow in flows.all() if flow.health.activity):
-            names.update(name for measure in activity.stored for name in measure.counters)
-            names.update(name for figure in activity.figures for name in figure.counters)
-        return [(name, name) for name in sorted(names)]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[MinuteCounter]
-    ) -> QuerySet[MinuteCounter]:
-        return queryset.filter(name=self.value()) if self.value() else queryset
-
-
-@admin.register(MinuteCounter)
-class MinuteCounterAdmin(ReadOnlyAdmin):
-    list_display = ["minute", "flow", "biz_id", "subject", "name", "value"]
-    list_filter = ["flow", CounterFilter, ("minute", MomentFilter)]
-    list_filter_submit = True
-    list_before_template = "admin/newest_bar.html"
-    sortable_by = ()
-    newest_by = "minute"
-    # The columns of an index: a database that sorts by the minute alone sorts the whole table.
-    ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
-        return RecentRowsList
-
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
-        return {"minute_since", "minute_until"}

@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    monkeypatch.setattr(recent_rows, "LOOKED_AT", LOOKED_AT)
+    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", LOOKED_AT)
     return timezone.now().replace(second=0, microsecond=0)
 
 
@@ -70,7 +70,7 @@ def shown(client: Client, address: str) -> Any:
     assert answer.status_code == 200, address
     found = answer.context["cl"]
     # The sentence comes with the bound, and only then.
-    assert ("Only the newest" in answer.content.decode()) == bool(found.looked_at)
+    assert ("Only the newest" in answer.content.decode()) == bool(found.recent_limit)
     return found
 
 
@@ -88,7 +88,7 @@ def rows_read() -> int:
 @pytest.mark.usefixtures("entries")
 def test_a_word_is_looked_for_in_the_newest_entries(admin_client: Client, now: datetime) -> None:
     found = shown(admin_client, f"{AUDIT}?q=tem-3")
-    assert found.looked_at == LOOKED_AT
+    assert found.recent_limit == LOOKED_AT
     assert 0 < found.result_count <= LOOKED_AT / 7 + 1
     assert {row.target for row in found.result_list} == {"system-3"}
     assert not shown(admin_client, f"{AUDIT}?q=museum").result_list
@@ -96,7 +96,7 @@ def test_a_word_is_looked_for_in_the_newest_entries(admin_client: Client, now: d
     earlier = until(now - (ROWS - LOOKED_AT // 2) * MINUTE)
     older = shown(admin_client, f"{AUDIT}?q=museum&at_until={earlier}")
     assert [row.target for row in older.result_list] == ["museum"]
-    assert older.looked_at == 0
+    assert older.recent_limit == 0
 
 
 @pytest.mark.usefixtures("entries")
@@ -132,7 +132,7 @@ def test_a_time_and_an_action_are_indexes(admin_client: Client, now: datetime) -
 def test_counters_by_minute_and_by_name(admin_client: Client, now: datetime) -> None:
     minutes = [row.minute for row in shown(admin_client, COUNTERS).result_list]
     assert minutes == sorted(minutes, reverse=True)
-    assert shown(admin_client, f"{COUNTERS}?name=delivered").looked_at == LOOKED_AT
+    assert shown(admin_client, f"{COUNTERS}?name=delivered").recent_limit == LOOKED_AT
     assert not shown(admin_client, f"{COUNTERS}?name=exhausted").result_list
     first = until(now - (ROWS // 10 - 5) * MINUTE)
     (row,) = shown(admin_client, f"{COUNTERS}?name=exhausted&minute_until={first}").result_list
