@@ -1,4 +1,4 @@
-"""Raises an alert when a subscription has a process of its own and nobody runs one.
+"""Raises an alert when a subscription has a process of its own and none runs.
 
 Every sender that serves all the other subscriptions looks; the alert's key makes it one alert.
 """
@@ -39,13 +39,13 @@ class Unserved:
         if not self._next.take():
             return
         now = time.monotonic()
-        served, before = presence.dedicated(), self._since
+        served_ids, since = presence.dedicated(), self._since
         missing = {
             row.id
             for row in self._subscriptions.all()
-            if row.own_process and row.sendable and row.id not in served
+            if row.own_process and row.sendable and row.id not in served_ids
         }
-        self._since = {pk: before.get(pk, now) for pk in missing}
+        self._since = {pk: since.get(pk, now) for pk in missing}
         text = _(
             "It has a process of its own, and none runs: its deliveries wait. Start run_sender "
             "--subscription %(id)d, or switch off its own process in the console."

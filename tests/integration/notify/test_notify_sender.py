@@ -449,7 +449,7 @@ class TestSharing:
                 self.finish(orders)
         assert len(taken["second"]) >= 5, "it does not stay idle beside a busy one"
         owned = [
-            {row.pk for row in rows if queue_of(row) in claimer._held}
+            {row.pk for row in rows if queue_of(row) in claimer._in_flight}
             for claimer in (first, second)
         ]
         assert not owned[0] & owned[1]
