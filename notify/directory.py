@@ -70,9 +70,9 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def load(self) -> dict[int, Subscription]:
         rows = list(BizReceive.objects.select_related("receive").order_by("id"))
-        before = time.time()
+        before_at = time.time()
         database = sql.now().timestamp()
-        self.clock_ahead = (before + time.time()) / 2 - database
+        self.clock_ahead = (before_at + time.time()) / 2 - database
         self._report_clock()
         return self._rows.usable(rows)
 

@@ -81,13 +81,13 @@ def report(states: Mapping[int, Live]) -> None:
 
 def read() -> dict[int, Live]:
     """By subscription id; stale reports are left out."""
-    found = {}
+    states = {}
     for key, (state, age) in _lanes.read_with_age().items():
         if state.is_open:  # its durations are from when it was reported
             retry_in, open_for = max(0.0, state.retry_in - age), state.open_for + age
             state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
-        found[int(key)] = state
-    return found
+        states[int(key)] = state
+    return states
 
 
 # -- probes that people ask for ------------------------------------------------------------------
@@ -125,7 +125,9 @@ def dedicated() -> set[int]:
 
 def withdraw(sender: str) -> None:
     """The sender ends: reports of its closed lanes are taken back, open breakers stay known."""
-    gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
-    _lanes.withdraw(*map(str, gone))
+    closed_ids = [
+        key for key, state in read().items() if state.sender == sender and not state.is_open
+    ]
+    _lanes.withdraw(*map(str, closed_ids))
     _senders.withdraw(sender)
     _dedicated.withdraw(sender)

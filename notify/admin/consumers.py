@@ -23,7 +23,7 @@ from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
-from notify import secret_rotation
+from notify import operations
 from notify.admin.fields import HeadersField
 from notify.models import Receive
 from notify.subscriptions import limits
@@ -58,7 +58,7 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         if not isinstance(field, HeadersField):
             return
         try:
-            field.stored = dict(self.instance.headers)
+            field.stored_headers = dict(self.instance.headers)
         except Undecryptable as error:
             # They must be written again: they may be what the consumer recognises us by.
             self.initial["headers"] = {}
@@ -67,19 +67,20 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        values = super().clean() or {}
         field = self.fields.get("headers")
-        if self.instance.pk and isinstance(field, HeadersField) and field.kept and "url" in cleaned:
+        has_masked = isinstance(field, HeadersField) and bool(field.masked_names)
+        if self.instance.pk and has_masked and "url" in values:
             # The instance still has the stored URL.
-            limits.stored_headers_at(cleaned["url"], self.instance.url)
-        return cleaned
+            limits.stored_headers_at(values["url"], self.instance.url)
+        return values
 
 
 class RotationForm(forms.Form):
     hours = forms.FloatField(
         label=_("Hours for which the old secret signs too"),
         min_value=0,
-        max_value=secret_rotation.MAX_HOURS,
+        max_value=operations.MAX_ROTATION_HOURS,
         help_text=_("0 to 168; 0 ends it at once, as after a leak"),
     )
     seen = forms.CharField(widget=forms.HiddenInput)
@@ -154,27 +155,27 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The URL without its possible secrets, headers by their names only."""
-        found = super().audit_changes(form, change)
-        if "url" in found:
-            found["url"] = [shown_url(text) if text else None for text in found["url"]]
-        if "headers" in found:
+        changes = super().audit_changes(form, change)
+        if "url" in changes:
+            changes["url"] = [shown_url(text) if text else None for text in changes["url"]]
+        if "headers" in changes:
             before = form.initial.get("headers") if change else None
-            found["headers"] = _headers(before or {}, form.instance.headers)
-        return found
+            changes["headers"] = _headers(before or {}, form.instance.headers)
+        return changes
 
     def response_add(
         self, request: HttpRequest, obj: Receive, post_url_continue: str | None = None
     ) -> HttpResponse:
-        back = next_page(request) or reverse("admin:notify_receive_changelist")
-        return self._show(request, obj, back)
+        next_address = next_page(request) or reverse("admin:notify_receive_changelist")
+        return self._show(request, obj, next_address)
 
-    def _show(self, request: HttpRequest, consumer: Receive, back: str) -> HttpResponse:
+    def _show(self, request: HttpRequest, consumer: Receive, next_address: str) -> HttpResponse:
         return self.show_secret(
             request,
             gettext("Signing secret of %(consumer)s") % {"consumer": consumer},
             gettext("The secret is shown this once; give it to the consumer:"),
             consumer.secret,
-            back,
+            next_address,
         )
 
     def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -183,26 +184,26 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             raise Http404(gettext("There is no such consumer."))
         if not self.has_change_permission(request, consumer):
             raise PermissionDenied
-        back = reverse("admin:notify_receive_change", args=[pk])
-        # `seen` names the secret that this page shows: see secret_rotation.rotate().
-        given = request.POST if request.method == "POST" else None
-        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": secret_rotation.mark_of(consumer)}
-        form = RotationForm(given, initial=start)
+        change_page = reverse("admin:notify_receive_change", args=[pk])
+        # `seen` names the secret that this page shows: see operations.rotate_secret().
+        posted = request.POST if request.method == "POST" else None
+        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": operations.secret_mark(consumer)}
+        form = RotationForm(posted, initial=start)
         if form.is_valid():
-            hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
+            hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
                 # One transaction: no secret is rotated without its line in the audit log.
                 with transaction.atomic():
-                    consumer = secret_rotation.rotate(pk, seen, hours)
+                    consumer = operations.rotate_secret(pk, mark, hours)
                     audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
             except Conflict:
                 text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
                 messages.error(request, text)
-                return redirect(back)
-            return self._show(request, consumer, back)
+                return redirect(change_page)
+            return self._show(request, consumer, change_page)
         context = {
             **self.admin_site.each_context(request),
-            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": back,
+            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": change_page,
             "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
         }  # fmt: skip
         return TemplateResponse(request, "notify/rotate.html", context)
@@ -215,5 +216,5 @@ def _old_still_signs(consumer: Receive) -> bool:
 
 def _headers(before: Mapping[str, str], after: Mapping[str, str]) -> list[list[str]]:
     """The names of the headers before and after; one whose value is another is marked."""
-    kept = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
-    return [sorted(before), sorted(kept)]
+    names = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
+    return [sorted(before), sorted(names)]

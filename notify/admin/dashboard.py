@@ -55,11 +55,11 @@ def card(row: BizReceive) -> dict[str, Any]:
 
 def _chart(points: list[Point]) -> Chart:
     """Attempts in each hour: a bar for those that failed."""
-    delivered: list[float | None] = [point.counts.get("delivered", 0) for point in points]
-    failed: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
+    successes: list[float | None] = [point.counts.get("delivered", 0) for point in points]
+    failures: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
     lines = [
-        Line(_("delivered"), delivered, "good"),
-        Line(_("failed attempts"), failed, "lost", as_bars=True),
+        Line(_("delivered"), successes, "good"),
+        Line(_("failed attempts"), failures, "lost", as_bars=True),
     ]
     times = labels([point.at for point in points])
     return Chart("attempts", _("Attempts per hour"), times, lines, last_is_open=True)
@@ -67,15 +67,15 @@ def _chart(points: list[Point]) -> Chart:
 
 def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
     """How many deliveries wait or were given up, each with the list that shows them."""
-    found = []
+    deliveries = []
     for status in _STATES:
         # Without an order, and cut: a part of the index, however many there are.
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
         count = rows[: health.COUNTED + 1].count()
         if count:
             text = f"{health.COUNTED}+" if count > health.COUNTED else str(count)
-            found.append({"status": status.value, "label": status.label, "count": text})
-    return found
+            deliveries.append({"status": status.value, "label": status.label, "count": text})
+    return deliveries
 
 
 def _failures(row: BizReceive) -> list[Attempt]:

@@ -22,8 +22,8 @@ class HeadersField(LinesField):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.stored: Mapping[str, str] = {}
-        self.kept: list[str] = []  # names of those that the last input left masked
+        self.stored_headers: Mapping[str, str] = {}
+        self.masked_names: list[str] = []  # names of those that the last input left masked
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -31,9 +31,9 @@ class HeadersField(LinesField):
         return value
 
     def to_python(self, value: Any) -> Any:
-        taken: dict[str, str] = {}
-        self.kept = []
-        old = {name.lower(): content for name, content in self.stored.items()}
+        headers: dict[str, str] = {}
+        self.masked_names = []
+        old = {name.lower(): content for name, content in self.stored_headers.items()}
 
         def read(line: str) -> None:
             name, colon, content = (part.strip() for part in line.partition(":"))
@@ -43,12 +43,12 @@ class HeadersField(LinesField):
                 if name.lower() not in old:
                     raise ValidationError(_("no value of %s is stored; write it out") % name)
                 content = old[name.lower()]
-                self.kept.append(name)
-            if name.lower() in (known.lower() for known in taken):
+                self.masked_names.append(name)
+            if name.lower() in (key.lower() for key in headers):
                 raise ValidationError(_("%s is listed twice") % name)
             self.check_item({name: content})
-            taken[name] = content
+            headers[name] = content
 
         for _nothing in self.each_line(str(value or ""), read):
             pass
-        return taken
+        return headers

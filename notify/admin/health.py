@@ -16,11 +16,11 @@ from django.utils.translation import gettext as _
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.models import GivenUp, MinuteCounter
-from notify import due, presence
-from notify.models import BizReceive, ReceiveMsg
+from notify import presence
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 from notify.monitor.counters import FLOW
-from notify.monitor.metrics import OPEN
+from notify.monitor.metrics import OPEN, waiting_seconds
 
 _Status = BizReceive.Status
 # Counted no further: a subscription may have a million waiting deliveries.
@@ -68,14 +68,14 @@ class Health:
         if seconds < MIN_BUSY_SECONDS:
             return None
         rate = live.busy_per_second
-        left = self.waiting / rate if rate and self.waiting < COUNTED else None
+        left_seconds = self.waiting / rate if rate and self.waiting < COUNTED else None
         since = timezone.localtime() - timedelta(seconds=seconds)
-        return Busy(live.in_flight, since, 60 * rate, left)
+        return Busy(live.in_flight, since, 60 * rate, left_seconds)
 
     @property
     def rate(self) -> float | None:
-        tried = self.delivered + self.failed
-        return self.delivered / tried if tried else None
+        attempts = self.delivered + self.failed
+        return self.delivered / attempts if attempts else None
 
     @property
     def probe_at(self) -> datetime | None:
@@ -91,23 +91,24 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     # The oldest due times of each: index dives for each of the page's rows.
     statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    found_due = oldest.values_list("id", Now(), *map(due.first, statuses_of_work))
-    first_due = {pk: (now, *times) for pk, now, *times in found_due}
+    due_times = oldest.values_list("id", Now(), *map(first_due, statuses_of_work))
+    due_by_id = {pk: (now, *times) for pk, now, *times in due_times}
     # How many deliveries of each wait: the part of an index for each, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
-    waiting = dict(zip(ids, found, strict=True))
-    counted, states, lost = _last_hour(ids), _from_redis(), failures.counts(ids)
+    counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    waiting = dict(zip(ids, counts, strict=True))
+    attempts, states, lost_counts = _last_hour(ids), _from_redis(), failures.counts(ids)
+    live = states or {}
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
-            due_seconds=_due_seconds(first_due.get(pk), states.get(pk) if states else None),
-            live=states.get(pk) if states else None,
+            due_seconds=_due_seconds(due_by_id.get(pk), live.get(pk)),
+            live=live.get(pk),
             is_known=states is not None,
-            delivered=counted.get((pk, "delivered"), 0),
-            failed=counted.get((pk, "failed"), 0),
-            failures=lost.get(pk, 0),
+            delivered=attempts.get((pk, "delivered"), 0),
+            failed=attempts.get((pk, "failed"), 0),
+            failures=lost_counts.get(pk, 0),
         )
         for pk in ids
     }
@@ -117,7 +118,7 @@ def _due_seconds(first: Sequence[Any] | None, live: presence.Live | None) -> flo
     if first is None:
         return None
     now, pending, queued = first
-    return due.oldest_seconds(pending, queued, live, now)
+    return waiting_seconds(pending, queued, live, now)
 
 
 def _from_redis() -> dict[int, presence.Live] | None:
@@ -151,12 +152,12 @@ def open_breakers() -> list[int]:
 
 def troubled(open_ids: Collection[int]) -> Q:
     """Failing, disabled by the platform, its breaker is open, or deliveries were given up."""
-    lost = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
+    lost_ids = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__isnull=False)
         | Q(status=_Status.DISABLED)
         | Q(pk__in=open_ids)
-        | Q(pk__in=lost)
+        | Q(pk__in=lost_ids)
     )
 
 

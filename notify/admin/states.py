@@ -97,15 +97,15 @@ class StateActions(ModelAdmin):
         if change.loses and "confirmed" not in request.POST:
             # The form names the rows themselves: what is done is what was shown, even when "all"
             # was selected and others were added meanwhile.
-            found = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
-            if len(found) > MAX_SELECTION:
+            selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
+            if len(selection) > MAX_SELECTION:
                 messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
                 return None
             context = {
                 **self.admin_site.each_context(request),
                 "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
-                "heading": _TITLES[name], "loses": change.loses, "rows": found[:_SHOWN],
-                "more": max(0, len(found) - _SHOWN), "ids": [str(row.pk) for row in found],
+                "heading": _TITLES[name], "loses": change.loses, "rows": selection[:_SHOWN],
+                "more": max(0, len(selection) - _SHOWN), "ids": [str(row.pk) for row in selection],
                 "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
                 "list": reverse("admin:notify_bizreceive_changelist"),
             }  # fmt: skip
@@ -113,9 +113,9 @@ class StateActions(ModelAdmin):
         count = _apply(request, rows, change)
         text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
         messages.success(request, text % count)
-        back = request.POST.get("back_to", "")
-        if back.isdigit():
-            return redirect("admin:notify_bizreceive_change", back)
+        page_id = request.POST.get("back_to", "")
+        if page_id.isdigit():
+            return redirect("admin:notify_bizreceive_change", page_id)
         return None
 
 
@@ -123,15 +123,15 @@ def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> 
     """Set the state of the rows that have another one; how many."""
     with transaction.atomic():
         # Under lock: the audit log has the state that was replaced, also beside a marker.
-        locked = BizReceive.objects.select_for_update().filter(
+        locked_rows = BizReceive.objects.select_for_update().filter(
             pk__in=list(rows.values_list("pk", flat=True))
         )
-        changed = [row for row in locked.order_by("pk") if row.status != change.to]
-        for row in changed:
+        changed_rows = [row for row in locked_rows.order_by("pk") if row.status != change.to]
+        for row in changed_rows:
             states = [_Status(row.status).name, _Status(change.to).name]
             audit(request, change.audit, f"{row} #{row.pk}", changes={"status": states})
-        BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
+        BizReceive.objects.filter(pk__in=[row.pk for row in changed_rows]).update(
             status=change.to, **change.also
         )
         transaction.on_commit(signals.SUBSCRIPTIONS.ring)
-    return len(changed)
+    return len(changed_rows)

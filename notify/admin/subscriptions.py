@@ -65,8 +65,8 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
             status.choices = [(s.value, s.label) for s in (_Status.NORMAL, _Status.PAUSED)]
             status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if schedule := self.fields.get("schedule"):
-            stored = subscription_cells.patience(self.instance)
-            schedule.help_text = f"{schedule.help_text}. {stored}"
+            patience = subscription_cells.patience(self.instance)
+            schedule.help_text = f"{schedule.help_text}. {patience}"
         if receive := self.fields.get("receive"):
             # A consumer made in a popup would have its secret shown to nobody.
             receive.widget.can_add_related = receive.widget.can_change_related = False

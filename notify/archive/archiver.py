@@ -66,7 +66,7 @@ class Archiver(Worker):
         page = self._refused or self._walk.page(now) or restored.page(now)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
-            limits, done = due(now), self.heartbeat.done
+            limits, done_before = due(now), self.heartbeat.done
             try:
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
@@ -79,7 +79,7 @@ class Archiver(Worker):
                 raise
             self._refused = ()
             # A page of which nothing may move says nothing.
-            if self.heartbeat.done > done:
+            if self.heartbeat.done > done_before:
                 self._resolve()
             return True
         self._resolve()

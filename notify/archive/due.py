@@ -33,14 +33,14 @@ class Due:
     def allowed(self, statuses: Mapping[int, set[int]]) -> list[int]:
         """Which of these messages may move, given the statuses of their deliveries."""
         counted_from = restored.counted_from(statuses)
-        found = []
+        movable_ids = []
         for message_id, ends in statuses.items():
             age = counted_from.get(message_id, message_id)
             if age >= self.well or not ends <= _WELL | _FAILED:
                 continue
             if age < self.failed or not ends & _FAILED:
-                found.append(message_id)
-        return found
+                movable_ids.append(message_id)
+        return movable_ids
 
 
 def due(now: datetime) -> Due:
@@ -65,11 +65,11 @@ def movable(message_ids: Sequence[int], due: Due) -> list[int]:
     return due.allowed(statuses)
 
 
-def chunks(message_ids: Sequence[int], place: Store) -> Iterator[list[int]]:
+def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
     """Cut by payload bytes and number of deliveries; at least one message in each."""
-    sized = place.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
-    sizes = dict(sized.order_by().values_list("id", "size"))
-    rows = place.deliveries_of(message_ids).order_by().values_list("msg_id")
+    message_sizes = store.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
+    sizes = dict(message_sizes.order_by().values_list("id", "size"))
+    rows = store.deliveries_of(message_ids).order_by().values_list("msg_id")
     deliveries = dict(rows.annotate(Count("id")))
     chunk: list[int] = []
     size = count = 0

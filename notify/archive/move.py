@@ -88,8 +88,8 @@ def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
     for _id, message_id, status in rows:
         statuses[message_id].add(status)
     going = due.allowed(statuses)
-    chosen = set(going)
-    return going, [pk for pk, message_id, _ in rows if message_id in chosen]
+    going_ids = set(going)
+    return going, [pk for pk, message_id, _ in rows if message_id in going_ids]
 
 
 def copy_to_archive(parts: Sequence[Part]) -> None:

@@ -45,11 +45,11 @@ def counted_from(message_ids: Iterable[int]) -> dict[int, int]:
 def page(now: datetime) -> list[int]:
     """Up to PAGE messages whose time for a look has come; they are looked at again later."""
     due = RestoredMsg.objects.filter(look_at__lte=now).order_by("look_at")
-    found = list(due.values_list("id", flat=True)[:PAGE])
-    if found:
+    message_ids = list(due.values_list("id", flat=True)[:PAGE])
+    if message_ids:
         # Before they are moved: who dies now finds them an hour later, and a message that stays is
         # not looked at in every turn.
-        RestoredMsg.objects.filter(id__in=found).update(look_at=Now() + _LOOK_AGAIN)
-        hot = set(BizMsg.objects.filter(id__in=found).values_list("id", flat=True))
-        forget([pk for pk in found if pk not in hot])
-    return sorted(found)
+        RestoredMsg.objects.filter(id__in=message_ids).update(look_at=Now() + _LOOK_AGAIN)
+        hot = set(BizMsg.objects.filter(id__in=message_ids).values_list("id", flat=True))
+        forget([pk for pk in message_ids if pk not in hot])
+    return sorted(message_ids)

@@ -69,14 +69,14 @@ def cold() -> Store:
 
 
 @contextmanager
-def reading(place: Store) -> Iterator[None]:
+def reading(store: Store) -> Iterator[None]:
     """Raise Unavailable, with a sentence for people, when an archive in a database of its own
     cannot be read; an error of the main database is raised as it is."""
     try:
         yield
     # ProgrammingError: its tables do not exist, or not any more.
     except (OperationalError, InterfaceError, ProgrammingError) as error:
-        if not place.cold or place.using == DEFAULT_DB_ALIAS:
+        if not store.cold or store.using == DEFAULT_DB_ALIAS:
             raise
         log.warning("archive_unreadable", why=str(error)[:200])
         raise Unavailable(

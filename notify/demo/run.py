@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.flows import DemoRun
-from notify import presence, secret_rotation
+from notify import operations, presence
 from notify.demo import scenario
 from notify.demo.publisher import Accepted, BatchPublisher, Trickle, publish_all
 from notify.demo.sink_process import SinkProcess
@@ -62,7 +62,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
     # old one, as consumers do until somebody has changed their settings.
     verifying = Receive.objects.get(name=scenario.VERIFYING)
-    secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=_OVERLAP_HOURS)
+    operations.rotate_secret(verifying.pk, operations.secret_mark(verifying), hours=_OVERLAP_HOURS)
     rest = run.messages - len(accepted)
     accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
     forged = _forge(sinks[scenario.VERIFYING].url, verifying.secret)

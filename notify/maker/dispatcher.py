@@ -17,13 +17,13 @@ from django.db.models.functions import Now
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
-from notify import due, orders
+from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
-from notify.models import BizReceive, ReceiveMsg
-from notify.turns import in_turns
+from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.orders import in_turns
 
 # Deliveries that are claimed and put in one go.
 STEP_DELIVERIES = 2_000
@@ -63,7 +63,7 @@ class Dispatcher:
         if only:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
-        self._times = rows.values_list("id", Now(), *map(due.first, _WAITING))
+        self._times = rows.values_list("id", Now(), *map(first_due, _WAITING))
         # Bytes that a delivery of each subscription took lately: no more are read than may fit.
         self._sizes: dict[int, float] = {}
 

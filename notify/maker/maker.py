@@ -30,14 +30,14 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import names, recovery
-from notify import due, signals
+from notify import signals
 from notify.directory import Subscriptions
 from notify.maker import expiry
 from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor.catalogue_subjects import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
@@ -154,7 +154,7 @@ def settle() -> int:
 
 def _subscriptions_with(status: int) -> set[int]:
     """Ids of the subscriptions with deliveries in this status."""
-    rows = BizReceive.objects.values_list("id", due.first(status))
+    rows = BizReceive.objects.values_list("id", first_due(status))
     return {subscription for subscription, first in rows if first is not None}
 
 

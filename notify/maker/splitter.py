@@ -36,7 +36,7 @@ from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.catalogue_subjects import CatalogueSubjects
-from notify.turns import in_turns
+from notify.orders import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a thousand subscriptions make a million of a full batch. Messages

@@ -30,5 +30,5 @@ class CatalogueSubjects(Snapshot[Mapping[tuple[int, str], int]]):
 
     def subject(self, biz: int, event_type: str) -> int:
         """A system's own entry goes before a shared one."""
-        known = self.known
-        return known.get((biz, event_type)) or known.get((0, event_type), OTHERS)
+        subjects = self.known
+        return subjects.get((biz, event_type)) or subjects.get((0, event_type), OTHERS)

@@ -85,23 +85,23 @@ class Histogram:
     @cached_property
     def _buckets(self) -> Sequence[Bucket]:
         earlier = {high: low for low, high in pairwise((0.0, *self.earlier))}
-        found = []
+        buckets = []
         for low, high in pairwise((0.0, *self.bounds)):
             name = f"{self.name}_le_{round(high * 1000)}ms"
             if earlier.get(high, low) != low:
                 name = f"{self.name}_gt_{low:g}_le_{high:g}s"
-            found.append(Bucket(name, low, high))
-        return [*found, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
+            buckets.append(Bucket(name, low, high))
+        return [*buckets, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
 
     @cached_property
     def _earlier_buckets(self) -> Sequence[Bucket]:
         """Those of earlier releases that are no longer written."""
-        written = {bucket.name for bucket in self._buckets}
-        found = [
+        written_names = {bucket.name for bucket in self._buckets}
+        buckets = [
             Bucket(f"{self.name}_le_{round(high * 1000)}ms", low, high)
             for low, high in pairwise((0.0, *self.earlier))
         ]
-        return [bucket for bucket in found if bucket.name not in written]
+        return [bucket for bucket in buckets if bucket.name not in written_names]
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -111,34 +111,34 @@ class Histogram:
     def cumulative(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
         """(upper bound, how many up to it), the last one being +Inf. An earlier, wider bucket
         counts at its upper bound."""
-        added: defaultdict[float, float] = defaultdict(float)
+        by_end: defaultdict[float, float] = defaultdict(float)
         for bucket in (*self._buckets, *self._earlier_buckets):
-            added[bucket.high] += counts.get(bucket.name, 0)
-        running, found = 0.0, []
+            by_end[bucket.high] += counts.get(bucket.name, 0)
+        total, pairs = 0.0, []
         for bucket in self._buckets:
-            running += added[bucket.high]
-            bound = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
-            found.append((bound, running))
-        return found
+            total += by_end[bucket.high]
+            end = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
+            pairs.append((end, total))
+        return pairs
 
     def percentile(self, counts: Mapping[str, int], share: float) -> float | None:
         """Seconds within which `share` (0 to 1) of all stayed, spread evenly within each bucket.
 
         None when nothing was counted; the last bound when it lies beyond that.
         """
-        counted = self._counted(counts)
-        if not counted:
+        used_buckets = self._counted(counts)
+        if not used_buckets:
             return None
-        wanted, below = sum(counts[bucket.name] for bucket in counted) * share, 0.0
-        edges = {edge for _, *both in counted for edge in both} - {math.inf}
+        rank, below = sum(counts[bucket.name] for bucket in used_buckets) * share, 0.0
+        edges = {edge for _, *both in used_buckets for edge in both} - {math.inf}
         for low, high in pairwise(sorted(edges)):
             value = sum(
                 counts[name] * (high - low) / (end - start)
-                for name, start, end in counted
+                for name, start, end in used_buckets
                 if start <= low and high <= end
             )
-            if value and below + value >= wanted - _ROUNDING:
-                return low + (high - low) * min(1.0, (wanted - below) / value)
+            if value and below + value >= rank - _ROUNDING:
+                return low + (high - low) * min(1.0, (rank - below) / value)
             below += value
         return self.bounds[-1]
 
@@ -148,8 +148,8 @@ class Histogram:
         estimate = self.percentile(counts, share)
         if estimate is None:
             return None
-        here = [b for b in self._counted(counts) if b.low <= estimate <= b.high]
-        low, high = max(((b.low, b.high) for b in here), key=lambda both: both[1] - both[0])
+        candidates = [b for b in self._counted(counts) if b.low <= estimate <= b.high]
+        low, high = max(((b.low, b.high) for b in candidates), key=lambda both: both[1] - both[0])
         is_wide = high >= _MIN_WIDE_SECONDS and high > _MAX_RATIO * low
         return (low, high) if is_wide else None
 
@@ -255,8 +255,8 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
         with work_redis().pipeline(transaction=False) as pipe:
             for name, value in totals.items():
                 pipe.hincrby(_TOTALS, name, value)
-            for name, took in (seconds or {}).items():
-                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(took, 4))
+            for name, duration in (seconds or {}).items():
+                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(duration, 4))
             pipe.execute()
     except RedisError:
         return  # they are for /metrics only; the minutes in the database are complete

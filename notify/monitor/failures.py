@@ -38,11 +38,11 @@ def answer(status: int, http_status: int, error: str) -> str:
 
 def exhausted(results: Iterable[Result], now: datetime) -> None:
     """Count deliveries that these results ended, in the caller's transaction."""
-    lost = [
+    losses = [
         Lost(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
         for r in results
     ]
-    failure_store.add(FLOW, lost, now)
+    failure_store.add(FLOW, losses, now)
 
 
 def ended(
@@ -60,11 +60,11 @@ def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
 
 def counted(rows: Iterable[Sequence[Any]]) -> None:
     """Take back deliveries by their COLUMNS, as they are before they change."""
-    back = []
+    returns = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:
-            back.append(Back(subscription, answer(status, http_status, error), ended_at))
-    failure_store.take_back(FLOW, back)
+            returns.append(Back(subscription, answer(status, http_status, error), ended_at))
+    failure_store.take_back(FLOW, returns)
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
@@ -76,7 +76,7 @@ def failures() -> list[Failure]:
     """What was given up of each subscription, by answer."""
     groups = failure_store.groups(FLOW)
     rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
-    known = {row.pk: row for row in rows.select_related("biz", "receive").only(
+    subscriptions = {row.pk: row for row in rows.select_related("biz", "receive").only(
         "status", "biz__name", "biz__title", "receive__name", "receive__title"
     )}  # fmt: skip
     messages = dict(
@@ -84,18 +84,18 @@ def failures() -> list[Failure]:
             "id", "msg_id"
         )
     )
-    found = []
+    failures = []
     for group in groups:
         pk, where_page = group.subject, None
         where: str = lazy_message(_("subscription %(id)d, which was deleted"), id=pk)
-        wanted = str(pk)
-        if row := known.get(pk):
+        which = str(pk)
+        if row := subscriptions.get(pk):
             where_page, where = ViewLink("admin:notify_bizreceive_change", (pk,)), str(row)
-            wanted = f"{row.biz.name}/{row.receive.name}"  # as people write it in the filter
+            which = f"{row.biz.name}/{row.receive.name}"  # as people write it in the filter
         status = "poison" if group.answer.startswith(_POISON) else "exhausted"
         message = messages.get(group.sample)  # archived ones are not looked for
         query = {"subscription": str(pk), "status": status}
-        found.append(
+        failures.append(
             failure_store.failure(
                 group,
                 where=where,
@@ -103,12 +103,16 @@ def failures() -> list[Failure]:
                 message=str(message) if message else "",
                 list_page=ViewLink("console:find", (FLOW,), query),
                 action="requeue",
-                filter={"subscription": wanted, "status": status, "answer": group.answer},
-                place_filter={"subscription": wanted, "status": status},
+                filter={
+                    "subscription": which,
+                    "status": status,
+                    "answer": group.answer,
+                },
+                place_filter={"subscription": which, "status": status},
                 button=runbooks.DELIVER_NOW if row and row.status in _SENDING else None,
             )
         )
-    return found
+    return failures
 
 
 def _said(result: Result) -> str:

@@ -33,8 +33,8 @@ def examine() -> Iterator[Finding]:
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
-    tried = rows.filter(is_failing).exclude(status__in=_STOPPED)
-    failing = list(tried.order_by("id")[: _SHOWN + 1])
+    failing_rows = rows.filter(is_failing).exclude(status__in=_STOPPED)
+    failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
     texts = outages.describe(failing[:_SHOWN], now)
     for row in failing[:_SHOWN]:
         yield Finding(

@@ -19,7 +19,7 @@ CALL = FirstCall(
 
 
 def steps() -> list[FirstStep]:
-    delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+    deliveries = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
     return [
         FirstStep(
             _("A consumer"),
@@ -43,7 +43,7 @@ def steps() -> list[FirstStep]:
         FirstStep(
             _("A message is delivered"),
             _("The consumer answered 2xx. Search for the message's id to see every attempt."),
-            delivered.exists() or ColdReceiveMsg.objects.exists(),
+            deliveries.exists() or ColdReceiveMsg.objects.exists(),
             "console:search",
         ),
     ]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
@@ -21,8 +22,8 @@ from msgplatform.core.flows import Metrics, Sample, Wait
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
-from notify import due, orders, presence
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify import orders, presence
+from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
 from notify.subscriptions import limits
 
@@ -44,9 +45,9 @@ def counts() -> Mapping[int | None, int]:
 
 
 def _count() -> dict[int | None, int]:
-    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
-        None: _counted(accepted, "state"),
+        None: _counted(unsplit, "state"),
         **{
             status: _counted(ReceiveMsg.objects.filter(status=status), "status")
             for status in NOT_DELIVERED
@@ -60,6 +61,26 @@ _kept = KeptCounts(_count)
 def _counted(rows: QuerySet[Any], column: str) -> int:
     # A column of the index: on SQLite the key is not in it, and would be looked up in the table.
     return rows.order_by().values(column)[:COUNTED].count()
+
+
+def waiting_seconds(
+    pending: datetime | None, queued: datetime | None, live: presence.Live | None, now: datetime
+) -> float | None:
+    """For how long a subscription's oldest due delivery has waited; None when none is due.
+
+    `pending` and `queued` are `first_due` of both statuses, `now` is the database's. A delivery
+    that is queued waits too: since it was due, if its sender reports that, or at least since its
+    claim.
+    """
+    ages = []
+    if pending and pending <= now:
+        ages.append((now - pending).total_seconds())
+    if queued:
+        claimed_at = queued - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
+        ages.append(max(0.0, (now - claimed_at).total_seconds()))
+        if live:
+            ages.append(live.oldest_for)
+    return max(ages, default=None)
 
 
 class Waiting(NamedTuple):
@@ -79,7 +100,7 @@ class Waiting(NamedTuple):
         """What an operator paused, or the platform disabled, waits for nothing."""
         if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
             return None
-        return due.oldest_seconds(self.pending, self.queued, self.live, now)
+        return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
 def waiting() -> list[Waiting]:
@@ -90,8 +111,9 @@ def waiting() -> list[Waiting]:
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
-    found = rows.annotate(pending=due.first(_Delivery.PENDING), queued=due.first(_Delivery.QUEUED))
-    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in found.order_by("id")]
+    pending, queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
+    rows = rows.annotate(pending=pending, queued=queued).order_by("id")
+    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in rows]
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
@@ -126,8 +148,8 @@ def waits() -> Iterator[Wait]:
 
 def _unsplit_since() -> datetime | None:
     """When the oldest message was accepted that is not yet split; one index dive."""
-    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
-    return accepted.values_list("created_at", flat=True).first()
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
+    return unsplit.values_list("created_at", flat=True).first()
 
 
 def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
@@ -191,10 +213,10 @@ def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about Notify."""
     now = sql.now()
     rows = waiting()
-    counted = counts()
+    counts_by_status = counts()
     for status in NOT_DELIVERED:
-        yield _DELIVERIES.of(counted[status], status=status.name.lower())
-    yield _TO_SPLIT.of(counted[None])
+        yield _DELIVERIES.of(counts_by_status[status], status=status.name.lower())
+    yield _TO_SPLIT.of(counts_by_status[None])
     yield from _of_subscriptions(rows, now)
     try:
         yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
@@ -207,8 +229,8 @@ def samples() -> Iterator[Sample]:
 
 def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
-    expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
-    yield _EXPIRED.of(max(0.0, *expired, 0.0))
+    expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
+    yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
     for age, wait in oldest(rows, now)[:NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:

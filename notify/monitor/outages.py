@@ -68,15 +68,15 @@ def _last_answer(subscription: int) -> str:
     rows = ReceiveMsg.objects.filter(status=_Status.PENDING, biz_receive_id=subscription)
     # What was tried last is due last; what waits behind an open breaker was not tried.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")
-    tried = [
+    answers = [
         (updated_at, http_status, error)
         for updated_at, http_status, error in last.values_list(
             "updated_at", "http_status", "error"
         )[:_LOOKED_AT]
         if http_status or error
     ]
-    if tried:
-        _at, http_status, error = max(tried)
+    if answers:
+        _at, http_status, error = max(answers)
         return answer(_Status.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
 

@@ -18,9 +18,8 @@ from msgplatform.core.queues import abandoned, jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
-from notify.orders import Order
+from notify.orders import Order, in_turns
 from notify.sender.claimed_order import ClaimedOrder
-from notify.turns import in_turns
 
 log = logging.get(__name__)
 

@@ -16,10 +16,9 @@ from itertools import chain
 from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
-from notify.orders import Item
+from notify.orders import Item, in_turns
 from notify.presence import Live
 from notify.sender.claimed_order import ClaimedOrder
-from notify.turns import in_turns
 
 # A consumer that answers with one of these is down, or not open to this platform.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})

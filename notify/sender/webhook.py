@@ -9,7 +9,7 @@ from msgplatform.core.http import engine as http
 from msgplatform.core.http.response_body import readable
 from msgplatform.core.http.response_headers import kept_headers, retry_after
 from notify.directory import Subscription
-from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
+from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions import limits, signing
 
@@ -85,8 +85,8 @@ def answer(
         0.0 if is_delivered else min(retry_after(response.headers, now), _MAX_RETRY_AFTER),
         int((now - seconds) * 1e3 + 0.5) / 1e3,
         response.detail,
-        kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
-        body_text(response, RESPONSE_BODY_KEPT) if response.body else "",
+        kept_headers(response.headers, MAX_RESPONSE_HEADERS),
+        body_text(response, MAX_RESPONSE_BODY) if response.body else "",
         item.event_type,
     )
 

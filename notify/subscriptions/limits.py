@@ -91,9 +91,9 @@ def own_headers(prefix: str) -> list[str]:
 
 def headers_beside(prefix: str, value: Any) -> None:
     """None of the further headers is the sender's own: a request would carry both."""
-    taken = own_headers(prefix)
+    own_names = own_headers(prefix)
     for name in value if isinstance(value, dict) else ():
-        if name.lower() in taken:
+        if name.lower() in own_names:
             raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
 
 
@@ -168,8 +168,9 @@ def longest_timeout() -> float:
 
 def timeout(value: float) -> None:
     """Short enough that a request ends before its lease does; otherwise it would be sent twice."""
-    most = longest_timeout()
-    if not MIN_TIMEOUT <= value <= most:
+    max_seconds = longest_timeout()
+    if not MIN_TIMEOUT <= value <= max_seconds:
         raise ValidationError(
-            _("Use 0.5 to %(most)g seconds (a request must end before its lease).") % {"most": most}
+            _("Use 0.5 to %(most)g seconds (a request must end before its lease).")
+            % {"most": max_seconds}
         )

@@ -32,5 +32,5 @@ class Filter:
 
 def compile_filter(patterns: Sequence[str], channels: Iterable[str]) -> Filter:
     """The translation of fnmatch does not backtrack: many stars cost as much as one."""
-    compiled = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
-    return Filter(compiled, frozenset(channels))
+    expressions = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
+    return Filter(expressions, frozenset(channels))

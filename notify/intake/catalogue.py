@@ -64,15 +64,15 @@ class _EventTypes(Snapshot[_Known]):
         if not validating:
             self._compiled = {}
             return _Known()
-        wanted = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
-        rows = EventType.objects.filter(wanted).order_by()
-        found = {
+        relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
+        rows = EventType.objects.filter(relevant).order_by()
+        versions = {
             (pk, changed_at): (owner, name)
             for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")
         }
-        self._compile([version for version in found if version not in self._compiled])
-        self._compiled = {v: self._compiled[v] for v in found if v in self._compiled}
-        return _Known(validating, {found[v]: schema for v, schema in self._compiled.items()})
+        self._compile([version for version in versions if version not in self._compiled])
+        self._compiled = {v: self._compiled[v] for v in versions if v in self._compiled}
+        return _Known(validating, {versions[v]: schema for v, schema in self._compiled.items()})
 
     def _compile(self, versions: list[tuple[int, datetime]]) -> None:
         rows = EventType.objects.in_bulk([pk for pk, _changed_at in versions])
@@ -100,8 +100,8 @@ def forget() -> None:
 
 def passes_unasked(biz: int) -> bool:
     """Whether it is known, without asking the database, that this system does not validate."""
-    known = _event_types()
-    return known.is_fresh and biz not in known.known.validating
+    event_types = _event_types()
+    return event_types.is_fresh and biz not in event_types.known.validating
 
 
 def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:

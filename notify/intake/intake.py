@@ -25,7 +25,6 @@ from notify import signals
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
 
-MAX_PAYLOAD_BYTES = limits.MAX_PAYLOAD_BYTES
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
@@ -48,18 +47,19 @@ def check(event: Event) -> None:
         raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
     if event.idempotency_key is not None:
         idempotency.check_key(event.idempotency_key)
-    if len(event.payload) > MAX_PAYLOAD_BYTES:
-        raise InvalidInput(f"it must not be longer than {MAX_PAYLOAD_BYTES} bytes", "payload")
+    if len(event.payload) > limits.MAX_PAYLOAD_BYTES:
+        text = f"it must not be longer than {limits.MAX_PAYLOAD_BYTES} bytes"
+        raise InvalidInput(text, "payload")
     try:
         event.payload.decode("utf-8")
-        found = msgspec.json.decode(event.payload)
+        document = msgspec.json.decode(event.payload)
     except RecursionError:
         raise InvalidInput(_TOO_DEEP, "payload") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
     # Counted first: nearly no payload opens so many arrays and objects at all.
-    opened = event.payload.count(b"[") + event.payload.count(b"{")
-    if opened > MAX_DEPTH and depth(found) > MAX_DEPTH:
+    bracket_count = event.payload.count(b"[") + event.payload.count(b"{")
+    if bracket_count > MAX_DEPTH and depth(document) > MAX_DEPTH:
         raise InvalidInput(_TOO_DEEP, "payload")
 
 
@@ -120,8 +120,8 @@ def _item(event: Event) -> Item[Event]:
     """Raises InvalidInput."""
     check(event)
     # What a repeat with the same key must have in common with the first request.
-    hashed = event.event_type.encode(), event.channel.encode(), event.payload
-    return idempotency.item(event, event.biz, event.idempotency_key, *hashed)
+    hashed_parts = event.event_type.encode(), event.channel.encode(), event.payload
+    return idempotency.item(event, event.biz, event.idempotency_key, *hashed_parts)
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
@@ -132,12 +132,12 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:
-    accepted = int(BizMsg.State.ACCEPTED)
+    state = int(BizMsg.State.ACCEPTED)
     sql.insert_or_keep(
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, e.payload, accepted, now)
+            (item.id, e.biz, e.event_type, e.channel, e.payload, state, now)
             for item, e in ((item, item.body) for item in items)
         ],
     )
