@@ -52,7 +52,7 @@ class Health:
 
     waiting: int
     due_seconds: float | None
-    live: presence.Live | None
+    live: presence.LaneState | None
     is_known: bool
     delivered: int
     failed: int
@@ -114,14 +114,14 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _due_seconds(first: Sequence[Any] | None, live: presence.Live | None) -> float | None:
+def _due_seconds(first: Sequence[Any] | None, live: presence.LaneState | None) -> float | None:
     if first is None:
         return None
     now, pending, queued = first
     return waiting_seconds(pending, queued, live, now)
 
 
-def _from_redis() -> dict[int, presence.Live] | None:
+def _from_redis() -> dict[int, presence.LaneState] | None:
     """What senders report; None when Redis is unavailable."""
     try:
         return presence.read()

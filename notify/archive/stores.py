@@ -1,7 +1,7 @@
-"""The two places where messages are, hot tables and archive, in one shape.
+"""The two stores of messages, hot tables and archive, in one shape.
 
 Read the hot one first: a message that moves meanwhile is in the archive before its hot rows are
-gone, so it may be found twice and is never missed.
+deleted, so it may be found twice and is never missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The three tables of a place, the database that they are in, and whether it is the archive."""
+    """The three tables of a store and their database; `cold` is the archive."""
 
     _messages: type[models.Model]
     _deliveries: type[models.Model]

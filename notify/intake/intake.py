@@ -1,6 +1,6 @@
-"""Accept events: durable before the answer, and each one once, whatever is repeated.
+"""Accept events: durable before the answer, and each one once, however often it is sent.
 
-The API, the gateway and the Agent end here. `publish_many` has a verdict for each event (`created`,
+The API, SMS and the Agent end here. `publish_many` returns a verdict for each event (`created`,
 `duplicate`, `rejected`) and raises only when nothing is known about any of them. `publish` is for
 single requests: requests of one process that arrive together share one commit.
 """
@@ -31,7 +31,7 @@ _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a business system publishes; `payload` is JSON text, kept and sent byte for byte."""
+    """An event of a business system; `payload` is JSON text, kept and sent byte for byte."""
 
     biz: int
     event_type: str
@@ -83,7 +83,7 @@ def publish_many(events: Sequence[Event]) -> list[Verdict]:
 
 
 def publish(event: Event) -> Verdict:
-    """Store one event together with whatever else arrives in this process meanwhile.
+    """Store one event together with others that arrive in this process meanwhile.
 
     Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -93,7 +93,7 @@ def publish(event: Event) -> Verdict:
 def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None], None]) -> None:
     """Like `publish`, but `call` gets the verdict or the error, in another thread.
 
-    What is wrong with the event itself is raised here; `call` is then not called.
+    An error of the event itself is raised here; `call` is then not called.
     """
     _committer().submit_later(_item(event), call)
 
@@ -117,9 +117,9 @@ def stored_before(event: Event) -> Verdict | None:
 
 
 def _item(event: Event) -> Item[Event]:
-    """Raises InvalidInput."""
+    """The event as the idempotent store takes it. Raises InvalidInput."""
     check(event)
-    # What a repeat with the same key must have in common with the first request.
+    # A duplicate has the same key and the same parts as the first request.
     hashed_parts = event.event_type.encode(), event.channel.encode(), event.payload
     return idempotency.item(event, event.biz, event.idempotency_key, *hashed_parts)
 

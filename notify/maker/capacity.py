@@ -16,7 +16,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from notify import orders, presence
 from notify.directory import Subscription
-from notify.presence import Live
+from notify.presence import LaneState
 
 log = logging.get(__name__)
 
@@ -51,7 +51,7 @@ class Capacity:
     def __init__(
         self,
         depths: Mapping[str, int],
-        live: Mapping[int, Live],
+        live: Mapping[int, LaneState],
         probes: Collection[int] = frozenset(),
         is_marker_behind: bool = False,
     ) -> None:

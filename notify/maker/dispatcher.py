@@ -79,7 +79,7 @@ class Dispatcher:
                 cache.refresh(at_once=True)  # the subscription is newer than the cache
             # An unusable subscription is not in the cache: its deliveries wait for its correction.
             subscription = cache.get(subscription_id)
-            if subscription and subscription.sendable:
+            if subscription and subscription.is_sendable:
                 backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
         backlogs.sort(key=lambda backlog: backlog.first)
         return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)

@@ -98,7 +98,7 @@ class Recipients:
             self._cache[kind] = tuple(
                 pk
                 for pk, rule in self._filters.get(message.biz_id, ())
-                if rule.wants(message.event_type, message.channel)
+                if rule.matches(message.event_type, message.channel)
             )
         return self._cache[kind]
 

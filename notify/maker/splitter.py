@@ -244,7 +244,7 @@ def _cut(
     message_groups: list[Sequence[Message]] = []
     rest = messages
     while rest:
-        offer = capacity.offer(subscription) if subscription.sendable else None
+        offer = capacity.offer(subscription) if subscription.is_sendable else None
         if offer is None:
             capacity.take(subscription, -len(message_groups))
             return None

@@ -71,7 +71,7 @@ class BizMsg(models.Model):
 
 
 class IdempotencyKey(IdempotencyRow):
-    """Which message a (business system, key) pair became; `id` is that message's id."""
+    """The message of a (business system, key) pair; `id` is that message's id."""
 
     class Meta:
         db_table = "idempotency"
@@ -81,7 +81,7 @@ class IdempotencyKey(IdempotencyRow):
 
 
 class ReceiveMsg(models.Model):
-    """A delivery: a message for one subscription, and what became of it."""
+    """A delivery: a message for one subscription, with its status."""
 
     class Status(models.IntegerChoices):
         PENDING = 0, pgettext_lazy("delivery", "pending")
@@ -113,7 +113,7 @@ class ReceiveMsg(models.Model):
     )
     status = models.PositiveSmallIntegerField(_("status"), choices=Status, default=Status.PENDING)
     send_times = models.PositiveSmallIntegerField(_("attempts"), default=0)
-    # When the maker looks at this row again: its retry time while pending, the end of its lease
+    # When the maker looks at this row next: its retry time while pending, the end of its lease
     # while queued. One column, so that one index serves both.
     next_at = models.DateTimeField(_("next look"))
     claimed_by = models.CharField(max_length=32, blank=True, default="")

@@ -1,4 +1,4 @@
-"""What Notify counts, for the overview and the statistics: its counters and what they mean."""
+"""Notify's counters and their meaning, for the overview and the statistics."""
 
 from __future__ import annotations
 

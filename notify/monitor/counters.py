@@ -5,7 +5,7 @@ clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for
 
 Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
 subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a second time for the
-event type, whose subject is negative (`event_types.py`).
+event type, whose subject is negative (`catalogue_subjects.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ACCEPTED, EXHAUSTED = "accepted", "exhausted"
 _TOTALS = "notify:totals"
 
 
-# How the counters of failed attempts by answer begin; an HTTP status, or a class of error, follows.
+# The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
 _ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
 # A percentile within a bucket that is longer, and whose end is more than so many times its begin,
@@ -64,10 +64,10 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for what is longer than every bound.
+    """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for durations above every bound.
 
-    Each counts what is longer than the bound before it, so that only buckets in which something
-    happened are written; `cumulative` gives them the form that Prometheus wants.
+    Each counts durations above the bound before it, so that only buckets with a duration are
+    written; `cumulative` gives them the form that Prometheus wants.
 
     `earlier` are the bounds of earlier releases, whose counters are still stored. One of them whose
     bucket was wider keeps its name and its meaning; the bucket that ends there now is
@@ -95,7 +95,7 @@ class Histogram:
 
     @cached_property
     def _earlier_buckets(self) -> Sequence[Bucket]:
-        """Those of earlier releases that are no longer written."""
+        """The buckets of earlier releases that are no longer written."""
         written_names = {bucket.name for bucket in self._buckets}
         buckets = [
             Bucket(f"{self.name}_le_{round(high * 1000)}ms", low, high)
@@ -109,7 +109,7 @@ class Histogram:
         return [bucket.name for bucket in (*self._buckets, *self._earlier_buckets)]
 
     def cumulative(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
-        """(upper bound, how many up to it), the last one being +Inf. An earlier, wider bucket
+        """Pairs (upper bound, count up to it), the last one for +Inf. An earlier, wider bucket
         counts at its upper bound."""
         by_end: defaultdict[float, float] = defaultdict(float)
         for bucket in (*self._buckets, *self._earlier_buckets):
@@ -126,7 +126,7 @@ class Histogram:
 
         None when nothing was counted; the last bound when it lies beyond that.
         """
-        used_buckets = self._counted(counts)
+        used_buckets = self._used_buckets(counts)
         if not used_buckets:
             return None
         rank, below = sum(counts[bucket.name] for bucket in used_buckets) * share, 0.0
@@ -144,16 +144,16 @@ class Histogram:
 
     def span(self, counts: Mapping[str, int], share: float) -> tuple[float, float] | None:
         """The bucket of a percentile where it is too wide for one number; else None. Its end is
-        infinite for what is longer than every bound."""
+        infinite for durations above every bound."""
         estimate = self.percentile(counts, share)
         if estimate is None:
             return None
-        candidates = [b for b in self._counted(counts) if b.low <= estimate <= b.high]
+        candidates = [b for b in self._used_buckets(counts) if b.low <= estimate <= b.high]
         low, high = max(((b.low, b.high) for b in candidates), key=lambda both: both[1] - both[0])
         is_wide = high >= _MIN_WIDE_SECONDS and high > _MAX_RATIO * low
         return (low, high) if is_wide else None
 
-    def _counted(self, counts: Mapping[str, int]) -> list[Bucket]:
+    def _used_buckets(self, counts: Mapping[str, int]) -> list[Bucket]:
         """The buckets in which something was counted."""
         every = (*self._buckets, *self._earlier_buckets)
         return [bucket for bucket in every if counts.get(bucket.name)]
@@ -213,7 +213,7 @@ class Tally:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def delivered(self, result: Result, accepted_at: datetime) -> None:
-        # Two machines have two clocks: what arrived before it was accepted took no time.
+        # Two machines have two clocks: a delivery before its acceptance took no time.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
         self._count_twice(result, "delivered")
         self._observe(result, LATENCY, latency)
@@ -232,7 +232,7 @@ class Tally:
         self.seconds[histogram.name] += seconds
 
     def _count_twice(self, result: Result, name: str) -> None:
-        """For the subscription, and for the event type."""
+        """Count for the subscription, and for the event type."""
         self._count(result, name)
         biz = self._systems.get(result.subscription, 0)
         self.counts[Key(biz, self._event_types.subject(biz, result.event_type), name)] += 1
@@ -263,7 +263,7 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
 
 
 def totals() -> dict[str, float]:
-    """What `add_totals` added since the last flush. Raises RedisError."""
+    """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
     return {name.decode(): float(value) for name, value in rows.items()}
 

@@ -1,7 +1,7 @@
-"""Deliveries that were given up: exhausted, or poison by our own fault.
+"""Failures: deliveries that are exhausted, or poison by the platform's own fault.
 
-Whoever ends one so says it here, in the same transaction, and so does whoever sends one again
-(`msgplatform/monitor/failure_store.py`).
+The code that ends a delivery counts it here, in the same transaction, and so does the code that
+resends one (`msgplatform/monitor/failure_store.py`).
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ _Status = ReceiveMsg.Status
 STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 _POISON = "poison: "
 _SENDING = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
-# What `answer` and `take_back` need of a delivery.
+# The columns of a delivery that `answer` and `take_back` need.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
 
 def answer(status: int, http_status: int, error: str) -> str:
-    """How the last attempt of a delivery that was given up ended: timeout, HTTP 503."""
+    """The answer to the last attempt of a failure: timeout, HTTP 503."""
     text = error or f"HTTP {http_status}"
     return f"{_POISON}{text}" if status == _Status.POISON else text
 
 
 def exhausted(results: Iterable[Result], now: datetime) -> None:
     """Count deliveries that these results ended, in the caller's transaction."""
-    losses = [
-        Lost(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
-        for r in results
-    ]
+    losses = []
+    for result in results:
+        why = answer(_Status.EXHAUSTED, result.http_status, result.error)
+        text = result.response_body or result.detail
+        losses.append(Lost(result.subscription, why, result.id, text))
     failure_store.add(FLOW, losses, now)
 
 
@@ -54,12 +55,13 @@ def ended(
 
 
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """These are sent again, or have arrived after all: they are locked, and change after this."""
+    """Remove these deliveries from the counts: they are resent, or have arrived after all. They
+    must be locked; call it before they change."""
     counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
 def counted(rows: Iterable[Sequence[Any]]) -> None:
-    """Take back deliveries by their COLUMNS, as they are before they change."""
+    """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
     returns = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:
@@ -68,12 +70,12 @@ def counted(rows: Iterable[Sequence[Any]]) -> None:
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
-    """How many deliveries of each nobody has sent again or acknowledged; one statement."""
+    """The number of failures of each that were neither resent nor acknowledged; one statement."""
     return failure_store.by_subject(FLOW, subscription_ids)
 
 
 def failures() -> list[Failure]:
-    """What was given up of each subscription, by answer."""
+    """The failures of each subscription, by answer."""
     groups = failure_store.groups(FLOW)
     rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
     subscriptions = {row.pk: row for row in rows.select_related("biz", "receive").only(
@@ -113,7 +115,3 @@ def failures() -> list[Failure]:
             )
         )
     return failures
-
-
-def _said(result: Result) -> str:
-    return result.response_body or result.detail

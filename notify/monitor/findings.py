@@ -1,4 +1,4 @@
-"""What `doctor` says about Notify."""
+"""Notify's findings for `doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notify.monitor import metrics, outages
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 _PATIENCE = timedelta(minutes=1)
-# Nothing is tried: disabled ones are listed, the others were stopped by a person.
+# Subscriptions without attempts: disabled ones are listed, the others were stopped by a person.
 _STOPPED = (BizReceive.Status.PAUSED, BizReceive.Status.DISCARDED, BizReceive.Status.DISABLED)
 
 
@@ -55,7 +55,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _unusable_schemas() -> Iterator[Finding]:
-    """Entries of the catalogue whose schema an earlier release took."""
+    """Entries of the catalogue whose schema an earlier release accepted, and this one cannot
+    use."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
     for row in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():

@@ -1,7 +1,7 @@
 """How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED: exhausted deliveries pile up until somebody requeues them, and an answer
-must not take longer each day. The oldest delivery of each subscription is one index dive.
+Counts stop at COUNTED: exhausted deliveries pile up until a person resends them, and an answer must
+not take longer each day. The oldest delivery of each subscription is one index dive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Never those that succeeded: their number only grows until they are archived.
+# Without the delivered ones: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _UP_TO = f"counted up to {COUNTED:,}"
 
@@ -64,7 +64,10 @@ def _counted(rows: QuerySet[Any], column: str) -> int:
 
 
 def waiting_seconds(
-    pending: datetime | None, queued: datetime | None, live: presence.Live | None, now: datetime
+    pending: datetime | None,
+    queued: datetime | None,
+    live: presence.LaneState | None,
+    now: datetime,
 ) -> float | None:
     """For how long a subscription's oldest due delivery has waited; None when none is due.
 
@@ -84,12 +87,12 @@ def waiting_seconds(
 
 
 class Waiting(NamedTuple):
-    """A subscription, with what its oldest deliveries wait for."""
+    """A subscription, with the times that its oldest deliveries wait for."""
 
     row: BizReceive
     pending: datetime | None  # when its oldest pending delivery is, or was, due
     queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
-    live: presence.Live | None
+    live: presence.LaneState | None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -97,15 +100,16 @@ class Waiting(NamedTuple):
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
     def oldest_seconds(self, now: datetime) -> float | None:
-        """What an operator paused, or the platform disabled, waits for nothing."""
+        """The seconds that its oldest due delivery has waited; None for a paused or disabled
+        one."""
         if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
             return None
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
 def waiting() -> list[Waiting]:
-    """Every subscription. Without Redis a queued delivery waits since it was claimed, at least."""
-    live: Mapping[int, presence.Live] = {}
+    """Every subscription. Without Redis a queued delivery counts from its claim."""
+    live: Mapping[int, presence.LaneState] = {}
     with suppress(RedisError):
         live = presence.read()
     rows = BizReceive.objects.select_related("biz", "receive").only(
@@ -210,7 +214,7 @@ _HISTOGRAMS = {
 
 
 def samples() -> Iterator[Sample]:
-    """Everything that `/metrics` says about Notify."""
+    """All samples of Notify for `/metrics`."""
     now = sql.now()
     rows = waiting()
     counts_by_status = counts()
@@ -224,7 +228,7 @@ def samples() -> Iterator[Sample]:
         yield from _lanes({wait.row.pk: wait.labels for wait in rows})
         yield from _totals(counters.totals())
     except RedisError:
-        return  # what the database said is not withheld for that
+        return  # the samples of the database are not withheld for that
 
 
 def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
@@ -242,7 +246,7 @@ def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 
 def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    """What senders report about the subscriptions that they work on; idle ones are left out."""
+    """The senders' reports about the subscriptions that they work on, without idle ones."""
     for pk, state in presence.read().items():
         if pk in labels and (state.is_open or state.in_flight or state.waiting):
             yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
@@ -251,7 +255,7 @@ def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
 
 
 def _totals(totals: dict[str, float]) -> Iterator[Sample]:
-    """What was counted since the work Redis was flushed: for rate() and histogram_quantile()."""
+    """The totals since the work Redis was flushed: for rate() and histogram_quantile()."""
     for outcome in ("delivered", "failed"):
         yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
     yield _EXHAUSTED.of(totals.get("exhausted", 0))

@@ -1,5 +1,5 @@
-"""What is known of a subscription that fails: for how long, with which answer, what waits, and when
-it is tried next. For its alert and for `doctor`."""
+"""The text about a subscription that fails: for how long, with which answer, how much waits, and
+when the next attempt comes. For its alert and for `doctor`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from notify import presence
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
-from notify.presence import Live
+from notify.presence import LaneState
 
-MAX_DESCRIBED = 100  # more subscriptions fail by the same cause, or nobody reads their texts
-MAX_COUNTED = 10_000  # of what waits for one
+MAX_DESCRIBED = 100  # more have a common cause, and nobody reads so many texts
+MAX_COUNTED = 10_000  # waiting deliveries of one subscription
 _LOOKED_AT = 20  # deliveries, for the last answer
 _Status = ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Status.PENDING)}, {int(_Status.QUEUED)}) AND biz_receive_id = %s"
@@ -39,7 +39,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     }
 
 
-def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
+def _text(row: BizReceive, count: int, live: LaneState | None, now: datetime) -> str:
     assert row.failing_since  # noqa: S101 - `describe` has left out the others
     text = lazy_message(
         _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
@@ -64,9 +64,9 @@ def _text(row: BizReceive, count: int, live: Live | None, now: datetime) -> str:
 
 
 def _last_answer(subscription: int) -> str:
-    """That of a delivery which is tried again, else of one that was given up; '' without one."""
+    """The answer of a delivery that is tried again, else of a failure; '' without one."""
     rows = ReceiveMsg.objects.filter(status=_Status.PENDING, biz_receive_id=subscription)
-    # What was tried last is due last; what waits behind an open breaker was not tried.
+    # The delivery with the latest attempt is due last; one behind an open breaker had no attempt.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")
     answers = [
         (updated_at, http_status, error)
@@ -90,7 +90,7 @@ def _oldest(subscription: int) -> datetime | None:
     return min(first.values_list("created_at", flat=True)[:_LOOKED_AT], default=None)
 
 
-def _states() -> Mapping[int, Live]:
+def _states() -> Mapping[int, LaneState]:
     try:
         return presence.read()
     except RedisError:

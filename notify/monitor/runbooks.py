@@ -1,4 +1,4 @@
-"""What to do about Notify's alerts: one sentence each; `docs/operations.md` says more."""
+"""The runbooks of Notify's alerts: one sentence each; `docs/operations.md` says more."""
 
 from __future__ import annotations
 

@@ -24,4 +24,4 @@ class ClaimedOrder:
     item_size: int
     # Set by the claiming thread when another sender owns the queue: unsent items belong to it.
     is_lost: bool = False
-    before: presence.Live | None = None
+    before: presence.LaneState | None = None

@@ -65,7 +65,7 @@ class OrderClaimer:
         self.subscriptions = subscriptions
         # Written by the sending thread, which does no I/O but HTTP, and reported by this one.
         # Always replaced as a whole, so neither needs a lock.
-        self.states: Mapping[int, presence.Live] = {}
+        self.states: Mapping[int, presence.LaneState] = {}
         # Written by this thread: subscriptions that another sender works for now.
         self.lost: frozenset[int] = frozenset()
         # From this thread to the sending one; appending and taking are atomic.
@@ -77,7 +77,7 @@ class OrderClaimer:
         self._is_claiming = not outbound.is_off()  # until `stop_claiming`
         # The rest belongs to the claiming thread. Orders in flight, by queue:
         self._in_flight: dict[str, list[ClaimedOrder]] = {}
-        self._states: dict[int, presence.Live] = {}
+        self._states: dict[int, presence.LaneState] = {}
         self._reported: frozenset[int] = frozenset()
         self._senders, self._share = 1, _ALL
         self._turn = 0  # where the next round begins, so that no queue is always the last
@@ -97,7 +97,7 @@ class OrderClaimer:
         self._listener.stop()
         self._loop.stop(_JOIN_SECONDS)
 
-    def set_states(self, states: Mapping[int, presence.Live], at_once: bool) -> None:
+    def set_states(self, states: Mapping[int, presence.LaneState], at_once: bool) -> None:
         """Set the states of the lanes; `at_once` for a change that the maker should know now."""
         self.states = states
         if at_once:
@@ -147,21 +147,21 @@ class OrderClaimer:
             key
             for key, state in states_of_all.items()
             if state.sender != self.owner and key not in busy_ids
-            if key not in states or not states[key].has_in_hand
+            if key not in states or not states[key].has_work
         )
         own_states = {key: state for key, state in states.items() if key not in self.lost}
         # A lane that has ended is reported once more, as closed: its last report would stay.
         ended_ids = self._reported - states.keys() - self.lost
-        closed_lane = presence.Live(sender=self.owner)
+        closed_lane = presence.LaneState(sender=self.owner)
         presence.report({**own_states, **dict.fromkeys(ended_ids, closed_lane)})
         if has_moved:  # deliveries behind the breaker are queued at once
             signals.MAKER.ring()
         self._reported = frozenset(own_states)
         self._states = {**states_of_all, **own_states}
         if self._only:
-            presence.dedicate(self.owner, self._only)
+            presence.report_dedicated(self.owner, self._only)
         else:
-            self._senders = presence.present(self.owner)
+            self._senders = presence.report_sender(self.owner)
         self._drop_abandoned()
 
     def _drop_abandoned(self) -> None:
@@ -175,7 +175,7 @@ class OrderClaimer:
         log.warning("orders_of_a_dead_sender_dropped", queues=len(queue_names))
         of_others = {pk: s for pk, s in self._states.items() if s.sender != self.owner}
         ids = (queues[name] for name in queue_names)
-        states = {pk: presence.left(of_others[pk]) for pk in ids if pk in of_others}
+        states = {pk: presence.after_death(of_others[pk]) for pk in ids if pk in of_others}
         presence.report(states)
         self._states.update(states)
 
@@ -225,7 +225,7 @@ class OrderClaimer:
         rows = [
             (s.queue, s.id)
             for s in self.subscriptions.all()
-            if s.sendable
+            if s.is_sendable
             and self._serves(s)
             and s.queue not in surplus_queues
             and len(self._in_flight.get(s.queue, ())) < MAX_PER_SUBSCRIPTION

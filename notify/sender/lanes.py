@@ -17,7 +17,7 @@ from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
 from notify.orders import Item, in_turns
-from notify.presence import Live
+from notify.presence import LaneState
 from notify.sender.claimed_order import ClaimedOrder
 
 # A consumer that answers with one of these is down, or not open to this platform.
@@ -45,7 +45,7 @@ class Lane:
     """One subscription. Times are monotonic seconds. Only the sending thread uses it."""
 
     def __init__(
-        self, subscription: int, policy: circuit.Policy, before: Live | None, system: int = 0
+        self, subscription: int, policy: circuit.Policy, before: LaneState | None, system: int = 0
     ) -> None:
         self.subscription, self.system = subscription, system
         self.waiting: deque[tuple[ClaimedOrder, Item]] = deque()
@@ -169,11 +169,11 @@ class Lane:
             weight = seconds / max(seconds, min(_BUSY_AVERAGE_SECONDS, now - self._busy_since))
             self._busy_per_second += weight * (self._answer_count / seconds - self._busy_per_second)
 
-    def live(self, sender: str, now: float, database_now: float = 0.0) -> Live:
+    def live(self, sender: str, now: float, database_now: float = 0.0) -> LaneState:
         """The lane as others see it; `database_now` is unix seconds of the database's clock."""
         due, busy_since = self._oldest_due, self._busy_since
         is_closed = self.breaker.state is circuit.State.CLOSED
-        return Live(
+        return LaneState(
             sender=sender,
             in_flight=self.in_flight,
             waiting=len(self.waiting),
@@ -212,7 +212,7 @@ class Lanes:
     def __getitem__(self, subscription: int) -> Lane:
         return self._lanes[subscription]
 
-    def of(self, subscription: int, before: Live | None = None, system: int = 0) -> Lane:
+    def of(self, subscription: int, before: LaneState | None = None, system: int = 0) -> Lane:
         """The subscription's lane; a new lane goes on where `before`, another sender's, ended."""
         lane = self._lanes.get(subscription)
         if lane is None:
@@ -280,7 +280,7 @@ class Lanes:
         ]
         return min(waits, default=math.inf)
 
-    def report(self, sender: str, now: float, database_now: float = 0.0) -> dict[int, Live]:
+    def report(self, sender: str, now: float, database_now: float = 0.0) -> dict[int, LaneState]:
         for lane in self:
             lane.measure(now)
         return {lane.subscription: lane.live(sender, now, database_now) for lane in self}

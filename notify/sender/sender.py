@@ -180,7 +180,7 @@ class Sender(Worker):
         """Send up to `limit_of_turn` of one lane's messages, as far as its limits go; returns their
         number."""
         subscription = self.subscriptions.get(lane.subscription)
-        if subscription is None or not subscription.sendable:
+        if subscription is None or not subscription.is_sendable:
             self._give_back_all(lane)
             return 0
         now, wall = time.monotonic(), time.time()

@@ -39,11 +39,11 @@ class Unserved:
         if not self._next.take():
             return
         now = time.monotonic()
-        served_ids, since = presence.dedicated(), self._since
+        served_ids, since = presence.dedicated_subscriptions(), self._since
         missing = {
             row.id
             for row in self._subscriptions.all()
-            if row.own_process and row.sendable and row.id not in served_ids
+            if row.own_process and row.is_sendable and row.id not in served_ids
         }
         self._since = {pk: since.get(pk, now) for pk in missing}
         text = _(

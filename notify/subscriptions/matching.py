@@ -1,4 +1,4 @@
-"""Which subscriptions want a message: patterns of event types, and channels.
+"""The filter of a subscription: patterns of event types, and channels.
 
 A pattern is an event type in which `*` stands for any characters: `order.*`, `*.paid`.
 No pattern means every event type, no channel means every channel.
@@ -24,7 +24,7 @@ class Filter:
     patterns: tuple[re.Pattern[str], ...]
     channels: frozenset[str]
 
-    def wants(self, event_type: str, channel: str) -> bool:
+    def matches(self, event_type: str, channel: str) -> bool:
         if self.channels and channel not in self.channels:
             return False
         return not self.patterns or any(p.fullmatch(event_type) for p in self.patterns)

@@ -149,7 +149,7 @@ def _pass(seconds: float) -> None:
 def _keep_the_breaker_open(row: BizReceive) -> None:
     state = presence.read().get(row.pk)
     assert state is not None
-    opened = presence.Live(
+    opened = presence.LaneState(
         "s", breaker=state.breaker, open_for=1.0, retry_in=60.0, in_flight=0, waiting=0
     )
     presence.report({row.pk: opened})

@@ -435,7 +435,9 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
         status=Delivery.PENDING, http_status=503, next_at=sql.now() + timedelta(minutes=5)
     )
     ReceiveMsg.objects.update(created_at=sql.now() - timedelta(minutes=11))
-    presence.report({row.pk: presence.Live("me", breaker=State.OPEN, retry_in=90, open_for=16)})
+    presence.report(
+        {row.pk: presence.LaneState("me", breaker=State.OPEN, retry_in=90, open_for=16)}
+    )
     failing_subscriptions.reconcile_alerts()
     text = Alert.objects.get().text
     expected = (

@@ -31,7 +31,7 @@ from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
-from notify.presence import Live
+from notify.presence import LaneState
 from tests.integration.support.children import run as run_children
 from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -66,7 +66,7 @@ def run(worker: Worker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    presence.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+    presence.report({row.pk: LaneState(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def deliveries(row: BizReceive, status: int) -> int:

@@ -153,9 +153,9 @@ def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
     idle, gone = subscription(row.biz, "idle"), 10**6
     presence.report(
         {
-            row.pk: presence.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
-            idle.pk: presence.Live("a", per_second=10.0),
-            gone: presence.Live("a", in_flight=1),
+            row.pk: presence.LaneState("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
+            idle.pk: presence.LaneState("a", per_second=10.0),
+            gone: presence.LaneState("a", in_flight=1),
         }
     )
     found = scraped()
