@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
@@ -24,10 +24,52 @@ from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
 from notify import operations
-from notify.admin.fields import HeadersField
 from notify.models import Receive
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.shown import MASK, shown_url
+
+
+class HeadersField(LinesField):
+    """`Name: value` a line, with an error for each wrong line. Stored values are not shown; a value
+    that is left masked stays as it is.
+
+    The form sets `stored_headers`, the headers as they are in the database.
+    """
+
+    is_secret = True  # values may be tokens
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stored_headers: Mapping[str, str] = {}
+        self.masked_names: list[str] = []  # names of those that the last input left masked
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return "\n".join(f"{name}: {MASK}" for name in value)
+        return value
+
+    def to_python(self, value: Any) -> Any:
+        headers: dict[str, str] = {}
+        self.masked_names = []
+        old = {name.lower(): content for name, content in self.stored_headers.items()}
+
+        def read(line: str) -> None:
+            name, colon, content = (part.strip() for part in line.partition(":"))
+            if not colon:
+                raise ValidationError(gettext("write it as Name: value"))
+            if content == MASK:
+                if name.lower() not in old:
+                    raise ValidationError(gettext("no value of %s is stored; write it out") % name)
+                content = old[name.lower()]
+                self.masked_names.append(name)
+            if name.lower() in (key.lower() for key in headers):
+                raise ValidationError(gettext("%s is listed twice") % name)
+            self.check_item({name: content})
+            headers[name] = content
+
+        for _nothing in self.each_line(str(value or ""), read):
+            pass
+        return headers
 
 
 class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
@@ -60,7 +102,7 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         try:
             field.stored_headers = dict(self.instance.headers)
         except Undecryptable as error:
-            # They must be written again: they may be what the consumer recognises us by.
+            # They must be entered again: the consumer may recognise the platform by them.
             self.initial["headers"] = {}
             field.required = True
             field.error_messages["required"] = translated(error.args[0])
@@ -104,20 +146,20 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
-        # Fields are shown as they are stored to those who may only look. The URL's query and the
-        # headers may hold a password or a token.
+        # People who may only look see fields as they are stored. The URL's query and the headers
+        # may hold a password or a token.
         who = (None, {"fields": ["name", "title", "address"]})
         what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
         return [who, what, self.fieldsets[2]]
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """Not the URL for those who may only look: a search would tell what is hidden, letter by
+        """Without the URL for people who may only look: a search would reveal it, letter by
         letter."""
         may_change = self.has_change_permission(request)
         return [*self.search_fields] if may_change else ["name", "title"]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Nor a filter on it in the page's address."""
+        """Refuse a filter on the URL in the page's address for the same people."""
         is_url = lookup.partition("__")[0] == "url"
         if is_url and not self.has_change_permission(request):
             return False
@@ -186,9 +228,9 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             raise PermissionDenied
         change_page = reverse("admin:notify_receive_change", args=[pk])
         # `seen` names the secret that this page shows: see operations.rotate_secret().
-        posted = request.POST if request.method == "POST" else None
+        form_values = request.POST if request.method == "POST" else None
         start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": operations.secret_mark(consumer)}
-        form = RotationForm(posted, initial=start)
+        form = RotationForm(form_values, initial=start)
         if form.is_valid():
             hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
@@ -215,6 +257,6 @@ def _old_still_signs(consumer: Receive) -> bool:
 
 
 def _headers(before: Mapping[str, str], after: Mapping[str, str]) -> list[list[str]]:
-    """The names of the headers before and after; one whose value is another is marked."""
+    """The names of the headers before and after; a name with a new value is marked."""
     names = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
     return [sorted(before), sorted(names)]

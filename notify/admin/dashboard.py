@@ -1,4 +1,4 @@
-"""The card above one subscription's settings: what it does now, the last day, what failed."""
+"""The card above one subscription's settings: its state now, the last day, its failures."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from notify.monitor.activity import ACTIVITY
 from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
-# Lines in the card: enough to see what is wrong, the list has the rest.
+# Lines in the card: enough to see the fault, the list has the rest.
 FAILURES = 8
 _STATES = NOT_DELIVERED
 
 
 def card(row: BizReceive) -> dict[str, Any]:
-    """What the template `notify/subscription_card.html` shows."""
+    """The context of the template `notify/subscription_card.html`."""
     now = timezone.now()
     state = health.read([row])[row.pk]
     # 24 steps, the hour that has just begun included.
@@ -66,7 +66,7 @@ def _chart(points: list[Point]) -> Chart:
 
 
 def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
-    """How many deliveries wait or were given up, each with the list that shows them."""
+    """The numbers of deliveries that wait or failed, each with the list that shows them."""
     deliveries = []
     for status in _STATES:
         # Without an order, and cut: a part of the index, however many there are.
@@ -81,7 +81,7 @@ def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
 def _failures(row: BizReceive) -> list[Attempt]:
     """The last failed attempts of deliveries that did not succeed, the latest first.
 
-    Found through the index (status, subscription, next_at): what waits longest for its next
+    Read by the index (status, subscription, next_at): a delivery that waits longest for its next
     attempt has failed most recently, or most often.
     """
     ids: list[int] = []

@@ -20,7 +20,7 @@ from notify.models import BizReceive
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    """POST starts it, says what happens, and goes back to the page `next`."""
+    """The view: a POST starts it, shows a message, and goes back to the page `next`."""
 
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         if request.method != "POST":

@@ -56,10 +56,10 @@ class EventTypeAdmin(ModelAdmin):
     list_before_template = "notify/event_types_bar.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
-        """Without what may be long; a page of one reads it."""
+        """Without the long columns; the page of one entry reads them."""
         rows: QuerySet[EventType] = super().get_queryset(request)
-        has_schema = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
-        return rows.annotate(with_schema=has_schema).defer("example", "schema")
+        condition = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
+        return rows.annotate(with_schema=condition).defer("example", "schema")
 
     def save_model(
         self, request: HttpRequest, obj: EventType, form: ModelForm[EventType], change: bool

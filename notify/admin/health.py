@@ -1,4 +1,4 @@
-"""How subscriptions are doing: read for all rows of a page in a fixed number of queries."""
+"""The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from notify.monitor.counters import FLOW
 from notify.monitor.metrics import OPEN, waiting_seconds
 
 _Status = BizReceive.Status
-# Counted no further: a subscription may have a million waiting deliveries.
+# The bound of counting: a subscription may have a million waiting deliveries.
 COUNTED = 10_000
 # A subscription is busy after so long: a burst is gone sooner.
 MIN_BUSY_SECONDS = 20.0
@@ -31,8 +31,8 @@ MIN_BUSY_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Busy:
-    """Deliveries always wait for one of the slots: since when, how many answers come, and the
-    seconds until all that wait are done, None when there is no answer to say it."""
+    """All slots are always taken: since when, the rate of answers, and the seconds until all
+    waiting deliveries are done, None without an answer to estimate it."""
 
     in_flight: int
     since: datetime
@@ -43,11 +43,11 @@ class Busy:
 @dataclass(frozen=True)
 class Health:
     """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
-    up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
+    up to COUNTED. `live` means nothing without `is_known`, while Redis is unavailable.
 
     `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
     due. `rate` is the share of attempts of the last hour that were accepted, None without any.
-    `failures` are messages that nobody has sent again or acknowledged.
+    `failures` are messages that were neither resent nor acknowledged.
     """
 
     waiting: int
@@ -86,14 +86,14 @@ class Health:
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
-    """By subscription id: a call of Redis and four queries, however many rows."""
+    """The health by subscription id: a call of Redis and four queries, however many rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each: index dives for each of the page's rows.
     statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
     due_times = oldest.values_list("id", Now(), *map(first_due, statuses_of_work))
     due_by_id = {pk: (now, *times) for pk, now, *times in due_times}
-    # How many deliveries of each wait: the part of an index for each, read up to COUNTED.
+    # The waiting deliveries of each: the part of an index for each, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
@@ -117,12 +117,12 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
 def _due_seconds(first: Sequence[Any] | None, live: presence.LaneState | None) -> float | None:
     if first is None:
         return None
-    now, pending, queued = first
-    return waiting_seconds(pending, queued, live, now)
+    now, pending_due, queued_until = first
+    return waiting_seconds(pending_due, queued_until, live, now)
 
 
 def _from_redis() -> dict[int, presence.LaneState] | None:
-    """What senders report; None when Redis is unavailable."""
+    """The reports of senders; None when Redis is unavailable."""
     try:
         return presence.read()
     except RedisError:
@@ -144,14 +144,15 @@ def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
     return {(subject, name): int(total) for subject, name, total in rows}
 
 
-# -- who needs attention -------------------------------------------------------------------------
+# -- what needs attention ------------------------------------------------------------------------
 def open_breakers() -> list[int]:
     """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
     return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
 
 
 def troubled(open_ids: Collection[int]) -> Q:
-    """Failing, disabled by the platform, its breaker is open, or deliveries were given up."""
+    """The condition of subscriptions that need attention: failing, disabled by the platform, with
+    an open breaker, or with failures."""
     lost_ids = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__isnull=False)
@@ -162,7 +163,7 @@ def troubled(open_ids: Collection[int]) -> Q:
 
 
 def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
-    """With the number `calm`: 0 for subscriptions that need attention, 1 for the others."""
+    """The rows with the number `calm`: 0 for subscriptions that need attention, 1 for others."""
     first = Case(
         When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
     )

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Change:
-    """`loses` says what is lost for good; '' when nothing is."""
+    """`loses` names the messages that are lost for good; '' without such."""
 
     audit: str
     to: int
@@ -95,8 +95,8 @@ class StateActions(ModelAdmin):
     ) -> HttpResponse | None:
         change = _CHANGES[name]
         if change.loses and "confirmed" not in request.POST:
-            # The form names the rows themselves: what is done is what was shown, even when "all"
-            # was selected and others were added meanwhile.
+            # The form names the rows themselves: exactly the rows on the page change, even when
+            # "all" was selected and others were added meanwhile.
             selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
             if len(selection) > MAX_SELECTION:
                 messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
@@ -120,7 +120,7 @@ class StateActions(ModelAdmin):
 
 
 def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:
-    """Set the state of the rows that have another one; how many."""
+    """Set the state of the rows that have another one; returns their number."""
     with transaction.atomic():
         # Under lock: the audit log has the state that was replaced, also beside a marker.
         locked_rows = BizReceive.objects.select_for_update().filter(

@@ -31,9 +31,7 @@ _MAX_TYPES = 500
 
 
 class TrialSendForm(forms.Form):
-    """What to send: a type of the catalogue, and a payload as it goes out."""
-
-    __test__ = False  # to pytest the name looks like a test's
+    """A type of the catalogue, and a payload as it goes out."""
 
     event_type = forms.ChoiceField(
         label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
@@ -65,23 +63,25 @@ class TrialSendForm(forms.Form):
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    """GET shows the form, with the example of the type that the address names; POST sends. A POST
-    without a type sends the usual test."""
+    """The view: GET shows the form, with the example of the type that the address names; POST
+    sends. A POST without a type sends the usual test."""
 
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         row = model_admin.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("There is no such subscription."))
-        posted = request.POST if request.method == "POST" and "event_type" in request.POST else None
-        # An operator may send the usual test; any signed event is for who sets up subscriptions.
+        is_form = request.method == "POST" and "event_type" in request.POST
+        form_values = request.POST if is_form else None
+        )
+        # An operator may send the usual test; other signed events need the right to set one up.
         may_choose = model_admin.has_change_permission(request, row)
-        is_usual = request.method == "POST" and posted is None
+        is_usual = request.method == "POST" and form_values is None
         if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
             raise PermissionDenied
         types = _types(row)
-        form = TrialSendForm(types, posted, initial=_initial(row, types, request))
+        form = TrialSendForm(types, form_values, initial=_initial(row, types, request))
         context: dict[str, Any] = {}
-        if request.method == "POST" and (posted is None or form.is_valid()):
+        if request.method == "POST" and (form_values is None or form.is_valid()):
             context = _send(request, row, form, types)
         page_context = {
             **model_admin.admin_site.each_context(request),
@@ -98,11 +98,11 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 def _send(
     request: HttpRequest, row: BizReceive, form: TrialSendForm, types: dict[str, EventType]
 ) -> dict[str, Any]:
-    """What the page shows of the request and its answer."""
+    """The part of the page about the request and its answer."""
     usual = trial_send.EVENT_TYPE, trial_send.usual_payload(row)
     values = form.cleaned_data if form.is_bound else dict(zip(form.fields, usual, strict=True))
     event_type, payload = values["event_type"], values["payload"]
-    # Before it is sent: if the process dies in between, it is known who tried.
+    # Before it is sent: if the process dies in between, the log has the person.
     audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
     try:
         outcome = trial_send.send(row, event_type, payload)
@@ -114,7 +114,7 @@ def _send(
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
     is_probing = False
-    if outcome.delivered:  # what waits behind the breaker need not wait for its probe
+    if outcome.delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):
             is_probing = operations.probe_now(row)
     return {
@@ -142,7 +142,7 @@ def _initial(row: BizReceive, types: dict[str, EventType], request: HttpRequest)
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:
-    """What an intake that validates would say; '' when it would take it."""
+    """The reason for which a validating intake would refuse it; '' when it would accept it."""
     if entry is None or not entry.schema:
         return ""
     try:

@@ -64,8 +64,8 @@ def _counted(rows: QuerySet[Any], column: str) -> int:
 
 
 def waiting_seconds(
-    pending: datetime | None,
-    queued: datetime | None,
+    pending_due: datetime | None,
+    queued_until: datetime | None,
     live: presence.LaneState | None,
     now: datetime,
 ) -> float | None:
@@ -76,10 +76,10 @@ def waiting_seconds(
     claim.
     """
     ages = []
-    if pending and pending <= now:
-        ages.append((now - pending).total_seconds())
-    if queued:
-        claimed_at = queued - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
+    if pending_due and pending_due <= now:
+        ages.append((now - pending_due).total_seconds())
+    if queued_until:
+        claimed_at = queued_until - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
         ages.append(max(0.0, (now - claimed_at).total_seconds()))
         if live:
             ages.append(live.oldest_for)
