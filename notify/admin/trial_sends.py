@@ -72,7 +72,6 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
             raise Http404(gettext("There is no such subscription."))
         is_form = request.method == "POST" and "event_type" in request.POST
         form_values = request.POST if is_form else None
-        )
         # An operator may send the usual test; other signed events need the right to set one up.
         may_choose = model_admin.has_change_permission(request, row)
         is_usual = request.method == "POST" and form_values is None
