@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import flows
+from msgplatform.core.alerts import Condition
 from msgplatform.core.archive import retention
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
@@ -19,7 +20,7 @@ from notify.actions import actions, one_message, preview
 from notify.archive.retention import ARCHIVE
 from notify.messages import find as search
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import failures, findings, first_steps, metrics, runbooks
+from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
 from notify.subscriptions import snippets
 
@@ -78,6 +79,7 @@ class NotifyFlow(flows.Flow):
     }
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
+    watched_alerts = conditions.KINDS
     environment_prefix = "NOTIFY_"
     declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
@@ -100,6 +102,9 @@ class NotifyFlow(flows.Flow):
 
     def waits(self) -> Iterable[flows.Wait]:
         return metrics.waits()
+
+    def conditions(self) -> Iterable[Condition]:
+        return conditions.conditions()
 
     def failures(self) -> Sequence[flows.Failure]:
         return failures.failures()

@@ -7,7 +7,8 @@ a queue over goes on with its predecessor's breaker. All functions raise RedisEr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -63,6 +64,9 @@ _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 # A probe that a person asked for waits this long: while another probe is in flight, it must end.
 _PROBE_SECONDS = 300.0
 _probes = Presence(work_redis, "notify:probe", bool, _PROBE_SECONDS)
+# Since when (unix seconds) a process of a subscription's own is missing. The watch looks every 15
+# seconds; after a longer gap the time counts anew.
+_missing = Presence(work_redis, "notify:missing", float, 60.0)
 
 
 def after_death(state: LaneState) -> LaneState:
@@ -122,6 +126,16 @@ def report_dedicated(sender: str, subscriptions: Iterable[int]) -> None:
 def dedicated_subscriptions() -> set[int]:
     """The subscriptions for which such senders run."""
     return {pk for subscriptions in _dedicated.read().values() for pk in subscriptions}
+
+
+def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
+    """Remember that the processes of exactly these subscriptions are missing; returns for how many
+    seconds each has been."""
+    now, times = time.time(), _missing.read()
+    since = {str(pk): times.get(str(pk), now) for pk in subscriptions}
+    _missing.withdraw(*(times.keys() - since.keys()))
+    _missing.report(since)
+    return {int(pk): max(0.0, now - at) for pk, at in since.items()}
 
 
 def withdraw(sender: str) -> None:

@@ -6,9 +6,7 @@ the commit: a marker that dies in between leaves the job to the next one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from django.db import transaction
@@ -42,20 +40,9 @@ _JOBS_PER_TURN = 8
 # Under load a turn waits so long for more results.
 GATHER_SECONDS = 0.1
 FULL_BATCH = 500
-# Alerts are brought up to date at once when marking changed something, and this often for changes
-# that come with time.
-LOOK_EVERY_SECONDS = 60.0
-# While results come, a look waits for so many times as long as the one before it took.
-LOOK_REST = 20
+# Between two looks for alerts that a killed process did not publish.
+ANNOUNCE_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The work that remains when a batch has been committed."""
-
-    tally: counters.Tally
-    has_new_alerts: bool
 
 
 class Marker(Worker):
@@ -67,20 +54,16 @@ class Marker(Worker):
         self.subscriptions = Subscriptions()
         self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
-        self._next_look = Every(LOOK_EVERY_SECONDS)
-        self._has_new_alerts = False  # since the last look
-        self._rest_until = 0.0  # monotonic
+        self._next_announcement = Every(ANNOUNCE_EVERY_SECONDS)
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; True if there were any."""
-        if self._next_look.is_due:
-            self.look_after_alerts()
+        if self._next_announcement.take():
+            self._announce_missed_alerts()
         # Jobs that an outage interrupted come first: the oldest, and only this process has them.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
-            if self._has_new_alerts:
-                self.look_after_alerts()
             return False
         self.subscriptions.refresh()
         done_before = self.heartbeat.done
@@ -125,13 +108,13 @@ class Marker(Worker):
         attempts = [result for result in results if result.outcome != "unsent"]
         # Outside of the transaction: a rollback must not undo the record of the ids given out.
         block = ids.reserve(len(attempts)) if attempts else None
-        batch = transactions.retrying(lambda: self._mark_once(results, attempts, block))
-        self._after_commit(len(results), batch)
+        tally = transactions.retrying(lambda: self._mark_once(results, attempts, block))
+        self._after_commit(len(results), tally)
         return results
 
     def _mark_once(
         self, results: Sequence[Result], attempts: Sequence[Result], block: ids.Block | None
-    ) -> _Batch:
+    ) -> counters.Tally:
         by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
         for result in results:
             by_outcome[result.outcome].append(result)
@@ -149,7 +132,7 @@ class Marker(Worker):
                 # Without deliveries that the archive has taken meanwhile, together with their log.
                 logged = [result for result in attempts if result.id in deliveries]
                 statements.log_attempts(logged, block)
-            has_new_alerts = failing_subscriptions.update([*successes, *failed], rows, now)
+            failing_subscriptions.update([*successes, *failed], rows, now)
             systems = {pk: row.biz_id for pk, row in rows.items()}
             tally = counters.Tally(systems, self.event_types)
             for result in successes:
@@ -158,31 +141,26 @@ class Marker(Worker):
             failures.exhausted(exhausted, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
-        return _Batch(tally, has_new_alerts)
+        return tally
 
-    def _after_commit(self, result_count: int, batch: _Batch) -> None:
+    def _after_commit(self, result_count: int, tally: counters.Tally) -> None:
         """Do the work that may be late, or be lost with this process, without harm."""
         self.heartbeat.done += result_count
-        counters.add_totals(batch.tally.counts, batch.tally.seconds)
-        self._has_new_alerts |= batch.has_new_alerts
-        # Hundreds of consumers may come back one by one, and results must not wait for a look after
-        # each.
-        if self._has_new_alerts and time.monotonic() >= self._rest_until:
-            self.look_after_alerts()
+        counters.add_totals(tally.counts, tally.seconds)
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:
         """Mark a single result that cannot be written without its line in the log, or else as
         poison; returns the alert."""
         try:
-            batch = transactions.retrying(lambda: self._mark_once([result], (), None))
+            tally = transactions.retrying(lambda: self._mark_once([result], (), None))
         except (*UNAVAILABLE, transactions.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             self._poison(result, error)
             text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
         else:
-            self._after_commit(1, batch)
+            self._after_commit(1, tally)
             text = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         return alerts.AlertEvent(
             "notify.poison",
@@ -210,20 +188,14 @@ class Marker(Worker):
             log.exception("poison_not_marked", id=result.id)
 
     # -- now and then ----------------------------------------------------------------------------
-    def look_after_alerts(self) -> None:
-        """Bring alerts in line with the subscriptions, and publish what was not published."""
-        self._next_look.restart()
-        self._has_new_alerts, began_at = False, time.monotonic()
+    def _announce_missed_alerts(self) -> None:
+        """Publish alerts that a killed process did not publish; marking does not wait for it."""
         try:
-            failing_subscriptions.reconcile_alerts()
             alert_events.announce_missed()
-        # The next look comes within a minute; marking does not wait for it.
         except UNAVAILABLE as error:
-            log.warning("alerts_not_brought_in_line", why=str(error)[:200])
+            log.warning("alerts_not_announced", why=str(error)[:200])
         except Exception:
-            log.exception("alerts_not_brought_in_line")
-        now = time.monotonic()
-        self._rest_until = now + LOOK_REST * (now - began_at)
+            log.exception("alerts_not_announced")
 
 
 def _is_blameless(error: Exception) -> bool:

@@ -30,7 +30,6 @@ from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
-from notify.sender.unserved import Unserved
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
@@ -61,7 +60,6 @@ class Sender(Worker):
         self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         self._changed = threading.Event()  # a person has changed a subscription or a consumer
         self._listener = Listener(signals.SUBSCRIPTIONS, self._read_anew)
-        self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.results = ResultWriter()
         self.claimer = OrderClaimer(self.name, self.subscriptions, self.engine.wake, only)
@@ -90,8 +88,6 @@ class Sender(Worker):
         is_changed = self._changed.is_set()
         self._changed.clear()  # before the load: a change that comes during it is read again
         self.subscriptions.refresh(at_once=is_changed)
-        if self._unserved:
-            self._unserved.look()
 
     def turn(self) -> bool:
         """Take in claimed orders, send as many messages as the windows allow, collect answers."""

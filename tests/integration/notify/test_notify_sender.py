@@ -33,7 +33,6 @@ from notify.orders import Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.sender import Sender
-from notify.sender.unserved import Unserved
 from tests.integration.support.http_sinks import Sink, answering, refusing_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -514,21 +513,6 @@ class TestSharing:
             claimer.claim()
         assert {order.order.subscription for order in general.take()} == {r.pk for r in others}
         assert {order.order.subscription for order in dedicated.take()} == {own.pk}
-
-    def test_somebody_is_told_when_nobody_runs_its_process(self, biz: Biz) -> None:
-        own = subscribed(biz, "own")
-        BizReceive.objects.filter(pk=own.pk).update(own_process=True)
-        general, dedicated = self.claimer("general"), self.claimer("dedicated", only=(own.pk,))
-        unserved = Unserved(general.subscriptions, every=0.0, patience=0.0)
-        for _ in range(2):
-            unserved.look()
-        alert = Alert.objects.get(kind="notify.own_process")
-        assert f"run_sender --subscription {own.pk}" in alert.text
-        assert (alert.open_key, alert.count) == (f"notify.own_process:{own.pk}", 1)
-        dedicated.report()
-        unserved.look()
-        alert.refresh_from_db()
-        assert alert.open_key is None
 
 
 class TestDeadSender:
