@@ -124,7 +124,7 @@ class CrmsyncFlow(flows.Flow):
     def demo_environment(self) -> Mapping[str, str]:
         # All leads of the demo come from one address; a CRM that fails is probed again soon.
         return {
-            "CRM_RATE_ADDRESS": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
+            "CRM_RATE_PER_IP": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
         }  # fmt: skip
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""Messages that were given up: refused by a gateway or by ourselves, expired, or without a Report.
+"""Failures of SMS: messages refused by a gateway or by ourselves, expired, or without a Report.
 
-A Report that says that a handset could not be reached is an answer, and nothing was given up: it
+A Report that says that a handset could not be reached is an answer, and no failure: it
 reaches the business system as `sms.report`, and the statistics count it.
 
 The pump counts them in the transaction that archives them; sending one again takes it back.
@@ -38,7 +38,7 @@ AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
-    """Why a message was given up, by columns of its row; '' when it was not."""
+    """Why a message failed, by columns of its row; '' when it did not."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
     if final != _Final.FAILED or (error_code and not result):
@@ -67,7 +67,7 @@ def answer_of(row: SgipMt) -> str:
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
-    """Count these rows of `sgip_mt`, as far as they were given up, in the caller's transaction."""
+    """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
     lost = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
@@ -99,7 +99,7 @@ def resend_key(message: int | str) -> str:
 
 
 def failures() -> list[Failure]:
-    """What was given up at each gateway, by answer."""
+    """The failures of each gateway, by answer."""
     groups = failure_store.groups(FLOW)
     wanted = {group.subject for group in groups}
     names = dict(SmsGateway.objects.filter(id__in=wanted).values_list("id", "name"))

@@ -49,7 +49,7 @@ def archive_outlasts_retries(
     return [
         checks.Error(
             f"NOTIFY_ARCHIVE_DAYS={days} is too short: the default schedule retries for "
-            f"{math.ceil(schedule / 3600)} hours, and what was given up should be there for "
+            f"{math.ceil(schedule / 3600)} hours, and failures should be there for "
             f"{_DAYS_TO_ACT} more days, so that somebody can send it again",
             hint=f"Set NOTIFY_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="NOTIFY_ARCHIVE_DAYS",

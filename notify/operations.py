@@ -48,7 +48,7 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
         raise NotNow(lazy_message(text, status=status))
     is_probe = probe_now(row)
     made_due, has_more = _make_due(row)
-    signals.MAKER.ring()
+    signals.MAKER.send()
     return DeliverNowOutcome(is_probe, made_due, has_more)
 
 
@@ -58,7 +58,7 @@ def probe_now(row: BizReceive) -> bool:
     if state is None or not state.is_open:
         return False
     presence.request_probe(row.pk)
-    signals.MAKER.ring()
+    signals.MAKER.send()
     return True
 
 

@@ -30,7 +30,7 @@ _EVENTS = 200
 INTRODUCTION = """\
 # Query plans
 
-Written by `BENCH_PLANS=docs/query-plans.md manage.py bench notify-at-scale`; do not edit. The
+Written by `manage.py bench notify-at-scale`. The
 platform's own code ran beside tables of {small:,} and of {large:,} rows each (hot and archived);
 every statement that it sent to MariaDB was explained just before, and the rows that it read were
 counted by the server (the sum of `Handler_read_*`, over all times that the statement ran).

@@ -58,7 +58,7 @@ ACTIVITY = Activity(
         Measure("unchanged", _("unchanged"), (counters.UNCHANGED,)),
         Measure("confirmed", _("confirmed"), (counters.CONFIRMED,), "good"),
         Measure("failed_tries", _("failed tries"), tuple(_FAILED), "bad"),
-        Measure("dead", _("given up (dead)"), (counters.DEAD,), "lost"),
+        Measure("dead", _("dead"), (counters.DEAD,), "lost"),
         Measure("calls", _("calls"), (counters.CALLS,)),
     ),
     dimensions=(

@@ -46,7 +46,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "crm.recovery": Runbook(
         _("Decide about the open entries: try again, edit or dismiss them."), _RECOVERY
     ),
-    "crmsync.given_up": Runbook(
+    "crmsync.failures": Runbook(
         _("Read what the CRM refused on Failures. Correct the data and try the records again "
           "there, or correct the mapping and start a run of everything."),
         "console:failures",

@@ -3,7 +3,7 @@
 What a version that was read does to its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
-    given up (dismissed) in this version       nothing
+    dismissed or dead in this version          nothing
     the CRM holds these values already         confirmed, no call
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log
@@ -209,8 +209,8 @@ class _Decisions:
         if self._has_versions:
             is_same = each.request.version == known["version"]
             return is_same and bool(known["state"] == _State.DISMISSED)
-        is_given_up = known["state"] in (_State.DISMISSED, _State.DEAD)
-        return is_given_up and bool(each.digest == known["digest"])
+        is_ended = known["state"] in (_State.DISMISSED, _State.DEAD)
+        return is_ended and bool(each.digest == known["digest"])
 
     def _new(self, each: Wanted, new_id: int) -> None:
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")

@@ -72,7 +72,7 @@ ACTION = BulkAction(
         "biz": filter_fields.BIZ,
         "account": ACCOUNT,
         "gateway": gettext_lazy("A gateway's id"),
-        "answer": gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
+        "answer": gettext_lazy("Why it failed, as the page Failures shows it: result 5"),
         "number": NUMBER,
         "ids": FilterField(gettext_lazy("Message ids, at most 500"), "ids"),
     },

@@ -92,7 +92,9 @@ ACTIVITY = Activity(
         Measure("sent", _("sent and ended"), tuple(_Final.values)),
         Measure("segments", _("segments"), (SEGMENTS,)),
         Measure("delivered", _("delivered"), (_Final.DELIVERED,), "good"),
-        Measure("given_up", _("undeliverable or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"),
+        Measure(
+            "undelivered", _("undeliverable or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"
+        ),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
         Measure("received", pgettext_lazy("a number", "received"), ("mo",)),

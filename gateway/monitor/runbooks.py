@@ -16,7 +16,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         _("Read why the connection fails: the network, the login, or no sender that runs?"),
         _GATEWAY, takes_subject=True,
     ),
-    "sms.given_up": Runbook(
+    "sms.failures": Runbook(
         _("Look the result code up with the operator, repair the cause, and send them again from "
           "Failures."),
         "console:failures",

@@ -1,8 +1,8 @@
 """Whether the platform needs somebody: for the status on every page, and for the overview.
 
 It is calm only when nothing is known to be wrong. What is late, silent or unavailable has an alert
-(`core/daemons/watch.py` and the flows' own); what is lost is counted where it is given up
-(`jobs/given_up.py`), and an alert about it is not counted a second time.
+(`core/daemons/watch.py` and the flows' own); failures are counted where messages end
+(`monitor/failure_store.py`), and an alert about them is not counted a second time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Condition:
-    """`alerts` are open and nobody has acknowledged them; those about what was given up are not
+    """`alerts` are open and nobody has acknowledged them; those about failures are not
     among them, but in `failures`, as groups. `missing` are roles that no running daemon has;
     `ended` says of programs that end again and again how often, and their last words."""
 
@@ -60,7 +60,7 @@ def of(request: HttpRequest) -> Condition:
 
 
 def failures(request: HttpRequest) -> int:
-    """How many groups of given-up messages are in the flows that this person may see."""
+    """How many groups of failures are in the flows that this person may see."""
     names = [flow.name for flow in visible(request)]
     found = of(request).failures
     # Who may see every flow needs no count of their own.
@@ -70,7 +70,7 @@ def failures(request: HttpRequest) -> int:
 def look() -> Condition:
     """Two statements and two calls of Redis. Works while Redis does not."""
     every = flows.all()
-    lost = {flow.given_up_alert or f"{flow.name}.{watch.GIVEN_UP}" for flow in every}
+    lost = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in every}
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
     states = [at is not None for kind, at in rows if at is not None or kind not in lost]
     seen = sum(states)

@@ -20,7 +20,7 @@ from msgplatform.monitor.statistics.points import Point, total
 @dataclass(frozen=True)
 class Card:
     """`numbers` of the chosen time are (title, value, tone, address): '' for no tone and no
-    address. `failures` is how many messages were given up that somebody has to look at."""
+    address. `failures` is the number of failures that somebody has to look at."""
 
     flow: Flow
     status: Status
@@ -67,8 +67,8 @@ def over_time(
     name: str, activity: Activity, points: Sequence[Point], *, step: str,
     by_day: bool = False, is_recent: bool = False, without: Collection[str] = (),
 ) -> Chart:  # fmt: skip
-    """What was accepted, delivered and given up in each step; `is_recent` for the last day, up to a
-    step that goes on. Measures of `without` are left out."""
+    """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
+    day, up to a step that goes on. Measures of `without` are left out."""
     # What is known of the last day only is not shown beside what is not.
     known = activity.measures if is_recent else activity.stored
     tones = ("accepted", "good", "lost")

@@ -138,7 +138,7 @@ def environment(request: HttpRequest) -> list[str] | None:
 
 
 def _failures(request: HttpRequest) -> list[dict[str, Any]]:
-    """The page Failures, with how many groups of messages were given up."""
+    """The page Failures, with the number of its groups."""
     if not visible(request):
         return []
     item = _item(_("Failures"), "heart_broken", reverse("console:failures"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db.models import Count, F
+from django.db.models import Count, F, Q
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
@@ -55,8 +55,8 @@ class AlertTable:
         return as_event(kept) if kept else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
-        """The keys `kind:…` of the alerts that are open."""
-        keys = Alert.objects.filter(open_key__startswith=f"{kind}:")
+        """The keys `kind:…`, or the kind itself, of the open alerts."""
+        keys = Alert.objects.filter(Q(open_key=kind) | Q(open_key__startswith=f"{kind}:"))
         return {key for key in keys.values_list("open_key", flat=True) if key}
 
     def renew(self, conditions: Collection[alerts.Condition]) -> None:

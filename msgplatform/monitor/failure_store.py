@@ -1,4 +1,4 @@
-"""What was given up, counted where it happens: the source of the page Failures.
+"""Failures, counted where messages end: the source of the page Failures.
 
 Whoever ends messages as lost calls `add` in the transaction that ends them: one statement for a
 batch. Whoever sends such messages again, or learns that they arrived after all, calls `take_back`
@@ -24,10 +24,10 @@ from django.db.models.functions import Greatest
 
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.flows import MAX_FAILURES, Failure
-from msgplatform.models import Acknowledgement, GivenUp
+from msgplatform.models import Acknowledgement, FailureGroup
 from msgplatform.models.failures import MAX_ANSWER, MAX_NOTE, MAX_SAID
 
-_TABLE = GivenUp._meta.db_table
+_TABLE = FailureGroup._meta.db_table
 _COLUMNS = (
     "flow", "subject", "answer", "count", "lost", "since", "sample", "said", "counted_since",
     "last_at",
@@ -36,7 +36,7 @@ _COUNTED = 100
 
 
 class Lost(NamedTuple):
-    """A message that was given up: where, with which answer, its id, what was said."""
+    """A message that failed: where, with which answer, its id, what was said."""
 
     subject: int
     answer: str
@@ -45,7 +45,7 @@ class Lost(NamedTuple):
 
 
 class Back(NamedTuple):
-    """A message that was given up at `ended_at`, and is lost no longer."""
+    """A message that failed at `ended_at`, and is lost no longer."""
 
     subject: int
     answer: str
@@ -64,7 +64,7 @@ class Seen:
 def add(
     flow: str, messages: Iterable[Lost], now: datetime, ended_since: datetime | None = None
 ) -> None:
-    """Count messages that were given up, in the caller's transaction; they ended at `now` or later.
+    """Count messages that failed, in the caller's transaction; they ended at `now` or later.
 
     `ended_since` is earlier where `Back.ended_at` will be: where it is not stored when they ended.
     """
@@ -110,13 +110,14 @@ def _more() -> str:
 
 
 def take_back(flow: str, messages: Iterable[Back]) -> None:
-    """Messages that were given up are sent again, or have arrived: in the caller's transaction."""
+    """Take back failures whose messages are sent again or have arrived, in the caller's
+    transaction."""
     ended: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for message in messages:
         ended[message.subject, message.answer[:MAX_ANSWER]].append(message.ended_at)
     if not ended:
         return
-    rows = GivenUp.objects.select_for_update().filter(
+    rows = FailureGroup.objects.select_for_update().filter(
         flow=flow,
         subject__in={subject for subject, _ in ended},
         answer__in={answer for _, answer in ended},
@@ -126,21 +127,21 @@ def take_back(flow: str, messages: Iterable[Back]) -> None:
         number = sum(at >= since for at in ended.get((subject, answer), ()))
         if number:
             fewer = Greatest(F("count") - number, 0)
-            GivenUp.objects.filter(pk=pk).update(count=fewer)
+            FailureGroup.objects.filter(pk=pk).update(count=fewer)
 
 
-def groups(flow: str, most: int = MAX_FAILURES) -> list[GivenUp]:
+def groups(flow: str, most: int = MAX_FAILURES) -> list[FailureGroup]:
     """A flow's groups with messages that somebody has to look at, the largest first."""
-    return list(GivenUp.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:most])
+    return list(FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:most])
 
 
 def latest_answer(flow: str, subject: int) -> str:
-    """The answer with which something was given up last at this place, '' without one."""
-    rows = GivenUp.objects.filter(flow=flow, subject=subject).order_by("-last_at")
+    """The answer of the last failure of this place, '' without one."""
+    rows = FailureGroup.objects.filter(flow=flow, subject=subject).order_by("-last_at")
     return rows.values_list("answer", flat=True).first() or ""
 
 
-def failure(group: GivenUp, **place: Any) -> Failure:
+def failure(group: FailureGroup, **place: Any) -> Failure:
     """A group as the console shows it; `place` is what its flow knows."""
     given = {
         "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
@@ -151,31 +152,31 @@ def failure(group: GivenUp, **place: Any) -> Failure:
 
 def number(flows: Iterable[str]) -> int:
     """How many groups of these flows somebody has to look at, counted to a hundred."""
-    found = GivenUp.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    found = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return found.values("flow")[:_COUNTED].count()
 
 
 def by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
     """How many messages of each of these subjects somebody has to look at; one statement."""
-    found = GivenUp.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
+    found = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
     return dict(found.values_list("subject").annotate(Sum("count")))
 
 
 def messages(flows: Iterable[str]) -> dict[str, int]:
-    """Flow → messages that were given up and that somebody has to look at."""
-    found = GivenUp.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    """Flow → number of failures that somebody has to look at."""
+    found = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return dict(found.values_list("flow").annotate(Sum("count")))
 
 
 def acknowledge(seen: Seen, place: str, answer: str, note: str, actor: str) -> int:
     """Somebody leaves what they have seen of a group at that; how many messages those are.
 
-    It may be repeated. What was given up since it was shown stays.
+    It may be repeated. Failures since it was shown stay.
     """
 
     def once() -> int:
         with transaction.atomic():
-            row = GivenUp.objects.select_for_update().get(pk=seen.id)
+            row = FailureGroup.objects.select_for_update().get(pk=seen.id)
             left = min(row.count, max(0, row.lost - seen.lost))
             done = row.count - left
             if not done:

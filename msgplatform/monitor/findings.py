@@ -1,4 +1,4 @@
-"""What `doctor` says about alerts and about what was given up."""
+"""What `doctor` says about alerts and failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgplatform.core.flows import Finding
 from msgplatform.models import Alert
 from msgplatform.monitor import runbooks
 
-_LISTED = 20  # alerts, and groups of what was given up for each flow
+_LISTED = 20  # alerts, and groups of failures for each flow
 
 
 def open_alerts() -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def open_alerts() -> Iterator[Finding]:
         yield Finding("ok", "no alert is open")
 
 
-def given_up() -> Iterator[Finding]:
+def failures() -> Iterator[Finding]:
     """What was neither sent again nor acknowledged."""
     is_calm = True
     for flow in flows.all():
@@ -39,10 +39,10 @@ def given_up() -> Iterator[Finding]:
         for failure in found[:_LISTED]:
             yield Finding(
                 "bad",
-                f"{flow.title}: {failure.count} given up: {failure.where}: {failure.answer}",
+                f"{flow.title}: {failure.count} failures: {failure.where}: {failure.answer}",
                 "send them again or acknowledge them on the console's page Failures",
             )
         if len(found) > _LISTED:
-            yield Finding("bad", f"{flow.title}: {len(found) - _LISTED} more groups were given up")
+            yield Finding("bad", f"{flow.title}: {len(found) - _LISTED} more groups of failures")
     if is_calm:
-        yield Finding("ok", "nothing was given up that nobody has looked at")
+        yield Finding("ok", "no failures that nobody has looked at")

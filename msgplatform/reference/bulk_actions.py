@@ -42,11 +42,11 @@ def _section(flow: Flow) -> Iterator[str]:
 def _table(action: BulkAction) -> Iterator[str]:
     yield "| field | meaning |"
     yield "|---|---|"
-    for name, given in action.filters.items():
-        field = FilterField.of(given)
+    for name, entry in action.filters.items():
+        field = FilterField.of(entry)
         # The console offers names while one types; a script has to know them.
-        named = field.kind == "name"
-        parts = [_NAMES.get(name, "Its name") if named else str(field.help), *_values(field)]
+        is_name = field.kind == "name"
+        parts = [_NAMES.get(name, "Its name") if is_name else str(field.help), *_values(field)]
         if name in action.required:
             parts.insert(0, "**Required**")
         yield f"| `{name}` | {'. '.join(part for part in parts if part)} |"

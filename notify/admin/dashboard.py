@@ -41,7 +41,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
-            (_("given up"), subscription_cells.failures(state)),
+            (_("failures"), subscription_cells.failures(state)),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),

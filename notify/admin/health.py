@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
-from msgplatform.models import GivenUp, MinuteCounter
+from msgplatform.models import FailureGroup, MinuteCounter
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
@@ -153,7 +153,7 @@ def open_breakers() -> list[int]:
 def troubled(open_ids: Collection[int]) -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
     an open breaker, or with failures."""
-    lost_ids = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
+    lost_ids = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__isnull=False)
         | Q(status=_Status.DISABLED)

@@ -79,7 +79,7 @@ class AttentionFilter(PickFilter):
     parameter_name = "attention"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("failing, disabled, breaker open or given up"))]
+        return [("yes", _("failing, disabled, breaker open or with failures"))]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
@@ -217,7 +217,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def failing(self, row: BizReceive) -> str:
         return subscription_cells.failing(row)
 
-    @admin.display(description=_("given up"))
+    @admin.display(description=_("failures"))
     def failed_deliveries(self, row: Any) -> str:
         return subscription_cells.failures(row.health)
 

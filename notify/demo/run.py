@@ -101,12 +101,14 @@ def _await(run: DemoRun, account: Account) -> set[str]:
     deadline = time.monotonic() + run.timeout
     progress, patience, last_count = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
-    given_up = ReceiveMsg.objects.filter(
+    exhausted_rows = ReceiveMsg.objects.filter(
         biz_receive__receive__name=scenario.DEAD, status=ReceiveMsg.Status.EXHAUSTED
     ).values_list("msg_id", flat=True)
     while True:
         missing = account.missing()
-        exhausted_ids = {str(message_id) for message_id in given_up.all()} & missing[scenario.DEAD]
+        exhausted_ids = {str(message_id) for message_id in exhausted_rows.all()} & missing[
+            scenario.DEAD
+        ]
         open_count = sum(map(len, missing.values())) - len(exhausted_ids)
         if not open_count or time.monotonic() > deadline:
             return exhausted_ids

@@ -68,5 +68,5 @@ def put(orders_to_put: Iterable[Claimed]) -> None:
                 queue_orders.append((claimed.subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
         jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
-        signals.SENDER.ring()
+        signals.SENDER.send()
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)

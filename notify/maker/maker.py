@@ -25,8 +25,7 @@ from django.db.models.functions import Now
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import names, recovery
@@ -54,7 +53,7 @@ class Maker(Worker):
     """With `only`, ids of subscriptions, it does nothing but queue for those."""
 
     role = "maker"
-    bell = signals.MAKER
+    wake_signal = signals.MAKER
 
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class Maker(Worker):
             recovery.recover(put_back=names.holds_only_copies)
         moved_count = self.settle_held()
         work_count = self._work(self.splitter.waiting())
-        if pause := self._gather.took(work_count):
+        if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
         return bool(work_count or moved_count)
 

@@ -16,8 +16,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
@@ -82,7 +81,7 @@ class Marker(Worker):
                 failpoint("marker_after_commit_before_done")
                 queues.done(self._jobs[:together])
             del self._jobs[:together]
-        if pause := self._gather.took(self.heartbeat.done - done_before):
+        if pause := self._gather.note_batch(self.heartbeat.done - done_before):
             self.stopping.wait(pause)
         return True
 

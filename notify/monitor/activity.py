@@ -76,7 +76,7 @@ ACTIVITY = Activity(
         Measure("accepted", _("accepted"), (counters.ACCEPTED,), "accepted"),
         Measure("delivered", _("delivered"), ("delivered",), "good"),
         Measure("failed_attempts", _("failed attempts"), ("failed",), "bad"),
-        Measure("given_up", _("given up"), (counters.EXHAUSTED,), "lost"),
+        Measure("failures", _("failures"), (counters.EXHAUSTED,), "lost"),
     ),
     dimensions=(
         BySubject(

@@ -204,7 +204,7 @@ _WAITING = METRICS.gauge(
 _ATTEMPTS = METRICS.counter(
     "notify_attempts", "Requests to consumers, by outcome: delivered or failed", "outcome"
 )
-_EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries given up")
+_EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries that used up their attempts")
 _HISTOGRAMS = {
     counters.LATENCY: METRICS.histogram(
         "notify_delivery_seconds", "From the acceptance of a message to its delivery"

@@ -18,7 +18,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         _("Look at the subscription's last answers: is the consumer down, or does it refuse?"),
         _SUBSCRIPTION, takes_subject=True, button=DELIVER_NOW,
     ),
-    "notify.given_up": Runbook(
+    "notify.failures": Runbook(
         _("See whether the consumer works again; if so, send its deliveries again from Failures."),
         "console:failures",
     ),

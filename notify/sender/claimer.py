@@ -14,7 +14,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.queues import abandoned, jobs, owners
+from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
@@ -155,7 +155,7 @@ class OrderClaimer:
         closed_lane = presence.LaneState(sender=self.owner)
         presence.report({**own_states, **dict.fromkeys(ended_ids, closed_lane)})
         if has_moved:  # deliveries behind the breaker are queued at once
-            signals.MAKER.ring()
+            signals.MAKER.send()
         self._reported = frozenset(own_states)
         self._states = {**states_of_all, **own_states}
         if self._only:
@@ -169,7 +169,7 @@ class OrderClaimer:
         waiting for a probe without an answer."""
         rows = [row for row in self.subscriptions.all() if self._serves(row)]
         queues = {row.queue: row.id for row in rows if row.queue not in self._in_flight}
-        queue_names = abandoned.drop(list(queues))
+        queue_names = owners.drop(list(queues))
         if not queue_names:
             return
         log.warning("orders_of_a_dead_sender_dropped", queues=len(queue_names))

@@ -63,7 +63,7 @@ class Sender(Worker):
         self.engine = http.engine_from_settings(window=window)
         self.results = ResultWriter()
         self.claimer = OrderClaimer(self.name, self.subscriptions, self.engine.wake, only)
-        if policy is None and settings.NOTIFY_BREAKER:
+        if policy is None and settings.NOTIFY_BREAKER_ENABLED:
             timeout = 2 * settings.NOTIFY_TIMEOUT_SECONDS
             policy = breaker.Policy(cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=timeout)
         never_opens = breaker.Policy(failures_in_a_row=_NEVER, min_results=_NEVER)

@@ -121,7 +121,7 @@ def test_bad_consumers_delay_nobody(
     cluster, sink, healthy, _ = stage
     rate = capacity(cluster, sink, healthy) / 2
     _assert_isolated("breaker on", stage, rate)
-    cluster.environment["NOTIFY_BREAKER"] = "no"
+    cluster.environment["NOTIFY_BREAKER_ENABLED"] = "no"
     cluster.stop("run_sender")
     cluster.start("run_sender")
     _assert_isolated("breaker off", stage, rate)

@@ -1,4 +1,4 @@
-"""Failures: what was given up, by place and answer; sent again from here, or acknowledged."""
+"""The page Failures: by place and answer; sent again from here, or acknowledged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.models import Acknowledgement, AuditLog, GivenUp
+from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_store
 
@@ -54,7 +54,7 @@ class Again:
 
 @dataclass(frozen=True)
 class Place:
-    """What was given up at one place, with the address of the form that sends each group again.
+    """The failures of one place, with the address of the form that sends each group again.
 
     `agains` are the forms for all groups together; `button` acts on the place, at an address.
     """
@@ -173,7 +173,7 @@ def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
 @permission_required(MAY_ACKNOWLEDGE, raise_exception=True)
 @require_POST
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """Leave a group at that, with a note; what was given up since it was shown stays listed."""
+    """Acknowledge a group with a note; failures since it was shown stay listed."""
     flow = flow_of(request, flow_name)
     form = AcknowledgeForm(request.POST)
     if not form.is_valid():
@@ -182,7 +182,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         return redirect("console:failures")
     given = form.cleaned_data
     shown = {failure.id: failure for failure in flow.failures()}
-    group = GivenUp.objects.filter(pk=given["id"], flow=flow.name).first()
+    group = FailureGroup.objects.filter(pk=given["id"], flow=flow.name).first()
     if group is None:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")

@@ -9,7 +9,7 @@ contract     `Flow`: what a flow fills in
 programs     its programs
 condition    how it is doing: overview, alerts, `doctor`
 activity     what it counts: charts, statistics
-failures     what was given up, and what to do about alerts
+failures     messages that will not be tried any more, and what to do about alerts
 metric       what it says on `/metrics`
 finding      messages found, and the page of one
 view_link    a page of the console, as data

@@ -89,7 +89,7 @@ class Flow(ABC):
     activity: Activity | None = None  # what it counts, for charts and statistics
     runbooks: Mapping[str, Runbook] = {}  # kind of its alerts → what to do about them
     watched_alerts: Sequence[str] = ()  # kinds of the alerts that `conditions` makes
-    given_up_alert: str = ""  # the kind that reports what was given up; '': `<name>.given_up`
+    failure_alert: str = ""  # kind of the alert about failures; '': `<name>.failures`
     failures_note: Text = ""  # what the page Failures does not list, and statistics count
     environment_prefix: str = ""  # of its variables, which the demo does not inherit
     declared_metrics: Iterable[Metric] = ()  # every metric of which `metrics()` may give samples
@@ -119,7 +119,7 @@ class Flow(ABC):
         return ()
 
     def failures(self) -> Sequence[Failure]:
-        """What was given up, and neither sent again nor acknowledged: at most MAX_FAILURES, the
+        """The failures that nobody has sent again or acknowledged: at most MAX_FAILURES, the
         largest first. Indexed reads only (`monitor/failure_store.py`). May raise errors of the
         database."""
         return ()

@@ -1,4 +1,4 @@
-"""Messages that were given up: what the page Failures lists, and what can be done about them."""
+"""Failures: messages that will not be tried any more, as the page Failures lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Button:
 
 @dataclass(frozen=True)
 class Failure:
-    """What was given up at one place with one answer, and was neither sent again nor acknowledged.
+    """Messages that failed at one place with one answer; nobody has sent them again or acknowledged
+    them.
 
     `id` is its row's; `lost` and `last_at` say what a person has seen who acknowledges it.
     """
@@ -44,8 +45,8 @@ class Failure:
     list_page: ViewLink | None = None  # the list of these messages
     action: str = ""  # the bulk action that sends them again; '' when there is none
     filter: Mapping[str, str] = field(default_factory=dict)  # of that action
-    # The filter for what was given up at this place in the same state, whatever the answer; empty
-    # where there is none.
+    # The filter for the failures of this place in the same state, whatever the answer; empty where
+    # there is none.
     place_filter: Mapping[str, str] = field(default_factory=dict)
     button: Button | None = None  # acts on the place
 

@@ -49,7 +49,7 @@ def counted(**chosen: object) -> Counted:
 
 
 def shown(wanted: Counted) -> dict[str, tuple[int, ...]]:
-    """Accepted, delivered, failed attempts and given up of each event type, by its title."""
+    """Accepted, delivered, failed attempts and failures of each event type, by its title."""
     lines = groups.table(wanted, BY_EVENT_TYPE, groups.sums(wanted))
     return {
         line.group.title: tuple(measure.of(line.counts) for measure in ACTIVITY.measures)
@@ -123,7 +123,7 @@ def min_subject() -> int:
     return int(subject)
 
 
-def test_given_up_behind_an_open_breaker(row: BizReceive) -> None:
+def test_failures_behind_an_open_breaker(row: BizReceive) -> None:
     EventType.objects.create(name=PAID)
     publish(row.biz, 3)
     publish(row.biz, 2, event_type=UNKNOWN)

@@ -132,9 +132,7 @@ def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None
     assert health.read([row])[row.pk].due_seconds == 900
 
 
-def test_what_was_given_up_stays_on_the_row_until_somebody_looks(
-    biz: Biz, admin_client: Client
-) -> None:
+def test_failures_stay_on_the_row_until_somebody_looks(biz: Biz, admin_client: Client) -> None:
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
         failures.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())

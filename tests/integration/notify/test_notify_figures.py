@@ -83,8 +83,8 @@ def compare(row: BizReceive, client: Client) -> None:
         name = Delivery(status).name.lower()
         assert found["notify_deliveries", name] == count(status), name
     assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)
-    given_up = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
-    assert (given_up["value__sum"] or 0) == count(Delivery.EXHAUSTED)
+    exhausted = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
+    assert (exhausted["value__sum"] or 0) == count(Delivery.EXHAUSTED)
     lost = flows.get("notify").failures()
     assert sum(failure.count for failure in lost) == count(Delivery.EXHAUSTED)
     waiting = count(Delivery.PENDING, Delivery.QUEUED, Delivery.HELD)

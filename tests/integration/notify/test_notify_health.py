@@ -471,7 +471,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
     assert expected in line
 
 
-def test_an_answer_of_what_was_given_up_is_remembered(row: BizReceive) -> None:
+def test_the_answer_of_a_failure_is_remembered(row: BizReceive) -> None:
     failure_store.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
     look()

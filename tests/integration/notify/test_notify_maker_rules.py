@@ -22,7 +22,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import Alert, Biz, GivenUp, MinuteCounter
+from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
 from notify.actions import send_again
 from notify.intake import intake
@@ -394,7 +394,7 @@ def test_expiry_counts_the_deliveries_that_it_ends(biz: Biz) -> None:
 
 
 @pytest.mark.usefixtures("by_schedule_alone")
-def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
+def test_without_a_try_since_it_was_due_nothing_is_exhausted(biz: Biz) -> None:
     """One attempt is allowed: a short outage must not end what came after the failed try."""
     row = subscription(biz, schedule=[])
     publish(biz, 3)
@@ -431,7 +431,7 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
 
 
-def test_a_success_that_waits_for_the_marker_is_not_given_up(
+def test_a_success_that_waits_for_the_marker_is_no_failure(
     biz: Biz, work_redis: redis.Redis, settings: Settings
 ) -> None:
     """Its lease is over, and its result is on the marker's queue: it is delivered, not lost."""
@@ -454,7 +454,7 @@ def test_a_success_that_waits_for_the_marker_is_not_given_up(
     assert deliveries(row, Status.DELIVERED) == 2
     counted = MinuteCounter.objects.filter(subject=row.pk, name__in=["exhausted", "delivered"])
     assert dict(counted.values_list("name", "value")) == {"delivered": 2}
-    assert not GivenUp.objects.filter(count__gt=0).exists()
+    assert not FailureGroup.objects.filter(count__gt=0).exists()
 
 
 @pytest.mark.usefixtures("by_schedule_alone")

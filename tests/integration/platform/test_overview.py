@@ -62,7 +62,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     count("crmsync", 9, read=8, confirmed=4, dead=4)
     found = cards(admin_client.get("/console/"))
     shown = numbers(found["notify"])
-    assert (shown["accepted"], shown["delivered"], shown["given up"]) == (12, 8, 2)
+    assert (shown["accepted"], shown["delivered"], shown["failures"]) == (12, 8, 2)
     assert shown["success"] == "80 %", "of the deliveries that ended, not of the attempts"
     assert shown["time to delivery, median"] == "50 ms"
     assert numbers(found["sms"])["delivered"] == 3
@@ -72,7 +72,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     (chart,) = found["notify"].charts
     assert len(chart.times) == 60
     lines = {str(line.title): list(line.values) for line in chart.lines}
-    assert (sum(lines["delivered"]), sum(v or 0 for v in lines["given up"])) == (8, 2)
+    assert (sum(lines["delivered"]), sum(v or 0 for v in lines["failures"])) == (8, 2)
     assert next(place for place, value in enumerate(lines["delivered"]) if value) in (28, 29)
     assert json.loads(chart.data)["lastIsOpen"]
     six_hours = cards(admin_client.get("/console/?period=6h"))["notify"]

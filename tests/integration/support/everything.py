@@ -60,7 +60,7 @@ def make(folder: Path) -> Biz:
 
 
 def _notify(biz: Biz) -> None:
-    """A delivery that was given up, and what its consumer said."""
+    """A failed delivery, and what its consumer said."""
     notify_rows.subscription(biz)
     notify_rows.publish(biz, payload=b'{"card":"%b"}' % CARD.encode())
     Maker().splitter.split()

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from msgplatform.core.data import ids, sql
-from msgplatform.models import Biz, GivenUp
+from msgplatform.models import Biz, FailureGroup
 from notify.models import BizReceive, Receive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
@@ -40,12 +40,12 @@ def a_consumer_is_gone(places: Places) -> Course:
     BizReceive.objects.filter(pk=row.pk).update(**normal)
 
 
-@incident("notify.given_up", r"Messages: 2, since .*HTTP 503 \(2\)")
-def messages_are_given_up(places: Places) -> Course:
-    row = _subscribed("given-up", places["busy"], schedule=[])
+@incident("notify.failures", r"Messages: 2, since .*HTTP 503 \(2\)")
+def deliveries_are_exhausted(places: Places) -> Course:
+    row = _subscribed("exhausted", places["busy"], schedule=[])
     publish(row.biz, 2)
     yield
-    GivenUp.objects.filter(flow="notify").update(count=0)
+    FailureGroup.objects.filter(flow="notify").update(count=0)
     normal = {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}
     BizReceive.objects.filter(pk=row.pk).update(**normal)
 

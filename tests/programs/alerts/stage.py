@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster
@@ -22,7 +22,7 @@ PROGRAMS = (
 )  # fmt: skip
 _ARGUMENTS = {"run_feed_dispatcher": ["--topic=friend", "--topic=upkeep"]}
 ENVIRONMENT = {
-    "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER": "no", "NOTIFY_KEEP_DAYS": "0",
+    "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER_ENABLED": "no", "NOTIFY_KEEP_DAYS": "0",
     "NOTIFY_ARCHIVE_DAYS": "100", "ALERT_SILENT_SECONDS": "20", "ALERT_BACKLOG_MINUTES": "0.05",
     "FEED_LATE_SECONDS": "1", "FEED_CLEAN_SECONDS": "1", "CRM_BREAKER_SECONDS": "1",
 }  # fmt: skip
