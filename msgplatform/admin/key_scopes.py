@@ -37,7 +37,7 @@ def may_give(user: Any, scope: str) -> bool:
 def _of_every_flow(scope: str) -> set[str]:
     """What the keys with this scope may do in each flow."""
     looks = {flow.permission for flow in flows.all()}
-    acts = {flow.bulk_permission or flow.again_permission for flow in flows.all()} - {""}
+    acts = {flow.bulk_permission or flow.resend_permission for flow in flows.all()} - {""}
     return {"manage:jobs": looks | acts, "manage:statistics": looks}.get(scope, set())
 
 

@@ -70,7 +70,7 @@ def failures(request: HttpRequest) -> int:
 def look() -> Condition:
     """Two statements and two calls of Redis. Works while Redis does not."""
     every = flows.all()
-    lost = {flow.failure_alert or f"{flow.name}.{watch.FAILURES}" for flow in every}
+    lost = {flow.health.failures_alert or f"{flow.name}.{watch.FAILURES}" for flow in every}
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
     states = [at is not None for kind, at in rows if at is not None or kind not in lost]
     seen = sum(states)

@@ -80,7 +80,7 @@ def is_new(request: HttpRequest) -> bool:
     if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
         return False
     try:
-        started = [flow.first_steps() for flow in visible(request)]
+        started = [flow.setup.first_steps() for flow in visible(request)]
     except UNAVAILABLE:
         return False  # the overview says what is unavailable
     return any(started) and not any(steps and all(step.done for step in steps) for steps in started)
@@ -128,14 +128,14 @@ def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) 
 
 def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     try:
-        lines = _lines(request, flow.first_steps(), flow.name)
-        calls = flow.first_calls()
+        lines = _lines(request, flow.setup.first_steps(), flow.name)
+        calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""
         commands = "\n\n".join(_command(call, key) for call in calls)
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
-    snippets = flow.snippets()
+    snippets = flow.setup.snippets()
     wanted = request.GET.get("language")
     chosen = [one for one in snippets if one.name == wanted] or snippets
     shown = chosen[0] if chosen else None

@@ -34,7 +34,7 @@ def failures() -> Iterator[Finding]:
     """What was neither sent again nor acknowledged."""
     is_calm = True
     for flow in flows.all():
-        found = flow.failures()
+        found = flow.health.failures()
         is_calm = is_calm and not found
         for failure in found[:_LISTED]:
             yield Finding(

@@ -61,7 +61,10 @@ _PLATFORM: Mapping[str, Runbook] = {
 
 def every() -> dict[str, Runbook]:
     """Kind → what to do, of the platform and of all flows."""
-    return {**_PLATFORM, **{k: book for flow in flows.all() for k, book in flow.runbooks.items()}}
+    return {
+        **_PLATFORM,
+        **{k: book for flow in flows.all() for k, book in flow.health.runbooks.items()},
+    }
 
 
 def of(kind: str) -> Runbook | None:

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import KeptCounts
-from msgplatform.core.flows import Metrics, Sample, Wait
+from msgplatform.core.flows import Metrics, Sample, Status, Wait
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
@@ -263,3 +264,18 @@ def _totals(totals: dict[str, float]) -> Iterator[Sample]:
         for bound, count in histogram.cumulative(totals):
             yield metric.bucket(bound, count)
         yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
+
+
+def status() -> Status:
+    """For the overview. Raises errors of the database."""
+    by_status = counts()
+    backlog = by_status[None] + sum(by_status[status] for status in OPEN)
+    facts: dict[str, int | float | str] = {}
+    for status in OPEN:
+        count = by_status[status]
+        if count >= COUNTED:  # then the backlog is more than it says
+            facts[str(status.label)] = _("%d or more") % count
+        elif count and status == _Delivery.HELD:
+            facts[str(status.label)] = count
+    rows, now = waiting(), sql.now()
+    return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))

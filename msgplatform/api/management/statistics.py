@@ -45,14 +45,14 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
 
 def _counting() -> list[str]:
     """Names of the flows that count."""
-    return [flow.name for flow in flows.all() if flow.activity]
+    return [flow.name for flow in flows.all() if flow.health.activity]
 
 
 def _groups() -> list[OpenApiParameter]:
     """A parameter for each further dimension of a flow, such as subscription."""
     having: dict[str, list[str]] = defaultdict(list)
     for flow in flows.all():
-        for dimension in flow.activity.dimensions if flow.activity else ():
+        for dimension in flow.health.activity.dimensions if flow.health.activity else ():
             if dimension.name != SYSTEM:
                 having[dimension.name].append(flow.name)
     return [
@@ -106,9 +106,9 @@ class StatisticsView(QueryView):
 
     def _activity(self) -> Activity:
         flow = flows.get(self.query_values.get("flow", ""))
-        if flow is None or flow.activity is None:
+        if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
-        return flow.activity
+        return flow.health.activity
 
     def _step(self) -> Step:
         step = self.query_values.get("step", "hour")

@@ -87,7 +87,7 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
     """Each flow, and each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
-    for flow, activity in ((flow, flow.activity) for flow in able if flow.activity):
+    for flow, activity in ((flow, flow.health.activity) for flow in able if flow.health.activity):
         counted = form.counted(activity)
         counted.check()
         sums = groups.sums(counted)

@@ -23,11 +23,11 @@ from msgplatform.monitor.statistics import files
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     """Of one flow (`flow` in the address), or of all that the user may see."""
-    able = [flow for flow in visible(request) if flow.activity]
+    able = [flow for flow in visible(request) if flow.health.activity]
     if not able:
         raise PermissionDenied
     flow = _flow(request)
-    form = StatisticsForm(flow.activity if flow else None, request.GET)
+    form = StatisticsForm(flow.health.activity if flow else None, request.GET)
     found: dict[str, Any] = {}
     if form.is_valid():
         try:
@@ -46,15 +46,15 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The counters of one flow as a file: a line for each step, and with `by` for each group of
     that dimension."""
     flow = _flow(request)
-    if flow is None or flow.activity is None:
+    if flow is None or flow.health.activity is None:
         raise Http404(_("There is no such flow."))
-    form, by = StatisticsForm(flow.activity, request.GET), request.GET.get("by", "")
-    dimension = next((one for one in flow.activity.dimensions if one.name == by), None)
+    form, by = StatisticsForm(flow.health.activity, request.GET), request.GET.get("by", "")
+    dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))
     if form.is_valid():
         try:
-            counted = form.counted(flow.activity)
+            counted = form.counted(flow.health.activity)
             rows = files.lines(counted, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
@@ -77,7 +77,7 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     if not name:
         return None
     flow = flow_of(request, name)
-    if flow.activity is None:
+    if flow.health.activity is None:
         raise Http404(_("This flow counts nothing."))
     return flow
 
@@ -86,6 +86,6 @@ def _found(
     request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
 ) -> dict[str, Any]:
     shown = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
-    if flow is None or flow.activity is None:
+    if flow is None or flow.health.activity is None:
         return shown | tables.of_all(form, able, request)
-    return shown | tables.of_flow(form, flow, flow.activity, request)
+    return shown | tables.of_flow(form, flow, flow.health.activity, request)

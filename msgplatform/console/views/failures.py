@@ -92,7 +92,7 @@ class Listed:
     @property
     def kind(self) -> Text:
         """What its places are, such as subscriptions."""
-        activity = self.flow.activity
+        activity = self.flow.health.activity
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
@@ -125,7 +125,7 @@ def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgeme
 
 def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
     try:
-        found = flow.failures()
+        found = flow.health.failures()
     except UNAVAILABLE as error:
         return Listed(flow, [], str(error)[:200])
     found = [replace(one, where=lazy_text.translated(one.where)) for one in found]
@@ -163,7 +163,7 @@ def _agains(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Again]:
 
 def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
-    if action not in flow.bulk_actions:
+    if action not in flow.actions:
         return ""
     query = urlencode({"action": action, **filter, "count": "1"})
     return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
@@ -181,7 +181,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         messages.error(request, sentence)
         return redirect("console:failures")
     given = form.cleaned_data
-    shown = {failure.id: failure for failure in flow.failures()}
+    shown = {failure.id: failure for failure in flow.health.failures()}
     group = FailureGroup.objects.filter(pk=given["id"], flow=flow.name).first()
     if group is None:
         messages.warning(request, _("There is nothing left to acknowledge."))

@@ -48,10 +48,10 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         if not may_change:
             raise PermissionDenied
         return _change(request, found)
-    action = flow.bulk_actions.get(found.action) if flow else None
-    sums = outcomes.sums(found) if action and action.has_outcome else None
+    action = flow.actions.get(found.action) if flow else None
+    sums = outcomes.sums(found) if action and action.outcome else None
     again = ""
-    hidden = set() if clear or not action else flows.personal_names(action.filters)
+    hidden = set() if clear or not action else flows.personal_names(action.fields)
     if flow and action and starts_jobs and not hidden.intersection(found.filter):
         query = urlencode({"action": found.action, **found.filter, "count": 1})
         again = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
@@ -95,7 +95,7 @@ def _change(request: HttpRequest, found: BulkJob) -> HttpResponse:
 def _filter(flow: flows.Flow | None, found: BulkJob) -> list[tuple[str, str]]:
     """What was filled in, by the labels of its fields."""
     labels: dict[str, Any] = {}
-    if flow and found.action in flow.bulk_actions:
+    if flow and found.action in flow.actions:
         fields = BulkForm(flow, found.action, True).fields
         labels = {name: field.label for name, field in fields.items()}
     return [(str(labels.get(name, name)), str(value)) for name, value in found.filter.items()]

@@ -61,7 +61,8 @@ def _hits(
 ) -> tuple[list[flows.Hit], str]:
     """Their lines as this person may see them, and a sentence when they cannot be read."""
     try:
-        hits = flow.bulk_hits(action, ids) if ids else ()
+        known = flow.actions.get(action)
+        hits = known.lines(ids) if known and ids else ()
     except Unavailable as error:
         return [], str(error)
     except UNAVAILABLE:

@@ -112,7 +112,7 @@ def _jobs(request: HttpRequest) -> list[BulkJob]:
 def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str, Any]:
     """A card for each flow that this user may see, and what is in trouble in them."""
     # Of the others only whether there is a problem counts: the page is not calm then.
-    statuses = {flow: flow.status() for flow in flows.all()}
+    statuses = {flow: flow.health.status() for flow in flows.all()}
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
     waiting = _backlogs(able, span, now)
@@ -145,7 +145,7 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
 def _is_set_up(flow: flows.Flow) -> bool:
     """True if one of its first steps is done, or nobody can say."""
     try:
-        steps = flow.first_steps()
+        steps = flow.setup.first_steps()
     except UNAVAILABLE:
         return True
     return not steps or any(step.done for step in steps)
@@ -171,6 +171,6 @@ def _backlogs(
 
 def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:
     """The address of what is in trouble, '' for whoever may not see it."""
-    activity = trouble.flow.activity
+    activity = trouble.flow.health.activity
     may = activity and request.user.has_perm(activity.dimensions[0].permission)
     return trouble.group.url if may else ""

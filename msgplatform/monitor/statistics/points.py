@@ -1,6 +1,6 @@
 """A flow's counters in steps of time, and their sum.
 
-    counted = Counted(flow.activity, "hour", since, until, {"subscription": "7"})
+    counted = Counted(flow.health.activity, "hour", since, until, {"subscription": "7"})
     counted.series()     a Point for every hour, gaps filled with zeros
     total(points)        the whole time as one Point
 

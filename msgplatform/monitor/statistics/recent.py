@@ -43,7 +43,11 @@ class Span:
 def series(wanted: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
     """Flow → a Point for every step up to now. Flows that count nothing are left out."""
     starts = span.starts(now)
-    able = {one.activity.counters: (one, one.activity) for one in wanted if one.activity}
+    able = {
+        one.health.activity.counters: (one, one.health.activity)
+        for one in wanted
+        if one.health.activity
+    }
     names = {name for _flow, activity in able.values() for name in _shown(activity)}
     counts: dict[str, dict[datetime, Counter[str]]] = {
         flow.name: _live(activity, span, starts[0], now) for flow, activity in able.values()

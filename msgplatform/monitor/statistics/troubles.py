@@ -36,7 +36,11 @@ def worst(
     `lags` are the `Status.oldest_by` of the flows; what is younger than `late` seconds is no
     trouble. One statement for the counters, and at most three for the names of each flow.
     """
-    able = [(flow, flow.activity) for flow in lags if flow.activity and flow.activity.dimensions]
+    able = [
+        (flow, flow.health.activity)
+        for flow in lags
+        if flow.health.activity and flow.health.activity.dimensions
+    ]
     sums = _last_hour([activity for _flow, activity in able], now)
     found = [
         trouble

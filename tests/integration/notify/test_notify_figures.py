@@ -85,12 +85,12 @@ def compare(row: BizReceive, client: Client) -> None:
     assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)
     exhausted = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
     assert (exhausted["value__sum"] or 0) == count(Delivery.EXHAUSTED)
-    lost = flows.get("notify").failures()
+    lost = flows.get("notify").health.failures()
     assert sum(failure.count for failure in lost) == count(Delivery.EXHAUSTED)
     waiting = count(Delivery.PENDING, Delivery.QUEUED, Delivery.HELD)
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
     assert found["notify_to_split", ""] == unsplit
-    assert flows.get("notify").status().backlog == waiting + unsplit
+    assert flows.get("notify").health.status().backlog == waiting + unsplit
     overview = client.get("/console/").content.decode()
     assert f"<dt>waiting</dt><dd>{waiting + unsplit:,}</dd>" in overview
     listed = client.get("/admin/notify/bizreceive/").context["cl"].result_list

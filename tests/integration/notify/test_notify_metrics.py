@@ -122,7 +122,7 @@ def test_the_oldest_due_delivery_of_each_subscription(row: BizReceive) -> None:
     named = [key for key in found if key[0] == "notify_subscription_oldest_seconds"]
     assert named == [("notify_subscription_oldest_seconds", of(late))]
     assert found["notify_subscriptions", (("status", "disabled"),)] == 1
-    status = flows.get("notify").status()  # type: ignore[union-attr]
+    status = flows.get("notify").health.status()  # type: ignore[union-attr]
     assert status.oldest_seconds == pytest.approx(300, abs=30)
 
 
@@ -173,13 +173,13 @@ def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch)
     drain(Maker())
     ReceiveMsg.objects.update(status=Delivery.EXHAUSTED)
     assert scraped()["notify_deliveries", (("status", "exhausted"),)] == 5
-    assert flows.get("notify").status().facts == {}  # type: ignore[union-attr]
+    assert flows.get("notify").health.status().facts == {}  # type: ignore[union-attr]
     ReceiveMsg.objects.update(status=Delivery.HELD)
-    status = flows.get("notify").status()  # type: ignore[union-attr]
+    status = flows.get("notify").health.status()  # type: ignore[union-attr]
     assert status.facts == {"held": "5 or more"}
     nine = list(ReceiveMsg.objects.values_list("pk", flat=True)[:9])
     ReceiveMsg.objects.filter(pk__in=nine).delete()
-    assert flows.get("notify").status().facts == {"held": 3}  # type: ignore[union-attr]
+    assert flows.get("notify").health.status().facts == {"held": 3}  # type: ignore[union-attr]
 
 
 def test_large_counts_are_not_read_at_each_scrape(

@@ -1,4 +1,4 @@
-"""Messages that a search has found, and the page of one of them."""
+"""The line of a message in a list, and its page."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Recipient:
     sent again from here.
     """
 
-    id: str  # as `Flow.send_again` takes it
+    id: str  # as `BulkAction.resend` takes it
     name: Value
     state: str
     tone: Tone
@@ -169,18 +169,8 @@ class Page:
     notices: Sequence[str] = ()  # what is not known at present
     again: str = ""
     call: Call | None = None
-    has_file: bool = False  # whether the whole content can be downloaded: `Flow.file`
+    has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`
-
-
-@dataclass(frozen=True)
-class SentAgain:
-    """`count` recipients are sent it again, `left` were left alone since they have not ended, or
-    may not be. `message` is the new message's id, if there is a new one."""
-
-    count: int
-    left: int = 0
-    message: str = ""
 
 
 @dataclass(frozen=True)

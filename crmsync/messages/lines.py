@@ -37,8 +37,9 @@ def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
 
 
 def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
-    """Record → its line, with the address of its lead if it has one."""
-    records = list(Record.objects.filter(id__in=ids))
+    """Record → its line, with the id of its lead if it has one."""
+    rows = Record.objects.filter(id__in=ids)
+    records = [record for record in rows if record.policy_id in known]  # a policy may be gone
     hive = set(policies.of_hive(known))
     keys = {record.pk: policies.lead_of(record.key) for record in records
             if record.policy_id in hive}  # fmt: skip

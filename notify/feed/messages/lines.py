@@ -17,7 +17,7 @@ _SHOWN = 60  # characters of a post
 _SYSTEMS = 500  # of which users are looked up
 
 
-def hits(ids: Sequence[int]) -> dict[int, Hit]:
+def lines(ids: Sequence[int]) -> dict[int, Hit]:
     """The line of each post or event, by its id, in three queries. A post and its event have the
     same id, and one line."""
     posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
@@ -25,12 +25,12 @@ def hits(ids: Sequence[int]) -> dict[int, Hit]:
     rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
     systems = Biz.objects.filter(id__in={row.biz_id for row in rows})
     names = {biz.pk: str(biz) for biz in systems}
-    lines: dict[int, Hit] = {}
+    by_id: dict[int, Hit] = {}
     for pk in ids:
         post, event = posts.get(pk), events.get(pk)
         row = post or event
         if row is not None:
-            lines[pk] = Hit(
+            by_id[pk] = Hit(
                 id=str(pk),
                 title=title(post, event),
                 masked_title=post.uid if post else "",
@@ -38,10 +38,10 @@ def hits(ids: Sequence[int]) -> dict[int, Hit]:
                 at=row.create_date,
                 biz=names.get(row.biz_id, str(row.biz_id)),
             )
-    return lines
+    return by_id
 
 
-def readers(uid: str) -> list[Hit]:
+def timelines(uid: str) -> list[Hit]:
     """A line for each system's user of this id, which leads to the user's timeline; those who only
     read have no other."""
     systems = {biz.pk: biz for biz in Biz.objects.order_by("name")[:_SYSTEMS]}

@@ -12,12 +12,12 @@ from msgplatform.core import personal
 from msgplatform.core.flows import Hit
 
 
-def archived(ids: Sequence[int]) -> list[Hit]:
+def archived(ids: Sequence[int]) -> dict[int, Hit]:
     """Newest first; two queries, however many they are."""
     rows = list(SgipMt.objects.filter(id__in=ids).order_by("-id"))
     names = systems({row.biz_id for row in rows})
-    return [
-        Hit(
+    return {
+        row.pk: Hit(
             id=str(row.pk),
             title=title(row.user_number, row.text),
             masked_title=personal.masked(row.user_number),
@@ -26,4 +26,4 @@ def archived(ids: Sequence[int]) -> list[Hit]:
             biz=names.get(row.biz_id, str(row.biz_id)),
         )
         for row in rows
-    ]
+    }

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from msgplatform.core.data import ids
-from msgplatform.core.data.scan import Candidates, Scan, scan
 from msgplatform.core.flows import Hit
+from msgplatform.messages.scan import Candidates, Scan, scan
 
 PAGE = 10
 
