@@ -40,32 +40,23 @@ def put(orders_to_put: Iterable[Claimed]) -> None:
     while remaining:
         count = orders.fitting(sizes, STEP_ORDERS, STEP_BYTES)
         group, remaining, sizes = remaining[:count], remaining[count:], sizes[count:]
-        messages = {m.id: m for claimed in group for _, _, m, _ in claimed.items}
+        messages = {m.id: m for entry in group for _, _, m, _ in entry.items}
         text = payloads.texts(messages.values())
         queue_orders = []
-        for claimed in group:
-            unreadable_ids = [pk for pk, _, message, _ in claimed.items if not message.is_readable]
-            ending.set_aside(
-                claimed.subscription.id, unreadable_ids, ending.UNREADABLE, claim=claimed.claim
-            )
+        for entry in group:
+            unreadable_ids = [pk for pk, _, message, _ in entry.items if not message.is_readable]
+            subscription = entry.subscription
+            ending.set_aside(subscription.id, unreadable_ids, ending.UNREADABLE, entry.claim)
             items = [
-                orders.Item(
-                    delivery_id,
-                    message.id,
-                    attempt,
-                    text[message.id],
-                    message.event_type,
-                    message.key,
-                    due,
-                )
-                for delivery_id, attempt, message, due in claimed.items
-                if message.id in text  # else it was deleted just now: due again after the lease
+                orders.Item(pk, m.id, attempt, text[m.id], m.event_type, m.key, due)
+                for pk, attempt, m, due in entry.items
+                if m.id in text  # else it was deleted just now: due again after the lease
             ]
             order = orders.Order(
-                claimed.subscription.id, claimed.claim, claimed.lease_until, items, claimed.is_probe
+                subscription.id, entry.claim, entry.lease_until, items, entry.is_probe
             )
             if items:
-                queue_orders.append((claimed.subscription.queue, order))
+                queue_orders.append((subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
         jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
         signals.SENDER.send()

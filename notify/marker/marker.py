@@ -123,21 +123,21 @@ class Marker(Worker):
             deliveries = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
             successes = statements.delivered(by_outcome["delivered"], deliveries)
-            failed, exhausted = statements.failed(
+            failed_results, exhausted_results = statements.failed(
                 by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
             statements.unsent(by_outcome["unsent"], deliveries, now)
             if block:
                 # Without deliveries that the archive has taken meanwhile, together with their log.
-                logged = [result for result in attempts if result.id in deliveries]
-                statements.log_attempts(logged, block)
-            failing_subscriptions.update([*successes, *failed], rows, now)
+                attempts_to_log = [result for result in attempts if result.id in deliveries]
+                statements.log_attempts(attempts_to_log, block)
+            failing_subscriptions.update([*successes, *failed_results], rows, now)
             systems = {pk: row.biz_id for pk, row in rows.items()}
             tally = counters.Tally(systems, self.event_types)
             for result in successes:
                 tally.delivered(result, deliveries[result.id].created_at)
-            tally.failed(failed, exhausted)
-            failures.exhausted(exhausted, now)
+            tally.failed(failed_results, exhausted_results)
+            failures.exhausted(exhausted_results, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return tally

@@ -1,4 +1,5 @@
-"""Alerts about subscriptions, as conditions: one is disabled, fails, or has no process of its own.
+"""Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; and
+the text about a failing one, which `doctor` shows too.
 
 The watch of any running program asks for them every few seconds (`core/daemons/watch/of_flows.py`),
 so an alert comes even if the marker or every sender is down. They follow from stored rows: an
@@ -7,7 +8,8 @@ operator who resumes a subscription resolves its alerts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -16,12 +18,18 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
+from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.models import Alert
+from msgplatform.monitor.failure_store import latest_answer
 from notify import presence
-from notify.models import BizReceive
-from notify.monitor import outages
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor.counters import FLOW
+from notify.monitor.failures import answer
+from notify.presence import LaneState
 from notify.subscriptions import limits
 
 DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
@@ -30,7 +38,11 @@ KINDS = (DISABLED, FAILING, OWN_PROCESS)
 MIN_FAILURES = 2
 # Seconds for which a process of a subscription's own may be missing: longer than a restart.
 PATIENCE_SECONDS = 60.0
-_Status = BizReceive.Status
+MAX_DESCRIBED = 100  # more have a common cause, and nobody reads so many texts
+MAX_COUNTED = 10_000  # waiting deliveries of one subscription
+_LOOKED_AT = 20  # deliveries, for the last answer
+_Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
+_WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
 _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 # The columns that an alert needs; secrets and headers are not read for that.
 _COLUMNS = (
@@ -54,7 +66,7 @@ def _of_failures(now: datetime) -> Iterator[Condition]:
         is_reported |= Q(status__in=_ACTIVE) & is_failing
     query = BizReceive.objects.filter(is_reported).select_related("biz", "receive")
     rows = list(query.order_by("id").only(*_COLUMNS))
-    texts = outages.describe([row for row in rows if row.status != _Status.DISABLED], now)
+    texts = describe([row for row in rows if row.status != _Status.DISABLED], now)
     for row in rows:
         if row.status == _Status.DISABLED:
             reason = load(row.disabled_said or row.disabled_reason)
@@ -111,3 +123,69 @@ def _of_missing_processes() -> Iterator[Condition]:
 def moment(at: datetime) -> str:
     """A time as alerts write it."""
     return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
+
+
+# -- the text about a failing subscription -------------------------------------------------------
+def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
+    """A text for each of the first MAX_DESCRIBED of these failing subscriptions, by id. A bounded
+    number of indexed reads for each."""
+    rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
+    counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
+    states: Mapping[int, LaneState] = {}
+    with suppress(RedisError):
+        states = presence.read()
+    return {
+        row.pk: _text(row, count, states.get(row.pk), now)
+        for row, count in zip(rows, counts, strict=True)
+    }
+
+
+def _text(row: BizReceive, count: int, live: LaneState | None, now: datetime) -> str:
+    assert row.failing_since  # noqa: S101 - `describe` has left out the others
+    text = lazy_message(
+        _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
+        age=age((now - row.failing_since).total_seconds()),
+        answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
+        failures=row.failures,
+    )
+    if count:
+        since = _oldest(row.pk)
+        text = lazy_message(
+            _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
+            text=text,
+            count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
+            age=age((now - since).total_seconds() if since else None),
+        )
+    if live and live.is_open:
+        at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+        text = lazy_message(
+            _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+        )
+    return text
+
+
+def _last_answer(subscription: int) -> str:
+    """The answer of a delivery that is tried again, else of a failure; '' without one."""
+    rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
+    # The delivery with the latest attempt is due last; one behind an open breaker had no attempt.
+    last = rows.order_by("-status", "-biz_receive_id", "-next_at")
+    answers = [
+        (updated_at, http_status, error)
+        for updated_at, http_status, error in last.values_list(
+            "updated_at", "http_status", "error"
+        )[:_LOOKED_AT]
+        if http_status or error
+    ]
+    if answers:
+        _at, http_status, error = max(answers)
+        return answer(_Delivery.PENDING, http_status, error)
+    return latest_answer(FLOW, subscription)
+
+
+def _oldest(subscription: int) -> datetime | None:
+    """When the first in line was accepted: ids grow with time, and so do times to try it first."""
+    rows = ReceiveMsg.objects.filter(
+        status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=subscription
+    )
+    first = rows.order_by("status", "biz_receive_id", "next_at")
+    return min(first.values_list("created_at", flat=True)[:_LOOKED_AT], default=None)

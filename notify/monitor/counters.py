@@ -219,12 +219,12 @@ class Tally:
         self._observe(result, LATENCY, latency)
         self._observe(result, DURATION, result.seconds)
 
-    def failed(self, results: Iterable[Result], exhausted: Iterable[Result]) -> None:
+    def failed(self, results: Iterable[Result], exhausted_results: Iterable[Result]) -> None:
         for result in results:
             self._count_twice(result, "failed")
             self._count(result, answer(result.http_status, result.error))
             self._observe(result, DURATION, result.seconds)
-        for result in exhausted:
+        for result in exhausted_results:
             self._count_twice(result, EXHAUSTED)
 
     def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:

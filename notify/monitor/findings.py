@@ -14,7 +14,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import presence
 from notify.models import BizReceive, EventType
-from notify.monitor import metrics, outages
+from notify.monitor import metrics
+from notify.monitor.conditions import describe
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 _PATIENCE = timedelta(minutes=1)
@@ -35,7 +36,7 @@ def examine() -> Iterator[Finding]:
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
     failing_rows = rows.filter(is_failing).exclude(status__in=_STOPPED)
     failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
-    texts = outages.describe(failing[:_SHOWN], now)
+    texts = describe(failing[:_SHOWN], now)
     for row in failing[:_SHOWN]:
         yield Finding(
             "bad", f"Notify: {row}: {texts[row.pk]}",

@@ -116,8 +116,8 @@ def waiting() -> list[Waiting]:
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
-    pending, queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
-    rows = rows.annotate(pending=pending, queued=queued).order_by("id")
+    first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
+    rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")
     return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in rows]
 
 
@@ -167,9 +167,9 @@ def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]
 METRICS = Metrics()
 _SUBSCRIPTION = ("subscription", "biz", "consumer")
 _DELIVERIES = METRICS.gauge(
-    "notify_deliveries", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
+    "notify_deliveries_open", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
 )
-_TO_SPLIT = METRICS.gauge("notify_to_split", f"Messages not yet split; {_UP_TO}")
+_TO_SPLIT = METRICS.gauge("notify_messages_unsplit", f"Messages not yet split; {_UP_TO}")
 _OLDEST = METRICS.gauge(
     "notify_oldest_seconds",
     "Age of the oldest due delivery, queued or not, or of the oldest message that is not yet split",
@@ -261,8 +261,8 @@ def _totals(totals: dict[str, float]) -> Iterator[Sample]:
         yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
     yield _EXHAUSTED.of(totals.get("exhausted", 0))
     for histogram, metric in _HISTOGRAMS.items():
-        for bound, count in histogram.cumulative(totals):
-            yield metric.bucket(bound, count)
+        for end, count in histogram.cumulative(totals):
+            yield metric.bucket(end, count)
         yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
 
 

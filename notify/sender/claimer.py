@@ -206,7 +206,7 @@ class OrderClaimer:
                 if (row := self.subscriptions.get(subscription)) and self._serves(row):
                     queues_with_work.add(row.queue)
             self._share = -(-len(queues_with_work) // self._senders)
-        started = [name for name in own_queues if name in self._in_flight]
+        queues_in_flight = [name for name in own_queues if name in self._in_flight]
         new_queues = [name for name in own_queues if name not in self._in_flight]
         free = max(0, self._share - len(self._in_flight))
         if len(new_queues) > free:
@@ -214,7 +214,7 @@ class OrderClaimer:
         # Queues without an order in flight come first: a second order must not take the place of a
         # first, unless it is another system's.
         return self._claim_from(
-            in_turns([*new_queues[:free], *started], orders.system_of), subscriptions
+            in_turns([*new_queues[:free], *queues_in_flight], orders.system_of), subscriptions
         )
 
     def _claimable(self) -> dict[str, int]:

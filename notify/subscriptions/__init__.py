@@ -4,5 +4,4 @@ limits     the values that they may have
 matching   the messages that a subscription's filter lets through
 signing    the signatures of requests
 shown      the form of a URL or a header that people may see
-snippets   code that verifies a delivery
 """
