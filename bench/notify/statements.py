@@ -13,11 +13,12 @@ from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
-from notify import intake, orders
+from notify import orders
 from notify.archive import due as walk
 from notify.archive import stores
 from notify.archive.listing import Messages
 from notify.archive.move import move
+from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.messages import find

@@ -29,7 +29,7 @@ from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 

@@ -66,7 +66,7 @@ def exhaust_behind_a_breaker(row: BizReceive, count: int) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(hours=2))
     BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
-    opened = presence.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
+    opened = presence.LaneState("s", breaker=State.OPEN, retry_in=90, open_for=1)
     presence.report({row.pk: opened})
     drain(Maker())
 

@@ -12,7 +12,7 @@ from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.json.values import MAX_STORED
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizReceive, EventType
 from tests.integration.support.api_support import problem
 from tests.integration.support.management import Manager

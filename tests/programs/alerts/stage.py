@@ -113,6 +113,18 @@ class Stage(SmsCluster):
         """Kind → what its alert says, whether a person resolves it, in which act it happens."""
         return {kind: tuple(facts) for kind, facts in self.script(_INCIDENTS).items()}
 
+    def break_subscriptions(self) -> list[str]:
+        """Subscriptions of Notify that need a person; the keys of their alerts."""
+        code = "print(json.dumps(notify_incidents.broken_subscriptions()))"
+        return list(self.script(f"{_IMPORTS}{code}"))
+
+    def mend_subscriptions(self) -> None:
+        self.console.run(f"{_IMPORTS}notify_incidents.mended_subscriptions()")
+
+    def open_keys(self) -> set[str]:
+        rows, _events = self.alerts()
+        return {row["key"] for row in rows if row["open_key"]}
+
     def kinds(self) -> set[str]:
         """Every kind of alert that somebody has written a runbook for."""
         return set(self.script(_KINDS))

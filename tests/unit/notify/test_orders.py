@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notify.turns import in_turns
+from notify.orders import in_turns
 
 
 def test_the_first_of_each_system_then_the_second() -> None:

@@ -1,4 +1,4 @@
-"""Whether a payload matches the catalogue's schema, for systems that validate their events.
+"""Checks payloads against the schemas of the catalogue, for systems that validate their events.
 
 The schemas are compiled and cached in the process; a change reaches it within seconds. A system
 that does not validate costs a look into a set.
@@ -30,7 +30,7 @@ REFRESH_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
-    """A schema that an earlier release took, and this one cannot use."""
+    """A schema that an earlier release accepted, and this one cannot use."""
 
     reason: str
 
@@ -39,7 +39,7 @@ _Schema: TypeAlias = Validator | _Unusable | None
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Catalogue:
     """Systems that validate; and the schemas by system (0: shared) and event type. None: an entry
     of a system's own without a schema."""
 
@@ -52,27 +52,27 @@ class _Known:
         return self.schemas.get((0, event_type))
 
 
-class _EventTypes(Snapshot[_Known]):
+class _EventTypes(Snapshot[_Catalogue]):
     def __init__(self) -> None:
-        super().__init__(_Known(), REFRESH_SECONDS)
-        # By row and the time of its last change: only what has changed is read and compiled.
+        super().__init__(_Catalogue(), REFRESH_SECONDS)
+        # By row and the time of its last change: only changed rows are read and compiled.
         self._compiled: dict[tuple[int, datetime], _Schema] = {}
 
-    def load(self) -> _Known:
+    def load(self) -> _Catalogue:
         systems = Biz.objects.filter(validates_events=True).values_list("id", flat=True)
         validating = frozenset(systems)
         if not validating:
             self._compiled = {}
-            return _Known()
-        wanted = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
-        rows = EventType.objects.filter(wanted).order_by()
-        found = {
+            return _Catalogue()
+        relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
+        rows = EventType.objects.filter(relevant).order_by()
+        versions = {
             (pk, changed_at): (owner, name)
             for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")
         }
-        self._compile([version for version in found if version not in self._compiled])
-        self._compiled = {v: self._compiled[v] for v in found if v in self._compiled}
-        return _Known(validating, {found[v]: schema for v, schema in self._compiled.items()})
+        self._compile([version for version in versions if version not in self._compiled])
+        self._compiled = {v: self._compiled[v] for v in versions if v in self._compiled}
+        return _Catalogue(validating, {versions[v]: schema for v, schema in self._compiled.items()})
 
     def _compile(self, versions: list[tuple[int, datetime]]) -> None:
         rows = EventType.objects.in_bulk([pk for pk, _changed_at in versions])
@@ -94,14 +94,14 @@ def _event_types() -> _EventTypes:
 
 
 def forget() -> None:
-    """Ask the database at the next publish (something was changed in this process)."""
+    """Read the catalogue again at the next publish: this process has changed it."""
     _event_types.cache_clear()
 
 
-def passes_unasked(biz: int) -> bool:
-    """Whether it is known, without asking the database, that this system does not validate."""
-    known = _event_types()
-    return known.is_fresh and biz not in known.known.validating
+def passes_without_query(biz: int) -> bool:
+    """True if this system is known not to validate, without a query."""
+    event_types = _event_types()
+    return event_types.is_fresh and biz not in event_types.known.validating
 
 
 def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
@@ -113,7 +113,7 @@ def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
     schema = types.known.schema(biz, event_type)
     if schema is None:
         return
-    if isinstance(schema, _Unusable):  # nobody knows what it would let in
+    if isinstance(schema, _Unusable):  # what it would let in is not known
         words = f"it cannot be validated until the JSON Schema of {event_type} is corrected"
         raise InvalidInput(f"{words}: {schema.reason}", "payload")
     try:

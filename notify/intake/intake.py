@@ -1,6 +1,6 @@
-"""Accept events: durable before the answer, and each one once, whatever is repeated.
+"""Accept events: durable before the answer, and each one once, however often it is sent.
 
-The API, the gateway and the Agent end here. `publish_many` has a verdict for each event (`created`,
+The API, SMS and the Agent end here. `publish_many` returns a verdict for each event (`created`,
 `duplicate`, `rejected`) and raises only when nothing is known about any of them. `publish` is for
 single requests: requests of one process that arrive together share one commit.
 """
@@ -25,14 +25,13 @@ from notify import signals
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
 
-MAX_PAYLOAD_BYTES = limits.MAX_PAYLOAD_BYTES
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a business system publishes; `payload` is JSON text, kept and sent byte for byte."""
+    """An event of a business system; `payload` is JSON text, kept and sent byte for byte."""
 
     biz: int
     event_type: str
@@ -48,18 +47,19 @@ def check(event: Event) -> None:
         raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
     if event.idempotency_key is not None:
         idempotency.check_key(event.idempotency_key)
-    if len(event.payload) > MAX_PAYLOAD_BYTES:
-        raise InvalidInput(f"it must not be longer than {MAX_PAYLOAD_BYTES} bytes", "payload")
+    if len(event.payload) > limits.MAX_PAYLOAD_BYTES:
+        text = f"it must not be longer than {limits.MAX_PAYLOAD_BYTES} bytes"
+        raise InvalidInput(text, "payload")
     try:
         event.payload.decode("utf-8")
-        found = msgspec.json.decode(event.payload)
+        document = msgspec.json.decode(event.payload)
     except RecursionError:
         raise InvalidInput(_TOO_DEEP, "payload") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
     # Counted first: nearly no payload opens so many arrays and objects at all.
-    opened = event.payload.count(b"[") + event.payload.count(b"{")
-    if opened > MAX_DEPTH and depth(found) > MAX_DEPTH:
+    bracket_count = event.payload.count(b"[") + event.payload.count(b"{")
+    if bracket_count > MAX_DEPTH and depth(document) > MAX_DEPTH:
         raise InvalidInput(_TOO_DEEP, "payload")
 
 
@@ -83,7 +83,7 @@ def publish_many(events: Sequence[Event]) -> list[Verdict]:
 
 
 def publish(event: Event) -> Verdict:
-    """Store one event together with whatever else arrives in this process meanwhile.
+    """Store one event together with others that arrive in this process meanwhile.
 
     Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -93,7 +93,7 @@ def publish(event: Event) -> Verdict:
 def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None], None]) -> None:
     """Like `publish`, but `call` gets the verdict or the error, in another thread.
 
-    What is wrong with the event itself is raised here; `call` is then not called.
+    An error of the event itself is raised here; `call` is then not called.
     """
     _committer().submit_later(_item(event), call)
 
@@ -117,11 +117,11 @@ def stored_before(event: Event) -> Verdict | None:
 
 
 def _item(event: Event) -> Item[Event]:
-    """Raises InvalidInput."""
+    """The event as the idempotent store takes it. Raises InvalidInput."""
     check(event)
-    # What a repeat with the same key must have in common with the first request.
-    hashed = event.event_type.encode(), event.channel.encode(), event.payload
-    return idempotency.item(event, event.biz, event.idempotency_key, *hashed)
+    # A duplicate has the same key and the same parts as the first request.
+    hashed_parts = event.event_type.encode(), event.channel.encode(), event.payload
+    return idempotency.item(event, event.biz, event.idempotency_key, *hashed_parts)
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
@@ -132,12 +132,12 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:
-    accepted = int(BizMsg.State.ACCEPTED)
+    state = int(BizMsg.State.ACCEPTED)
     sql.insert_or_keep(
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, e.payload, accepted, now)
+            (item.id, e.biz, e.event_type, e.channel, e.payload, state, now)
             for item, e in ((item, item.body) for item in items)
         ],
     )
