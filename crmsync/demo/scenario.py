@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from crmsync import directory
 from crmsync.adapters.registry import open_adapter
 from crmsync.demo import account
 from crmsync.demo.caller import ORIGIN
 from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.demo.leads import CARS, COURSES
-from crmsync.directory import policies
 from crmsync.models import Crm, LandingPage, Policy, Source
 from msgplatform.api.access import keys
 from msgplatform.core.errors import PlatformError
@@ -99,7 +99,7 @@ def _create(crm: Crm, lines: str) -> None:
     # Looks every second, so that a demo takes seconds.
     policy = Policy(source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1)
     policy.full_clean()
-    names = policies.from_row(policy).mapping.fields
+    names = directory.policy_from_row(policy).mapping.fields
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
         # The demo tests what a person would test with the button.

@@ -1,4 +1,4 @@
-"""CRMs that refuse their credentials are paused: nothing is read for them and nothing sent.
+"""Pause a CRM that refuses its credentials: nothing is read for it, and nothing sent.
 
 working ── the CRM refuses its credentials ──> paused
 paused ── Resume in the console, if the CRM passes the test ──> working
@@ -10,8 +10,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
 from crmsync import models
-from crmsync.directory import Crm
-from crmsync.directory.crms import fingerprint
+from crmsync.directory import Crm, fingerprint
 from crmsync.models.operations import MAX_MESSAGE
 from msgplatform.core import alerts, logging
 from msgplatform.core.data import sql, transactions
@@ -23,7 +22,7 @@ log = logging.get(__name__)
 
 
 def pause(crm: Crm, because: str) -> None:
-    """Pause the CRM, unless somebody has corrected meanwhile what it refused.
+    """Pause the CRM, unless the refused settings have been corrected meanwhile.
 
     Raises what an unavailable database raises.
     """
@@ -31,7 +30,7 @@ def pause(crm: Crm, because: str) -> None:
     def once() -> None:
         with transaction.atomic():
             row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
-            # Another fingerprint: the refusal was about settings that are replaced by now.
+            # Another fingerprint: the refused settings have been replaced by now.
             if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
                 return
             row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]

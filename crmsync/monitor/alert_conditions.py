@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop as _
 
+from crmsync import presence
 from crmsync.models import Record
-from crmsync.monitor import backlog, counters, crm_status, poller_status
+from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
-from crmsync.monitor.poller_status import Facts
+from crmsync.presence import PolicyFacts
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
@@ -67,7 +68,7 @@ class AlertConditions:
         alerts.reconcile([DEAD], _dead(policies, now))
         alerts.reconcile([RECOVERY], _left_open(now))
         try:
-            facts = poller_status.read()
+            facts = presence.read_policies()
         except RedisError:
             return  # nobody knows how sources are: their alerts stay as they are
         unheld = [one.policy.pk for one in working if one.policy.pk not in facts]
@@ -126,13 +127,13 @@ class AlertConditions:
 def _held() -> set[int]:
     """CRMs that want fewer calls for a while, or whose limit is used up."""
     try:
-        return {crm for crm, live in crm_status.read().items() if live.held_for > 0}
+        return {crm for crm, live in presence.read_crms().items() if live.held_for > 0}
     except RedisError:
         return set()
 
 
 def _of_sources(
-    working: Sequence[PolicyProgress], facts: Mapping[int, Facts]
+    working: Sequence[PolicyProgress], facts: Mapping[int, PolicyFacts]
 ) -> Iterator[Condition]:
     for one in working:
         policy, known = one.policy, facts.get(one.policy.pk)

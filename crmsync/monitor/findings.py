@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django.db import connection
 
+from crmsync import presence
 from crmsync.models import Crm, Policy, lead_triggers
-from crmsync.monitor import poller_status
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 
@@ -25,7 +25,7 @@ def examine() -> Iterator[Finding]:
             "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
             "correct its settings in the console, and press Resume there",
         )  # fmt: skip
-    facts = poller_status.read()
+    facts = presence.read_policies()
     for policy in policies:
         if not (policy.enabled and policy.crm.enabled):
             continue

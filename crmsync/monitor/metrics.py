@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from crmsync import queues
+from crmsync import presence, queues
 from crmsync.models import Crm, Record
-from crmsync.monitor import backlog, counters, crm_status, poller_status
+from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
@@ -166,7 +166,7 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
         crm, kind = named[name]
         yield _QUEUE_ORDERS.of(depth, crm=crm, queue=kind)
     names = {crm.pk: crm.name for crm in crms}
-    for pk, live in sorted(crm_status.read().items()):
+    for pk, live in sorted(presence.read_crms().items()):
         if pk not in names:  # it was deleted
             continue
         yield _CALL_SECONDS.of(live.latency, crm=names[pk])
@@ -178,7 +178,7 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
 
 def _policies(policies: Sequence[PolicyProgress]) -> Iterator[Sample]:
     """What pollers report of the policies that they hold."""
-    facts = poller_status.read()
+    facts = presence.read_policies()
     for one in policies:
         known = facts.get(one.policy.pk)
         yield _POLICY_HELD.of(known is not None, **one.labels)

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import models, orders
+from crmsync import models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.monitor import crm_status
 from crmsync.operations import cache
 from crmsync.orders import Entry, Order
 from crmsync.poller.due import Due
@@ -43,7 +42,7 @@ class DistributionCenter:
         # may have left some.
         self._refused = True
 
-    def capacity(self, crm: Crm, live: crm_status.Live | None) -> int:
+    def capacity(self, crm: Crm, live: presence.LiveCrm | None) -> int:
         """How many records may be queued now; 0: none yet. Raises RedisError."""
         waiting = MainQueue(crm.name).depth() + RetryQueue(crm.name).depth()
         if live and live.held_for > 1:

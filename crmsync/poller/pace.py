@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from crmsync.monitor import crm_status
+from crmsync import presence
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import load
 
@@ -23,7 +23,7 @@ class Pace:
         self._next_look = Every(_LOOK_SECONDS)
         self._database = 1.0
 
-    def factor(self, live: crm_status.Live | None) -> float:
+    def factor(self, live: presence.LiveCrm | None) -> float:
         if self._next_look.take():
             running = load.running_statements()
             self._database = running / (_THREADS_A_CORE * (os.cpu_count() or 1))

@@ -16,11 +16,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync import models
+from crmsync import models, presence
 from crmsync.directory import Crm, Crms, Policies, Policy
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.monitor import crm_status
-from crmsync.monitor.poller_status import Facts
 from crmsync.policies import schedule
 from crmsync.poller import due
 from crmsync.poller.changes import Changes
@@ -35,6 +33,7 @@ from crmsync.poller.reading.source import (
     SourceRefused,
     SourceUnavailable,
 )
+from crmsync.presence import PolicyFacts
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
@@ -107,7 +106,7 @@ class PolicyPoll:
             changes = Changes(policy, self._holder, center)
             self._parts = center, changes, Comparison(policy, self._holder, center)
         center, changes, comparison = self._parts
-        live = crm_status.read().get(crm.id)
+        live = presence.read_crms().get(crm.id)
         capacity = center.capacity(crm, live)
         now = sql.now()
         # What is due comes first: it is older than what a look would find.
@@ -135,7 +134,7 @@ class PolicyPoll:
         return 0.0
 
     def _wait(
-        self, policy: Policy, changes: Changes, live: crm_status.Live | None, now: datetime
+        self, policy: Policy, changes: Changes, live: presence.LiveCrm | None, now: datetime
     ) -> float:
         """Seconds until it is time to look for changes."""
         if self._requested(policy) or _goes_on(changes, policy, now):
@@ -205,10 +204,10 @@ class PolicyPoll:
         self._problem = problem
         return self._trouble.next()
 
-    def facts(self) -> Facts:
+    def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""
         read = self._parts[1].facts if self._parts else None
-        facts = Facts(
+        facts = PolicyFacts(
             problem=self._problem,
             problem_for=time.time() - self._problem_since if self._problem else 0.0,
         )

@@ -10,8 +10,8 @@ import gc
 import time
 from collections.abc import Collection
 
+from crmsync import presence
 from crmsync.directory import Crms, Policies
-from crmsync.monitor import poller_status
 from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
@@ -65,7 +65,7 @@ class Poll(Worker):
             self._polls[policy_id] = poll, loop
             loop.start()
         if self._next_report.take():
-            poller_status.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
+            presence.report_policies({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Orders that killed handlers had claimed; the database has the records of all of them.
             recovery.recover(put_back=names.holds_only_copies)
@@ -89,7 +89,7 @@ class Poll(Worker):
         end = time.monotonic() + _ROUND_SECONDS  # for all of them together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
-        poller_status.withdraw(list(policies))
+        presence.withdraw_policies(list(policies))
 
     def _clean(self) -> float:
         return 0.0 if self._housekeeping.turn_if_due() else _CLEAN_SECONDS

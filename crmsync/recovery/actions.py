@@ -141,7 +141,7 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
     if row is None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
-        adapter = directory.crms.from_row(row).open()
+        adapter = directory.crm_from_row(row).open()
     except (InvalidInput, Undecryptable):
         return  # an alert says that the CRM cannot be used
     try:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from crmsync import presence
 from crmsync.models import Crm, RecoveryEntry
-from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.admin import cells
 from msgplatform.core.ages import age
@@ -26,7 +26,7 @@ class Health:
     """The state of one CRM now. `waiting` and `again` are work orders in its queues, None while
     Redis is unavailable; `live` is None when no handler reports the CRM."""
 
-    live: crm_status.Live | None
+    live: presence.LiveCrm | None
     waiting: int | None
     again: int | None
     dead: int
@@ -40,7 +40,7 @@ def read(rows: Sequence[Crm]) -> dict[int, Health]:
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
         depths = jobs.depths([name for pair in names.values() for name in pair])
-        states = crm_status.read()
+        states = presence.read_crms()
     except RedisError:
         return {row.pk: Health(None, None, None, dead[row.pk]) for row in rows}
     return {

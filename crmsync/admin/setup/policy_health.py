@@ -10,8 +10,9 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from crmsync import presence
 from crmsync.models import Policy, Run, Watermark
-from crmsync.monitor import poller_status, progress
+from crmsync.monitor import progress
 from msgplatform.admin import cells
 from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
@@ -22,7 +23,7 @@ class Health:
     """The state of one policy now. `facts` is None when no poller reports the policy; `known` is
     False while Redis is unavailable. `run` is the newest run."""
 
-    facts: poller_status.Facts | None
+    facts: presence.PolicyFacts | None
     known: bool
     watermark: Watermark | None
     run: Run | None
@@ -39,7 +40,7 @@ def read(rows: Sequence[Policy]) -> dict[int, Health]:
     how_far = progress.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)
     try:
-        facts, known = poller_status.read(), True
+        facts, known = presence.read_policies(), True
     except RedisError:
         facts, known = {}, False
     return {
@@ -71,7 +72,7 @@ def state(row: Policy, health: Health) -> SafeString:
     return cells.mark(_("working"), "good")
 
 
-def problem(facts: poller_status.Facts) -> str:
+def problem(facts: presence.PolicyFacts) -> str:
     """Why the source cannot be read, and for how long that has been so."""
     return _("%(why)s (for %(time)s)") % {
         "why": facts.problem,

@@ -36,7 +36,7 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
         return form
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
-        policy = directory.policies.from_row(form.instance)
+        policy = directory.policy_from_row(form.instance)
         rows = probes.ask(lambda: preview.sample(policy))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
@@ -53,8 +53,8 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         return form
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
-        policy = directory.policies.from_row(form.instance)
-        crm = directory.crms.from_row(form.instance.crm)
+        policy = directory.policy_from_row(form.instance)
+        crm = directory.crm_from_row(form.instance.crm)
 
         def work() -> list[preview.Outcome]:
             adapter = crm.open()

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from crmsync.adapters.outcomes import Conflict, Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.directory import Crm, Crms
 from crmsync.handler import marks
-from crmsync.handler.answers import Answer, Delivered, Unsent
+from crmsync.handler.answers import Answer, DeliveryResult, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
 from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
@@ -43,7 +43,7 @@ def mark(queued: Queued, *outcomes: Outcome | Unsent) -> None:
     entries = queued.order.entries
     given: Sequence[Any] = outcomes * len(entries) if len(outcomes) == 1 else outcomes
     answers = [Answer(e, outcome) for e, outcome in zip(entries, given, strict=True)]
-    marks.apply(crm_of(queued), queued.order, Delivered(answers))
+    marks.apply(crm_of(queued), queued.order, DeliveryResult(answers))
 
 
 def claimed_by_another(queued: Queued) -> None:
@@ -186,7 +186,7 @@ def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy)
         crm, entries = crm_of(queued), queued.order.entries
         answers = [Answer(e, o) for e, o in zip(entries, outcomes, strict=True)]
         with CaptureQueriesContext(connection) as queries:
-            marks.apply(crm, queued.order, Delivered(answers))
+            marks.apply(crm, queued.order, DeliveryResult(answers))
         found.append(len(queries))
     assert found[0] == found[1]
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from crmsync import models, orders
-from crmsync.directory import crms, policies
+from crmsync import directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.operations import cache
 from crmsync.orders import Order
@@ -44,11 +43,13 @@ class Poller:
         source = models.Source.hive()
         self.row = models.Policy.objects.create(source=source, crm=self.crm_row, **given)
         self.hold(60)
-        self.crm = crms.from_row(self.crm_row)
+        self.crm = directory.crm_from_row(self.crm_row)
 
     @property
-    def policy(self) -> policies.Policy:
-        return policies.from_row(models.Policy.objects.select_related("source").get(pk=self.row.pk))
+    def policy(self) -> directory.Policy:
+        return directory.policy_from_row(
+            models.Policy.objects.select_related("source").get(pk=self.row.pk)
+        )
 
     def hold(self, seconds: float) -> None:
         until = sql.now() + timedelta(seconds=seconds)

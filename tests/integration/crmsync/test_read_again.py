@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from django.db import DataError
 
-from crmsync import models
+from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
-from crmsync.monitor import poller_status
 from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller import store
 from crmsync.poller.policy_poll import PolicyPoll
@@ -54,7 +53,7 @@ class Shop:
         self._policies, self._crms = Policies(), Crms()
         self._poll = PolicyPoll(self.row.pk, HOLDER, self._policies, self._crms, lambda _: None)
 
-    def facts(self) -> poller_status.Facts:
+    def facts(self) -> presence.PolicyFacts:
         return self._poll.facts()
 
     def change(self, **fields: Any) -> None:
@@ -239,7 +238,7 @@ class TestOneBadRow:
         shop = Shop(source, 60, "name = name", zone="+08:00")
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         assert shop.facts().without_time == 1
-        poller_status.report({shop.row.pk: shop.facts()})
+        presence.report_policies({shop.row.pk: shop.facts()})
         AlertConditions().reconcile()
         alert = Alert.objects.get(key=f"crm.source:{shop.row.pk}")
         assert "have no time" in str(alert.subject)

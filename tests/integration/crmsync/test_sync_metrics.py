@@ -12,13 +12,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
+from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
-from crmsync.monitor import alert_conditions, backlog, counters, crm_status, findings, poller_status
+from crmsync.monitor import alert_conditions, backlog, counters, findings
 from crmsync.monitor import metrics as gauges
 from crmsync.monitor.alert_conditions import AlertConditions
-from crmsync.monitor.crm_status import Live
-from crmsync.monitor.poller_status import Facts
 from crmsync.orders import Order
+from crmsync.presence import LiveCrm, PolicyFacts
 from crmsync.queues import RetryQueue
 from msgplatform.core import flows, metrics
 from msgplatform.core.data import sql
@@ -82,9 +82,11 @@ class TestMetrics:
         assert found["redis_up", ()] == 1
 
     def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
-        live = Live(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
-        crm_status.report({policy.crm_id: live})
-        poller_status.report({policy.pk: Facts(horizon_age=2.5, waiting=9, problem="gone")})
+        live = LiveCrm(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
+        presence.report_crms({policy.crm_id: live})
+        presence.report_policies(
+            {policy.pk: PolicyFacts(horizon_age=2.5, waiting=9, problem="gone")}
+        )
         found = scraped()
         of_crm = (("crm", "sales"),)
         names: tuple[str, ...] = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
@@ -178,7 +180,7 @@ class TestAlerts:
         conditions.reconcile()
         assert opened() == {key: "The source hive cannot be read"}
         assert "no route" in Alert.objects.get(open_key=key).text
-        poller_status.withdraw([policy.pk])  # nobody can say whether it is over
+        presence.withdraw_policies([policy.pk])  # nobody can say whether it is over
         conditions.reconcile()
         assert list(opened()) == [key]
         report(policy)
@@ -246,7 +248,7 @@ class TestAlerts:
     ) -> None:
         clock, conditions = Clock(monkeypatch), AlertConditions()
         put(policy, WAITING, next_at=sql.now())
-        crm_status.report({policy.crm_id: crm_status.Live(held_for=3600)})
+        presence.report_crms({policy.crm_id: presence.LiveCrm(held_for=3600)})
         for _ in range(3):
             conditions.reconcile()
             clock.seconds += 700
@@ -304,7 +306,7 @@ class Clock:
 
 
 def report(policy: Policy, **facts: Any) -> None:
-    poller_status.report({policy.pk: Facts(**facts)})
+    presence.report_policies({policy.pk: PolicyFacts(**facts)})
 
 
 class TestDoctor:
