@@ -13,13 +13,13 @@ from typing import Any, Literal
 from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
 from crmsync.directory import Policy
-from crmsync.poller.policy_poll import described
+from crmsync.poller.policy_poll import source_from_row
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment, Row
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import inspect
-from crmsync.poller.requests import wanted
+from crmsync.poller.requests import make_requests
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Permanent
 
@@ -118,7 +118,7 @@ def _outcome(row: Mapped, held: Stored | None) -> Outcome:
 def _mapped(policy: Policy, limit: int) -> list[Mapped]:
     # Rows of other systems and pages are left out afterwards: read more to find enough.
     is_chosen = policy.biz_id is not None or policy.appkeys
-    rows = _newest(described(policy.source), _LOOKED_AT if is_chosen else limit)
+    rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
     # Requests have no times.
     times = {str(row.key): row.time for row in rows}
     return [
@@ -126,7 +126,7 @@ def _mapped(policy: Policy, limit: int) -> list[Mapped]:
             each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),
             str(each.problem or ""), each.problem.field if each.problem else "",
         )
-        for each in wanted(policy, rows, 0)[:limit]
+        for each in make_requests(policy, rows, 0)[:limit]
     ]  # fmt: skip
 
 

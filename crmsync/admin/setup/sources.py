@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
-from crmsync.poller.policy_poll import described
+from crmsync.poller.policy_poll import source_from_row
 from msgplatform.admin import ModelAdmin, audit, cells
 from msgplatform.admin.fields import LinesField, SecretTextField
 from msgplatform.core.ages import age
@@ -75,7 +75,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             for name, value in cleaned.items():
                 setattr(row, name, value)
             try:
-                described(row)
+                source_from_row(row)
             except InvalidInput as error:
                 # The error names a part of the description; the form shows it at its own field.
                 name = _FIELDS.get(error.field, error.field)
@@ -165,7 +165,7 @@ class SourceAdmin(ModelAdmin):
             row = form.instance
         audit(request, "sync_source_tested", row.name)
         try:
-            source = described(row)
+            source = source_from_row(row)
             facts = probes.ask(lambda: preview.examine(source))
         except PlatformError as error:
             return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))

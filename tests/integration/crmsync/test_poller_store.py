@@ -17,7 +17,7 @@ from crmsync.orders import Order
 from crmsync.poller import due, requests
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
-from crmsync.poller.store import Round, Stored, store
+from crmsync.poller.store import Round, StoredRound, store
 from crmsync.queues import MainQueue, RetryQueue
 from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
@@ -55,10 +55,10 @@ class Poller:
         until = sql.now() + timedelta(seconds=seconds)
         models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
 
-    def round(self, *rows: Row, run: int = 0) -> tuple[Round, Stored]:
+    def round(self, *rows: Row, run: int = 0) -> tuple[Round, StoredRound]:
         operation = ids.new(0)
         mark = Watermark(rows[-1].time, rows[-1].key) if rows else None
-        wanted = requests.wanted(self.policy, rows, operation)
+        wanted = requests.make_requests(self.policy, rows, operation)
         this = Round(self.policy, HOLDER, self.crm.id, operation, run, wanted, mark)
         return this, store(this)
 

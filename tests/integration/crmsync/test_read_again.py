@@ -219,8 +219,8 @@ class TestOneBadRow:
         self.rows(mariadb)
         made = store._store_once
 
-        def refusing(this: store.Round, new_ids: Any) -> store.Stored:
-            if any(each.request.fields.get("uid") == "b" for each in this.wanted):
+        def refusing(this: store.Round, new_ids: Any) -> store.StoredRound:
+            if any(each.request.fields.get("uid") == "b" for each in this.row_requests):
                 raise DataError("odd")
             return made(this, new_ids)
 
