@@ -12,10 +12,11 @@ from django.utils.translation import gettext_noop
 from crmsync import queues
 from crmsync.actions import actions, one_message, preview
 from crmsync.messages import find as search
-from crmsync.monitor import failures, findings, first_steps, metrics, runbooks
+from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
+from msgplatform.core.alerts import Condition
 from msgplatform.core.archive import retention
 from msgplatform.core.errors import UNAVAILABLE
 
@@ -55,6 +56,7 @@ class CrmsyncFlow(flows.Flow):
     }  # fmt: skip
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
+    watched_alerts = conditions.KINDS
     environment_prefix = "CRM_"
     declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
@@ -66,6 +68,9 @@ class CrmsyncFlow(flows.Flow):
 
     def waits(self) -> Iterable[flows.Wait]:
         return metrics.waits()
+
+    def conditions(self) -> Iterable[Condition]:
+        return conditions.conditions()
 
     def failures(self) -> Sequence[flows.Failure]:
         return failures.failures()

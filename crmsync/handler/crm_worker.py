@@ -1,4 +1,5 @@
-"""The workers of one CRM: threads with an adapter each, which work off one order after the other.
+"""The workers of one CRM: threads with an adapter each, which work off one order after the other,
+and pause a CRM that refuses its credentials.
 
 no order ── claim ──> claimed ── deliver ──> unmarked ── mark ──> no order
                          │                      └── a server is unavailable: the order stays
@@ -12,20 +13,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from django.db import connections
+from django.db import connections, transaction
 
+from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Ok
-from crmsync.directory import Crm
-from crmsync.handler import marks, pause
+from crmsync.directory import Crm, fingerprint
+from crmsync.handler import marks
 from crmsync.handler.answers import DeliveryResult
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
+from crmsync.models.operations import MAX_MESSAGE
 from crmsync.presence import LiveCrm
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
@@ -198,7 +202,7 @@ class CrmWorker:
         # Pause first: that can be repeated at any time, and after the marks the order is dropped.
         refusals = [a.outcome.message for a in result.answers if isinstance(a.outcome, Auth)]
         if refusals:
-            pause.pause(self._crm, refusals[0])
+            pause(self._crm, refusals[0])
         marks.apply(self._crm, order.order, result)
         failures = sum(not isinstance(answer.outcome, Ok) for answer in result.answers)
         self._count(len(result.answers), failures)
@@ -218,3 +222,23 @@ class CrmWorker:
                 self._adapter.close()
             connections.close_all()
             self.closed.set()
+
+
+def pause(crm: Crm, because: str) -> None:
+    """Pause a CRM that refuses its credentials, until somebody resumes it: nothing is read for it,
+    and nothing sent. A CRM whose settings have been corrected meanwhile is not paused.
+
+    Raises what an unavailable database raises.
+    """
+
+    def once() -> None:
+        with transaction.atomic():
+            row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
+            # Another fingerprint: the refused settings have been replaced by now.
+            if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
+                return
+            row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]
+            row.save(update_fields=["paused_at", "paused_because"])
+        log.warning("crm_paused", crm=crm.name)
+
+    transactions.retrying(once)

@@ -19,7 +19,6 @@ from django.conf import settings
 from crmsync import presence, signals
 from crmsync.adapters.client import CALL_SECONDS
 from crmsync.directory import Crm, Crms
-from crmsync.handler import pause
 from crmsync.handler.crm_worker import CrmWorkers
 from crmsync.models import RecoveryEntry
 from crmsync.queues import DeadQueue, MainQueue, RetryQueue
@@ -39,7 +38,6 @@ OWNERSHIP_SECONDS = 5.0
 _TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 1.0
 _REPORT_SECONDS = 2.0
-_RECONCILE_SECONDS = 10.0
 _RENEW_SECONDS = 0.5
 # The threads of a CRM without work are kept for so long.
 _IDLE_SECONDS = 60.0
@@ -73,7 +71,6 @@ class DataHandler(Worker):
         # In a thread of its own: an unavailable Redis holds up the loop, and leases would run out.
         self._renewer = ThreadLoop("crm-leases", self._renew_leases, every=_RENEW_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
-        self._next_reconcile = Every(_RECONCILE_SECONDS)
         self._handlers = 1
         self._next_more = Every(_MORE_SECONDS)
         self._next_more.restart()
@@ -95,8 +92,6 @@ class DataHandler(Worker):
         if self._next_report.take():
             self._report()
         self._own()
-        if self._next_reconcile.take():
-            pause.reconcile()
         if self._next_mirror.take():
             mirror_dead_records(self.crms.known.values())
         # Wait here and return True: the daemon's own pauses grow, and a CRM with new work must be

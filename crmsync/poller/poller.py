@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection
 
 from crmsync import models, presence
 from crmsync.directory import Crms, Policies
-from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
 from msgplatform.core import logging
@@ -115,7 +114,6 @@ log = logging.get(__name__)
 
 _REPORT_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
-_ALERT_SECONDS = 10.0
 _CLEAN_SECONDS = 30.0
 # The time that threads of released policies have to finish their round. It is shorter than a
 # lease: the loop that waits renews the others.
@@ -133,7 +131,6 @@ class Poll(Worker):
         self._next_report, self._next_recover = Every(_REPORT_SECONDS), Every(_RECOVER_SECONDS)
         self._housekeeping = Housekeeping()
         self._cleaner = ThreadLoop("cleaner", self._clean)  # a statement there may take long
-        self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
 
     def start(self) -> None:
         # Imported modules stay for ever, and rows are freed without the collector: it runs seldom.
@@ -159,8 +156,6 @@ class Poll(Worker):
         if self._next_recover.take():
             # Drop orders of killed handlers; the database has all their records.
             recovery.recover(put_back=names.holds_only_copies)
-        if self._next_alerts.take():
-            self._alert_conditions.reconcile()
         return False
 
     def drain(self, deadline: float) -> None:

@@ -65,11 +65,12 @@ class Row:
 class Facts:
     """The state of a source, for the console and for alerts; times are in UTC.
 
-    `horizon`: no further row can appear before it. Its `age` grows while a transaction is left open.
+    `horizon`: no further row can appear before it. `age` grows while a transaction is left open.
     `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` is the reason why the
     horizon is only assumed, by the source's `lag`; '' where it is exact. `clock_back` is the time
-    by which the server's clock went back, 0 when it did not: rows that were written since may lie behind the
-    watermark (see `before`). `without_time` counts rows that are never read, up to WAITING_CAP.
+    by which the server's clock went back, 0 when it did not: rows that were written since may lie
+    behind the watermark (see `before`). `without_time` counts rows that are never read, up to
+    WAITING_CAP.
     """
 
     horizon: datetime
@@ -141,7 +142,7 @@ class Increment:
         return Page(rows, watermark, more and len(rows) == limit, self._facts(reading, watermark))
 
     def restart(self) -> None:
-        """Call before everything is read from the beginning: rows that were read early come again."""
+        """Call before everything is read from the beginning: early rows come again."""
         self._early = {}
         self._reading = None
 

@@ -14,13 +14,13 @@ from django.db import DataError
 from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
-from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller import store
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
 from crmsync.queues import MainQueue
 from crmsync.recovery import actions
+from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.servers.embedded import MariaDb
@@ -239,7 +239,7 @@ class TestOneBadRow:
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         assert shop.facts().without_time == 1
         presence.report_policies({shop.row.pk: shop.facts()})
-        AlertConditions().reconcile()
+        assert of_flows.report_conditions() == {}
         alert = Alert.objects.get(key=f"crm.source:{shop.row.pk}")
         assert "have no time" in str(alert.subject)
 

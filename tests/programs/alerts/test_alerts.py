@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.servers.embedded import MariaDb
+from tests.programs.alerts.crm_incidents import WITHOUT_PROGRAMS
 from tests.programs.alerts.stage import PROGRAMS, Stage, of
 
 # Incidents of processes; the test itself makes them.
@@ -100,3 +101,13 @@ def test_every_kind_is_raised_says_why_goes_out_and_ends(stage: Stage) -> None:
     expect_nothing(lambda: missing(stage, {REDIS: says[REDIS]}))
     stage.sms_server.start()
     expect_nothing(lambda: still_open(stage, {REDIS}))
+
+
+def test_alerts_of_crm_sync_while_its_programs_do_not_run(stage: Stage) -> None:
+    """The watch of any program looks the conditions up."""
+    stage.kill("run_sync_poller")
+    stage.kill("run_sync_handler")
+    stage.begin_without_programs()
+    expect_nothing(lambda: missing(stage, WITHOUT_PROGRAMS))
+    stage.end_without_programs()
+    expect_nothing(lambda: still_open(stage, WITHOUT_PROGRAMS))
