@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from crmsync import models
 from crmsync.directory import Crms, Page, Policies
-from crmsync.hive import intake
+from crmsync.intake import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
 from crmsync.poller import policy_poll
 from crmsync.poller.changes import Changes
