@@ -90,10 +90,10 @@ class HttpClient:
         has come for that long, or `send_only_while` forbids it."""
         owner_mark = object()  # an answer that comes too late belongs to no later exchange
         answers = [_nothing(request, "unsent", _("not sent")) for request in requests]
-        waiting, unanswered = deque(range(len(requests))), 0
+        waiting, open_requests = deque(range(len(requests))), 0
         answered_at = time.monotonic()
         end = answered_at + self.timeout + _GRACE_SECONDS
-        while (waiting or unanswered) and (seconds_left := end - time.monotonic()) > 0:
+        while (waiting or open_requests) and (seconds_left := end - time.monotonic()) > 0:
             while waiting and self._engine.free > 0:
                 if time.monotonic() - answered_at >= self.timeout or not _is_ours.get()():
                     waiting.clear()
@@ -102,13 +102,13 @@ class HttpClient:
                 requests[number].tag = (owner_mark, number)
                 answers[number] = _nothing(requests[number], "timeout", _("No answer came."))
                 self._engine.submit(requests[number])
-                unanswered += 1
+                open_requests += 1
                 end = time.monotonic() + self.timeout + _GRACE_SECONDS
-            for response in self._engine.poll(seconds_left) if unanswered or waiting else ():
+            for response in self._engine.poll(seconds_left) if open_requests or waiting else ():
                 owner, number = response.request.tag
                 if owner is owner_mark:
                     answers[number] = response
-                    unanswered -= 1
+                    open_requests -= 1
                 if response.status:
                     answered_at = time.monotonic()
         if (record := _recorded.get()) is not None:
@@ -127,7 +127,7 @@ class HttpClient:
         url: str,
         headers: Iterable[tuple[str, str]] = (),
         body: Any = None,
-        once: bool = False,
+        is_unrepeatable: bool = False,
     ) -> Request:
         """Build a request. `once`: a repetition would make a second record."""
         all_headers = list(headers)
@@ -136,7 +136,7 @@ class HttpClient:
             data = msgspec.json.encode(body)
             if not any(name.lower() == "content-type" for name, _ in all_headers):
                 all_headers.append(_JSON)
-        return Request(url, data, all_headers, self.timeout, method=method, once=once)
+        return Request(url, data, all_headers, self.timeout, method=method, once=is_unrepeatable)
 
     def close(self) -> None:
         self._engine.close()

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
 from crmsync.models import LandingPage
-from crmsync.models.landing import validate_origins
+from crmsync.models.leads import validate_origins
 from msgplatform.admin import UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField, each
 

@@ -1,4 +1,4 @@
-"""Runs: how far each is, and its page, which renews itself while it goes on."""
+"""Runs: the list with their progress, and the page of one, which renews itself while it goes on."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RunAdmin(NamedRowsAdmin):
     live_template = "admin/crmsync/run_live.html"
 
     def completed(self, rows: list[Any]) -> list[Any]:
-        found = super().completed(rows)
+        runs = super().completed(rows)
         # For the whole page at once.
-        how_far = progress.of_runs(found)
-        for row in found:
+        how_far = progress.of_runs(runs)
+        for row in runs:
             row.far = how_far[row.pk]
-        return found
+        return runs
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         far = row.far
@@ -66,7 +66,7 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("what"))
     def what(self, row: Run) -> str:
-        """The kind of run, with who asked for it below."""
+        """The kind of the run, with the person who asked for it below."""
         return cells.lines(str(row.get_kind_display()), row.requested_by)
 
     @admin.display(description=_("state"))

@@ -59,19 +59,19 @@ class ClaimedOrder:
         if rows:
             self._ends = time.monotonic() + (min(row[2] for row in rows) - now).total_seconds()
         to_send: list[Entry] = []
-        outdated: list[Entry] = []
+        outdated_entries: list[Entry] = []
         shared_deletions: list[Entry] = []
         used_ids = self.used_ids(self.order.entries)
         self.adoption.read({row[0] for row in rows if row[3]})
         for row_id, operation, *_ in rows:
             entry = entries[row_id]
             if operation != entry.operation:
-                outdated.append(entry)
+                outdated_entries.append(entry)
             elif entry.request.deleted and entry.remote_id in used_ids:
                 shared_deletions.append(entry)
             else:
                 to_send.append(entry)
-        return to_send, outdated, shared_deletions
+        return to_send, outdated_entries, shared_deletions
 
     def used_ids(self, entries: Iterable[Entry]) -> set[str]:
         """The remote ids of these deletions that another record has which is not deleted: after a

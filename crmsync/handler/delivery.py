@@ -71,12 +71,12 @@ class Delivery:
     def run(
         self,
         entries: Collection[Entry],
-        outdated: Collection[Entry],
+        outdated_entries: Collection[Entry],
         shared_deletions: Collection[Entry],
     ) -> DeliveryResult:
         """Deliver `entries`. The others are not sent: `outdated` have a newer version, and
         `shared_deletions` would delete a record that another one uses."""
-        self._leave(outdated, Unsent())
+        self._leave(outdated_entries, Unsent())
         self._send(entries)
         self._answer_suspects()
         self._confirm_deletions(shared_deletions)
@@ -189,9 +189,13 @@ class Delivery:
         except UNAVAILABLE:
             self._leave(batch, Unsent(_NO_DATABASE))
             return []
-        shared = [each for each in batch if each.request.deleted and each.remote_id in used_ids]
-        self._confirm_deletions(shared)
-        return [each for each in batch if each not in shared] if shared else batch
+        shared_deletions = [
+            each for each in batch if each.request.deleted and each.remote_id in used_ids
+        ]
+        self._confirm_deletions(shared_deletions)
+        return (
+            [each for each in batch if each not in shared_deletions] if shared_deletions else batch
+        )
 
     def _confirm_deletions(self, entries: Collection[Entry]) -> None:
         """Answer deletions that are not sent, because the CRM's record is still used."""

@@ -158,11 +158,11 @@ class DataHandler(Worker):
     def _renew_ownership(self) -> None:
         """Stay the owner of CRMs without work in the queues too, while an order is in flight or
         calls are held back: only this process knows that."""
-        needed = [one for one in self._served.values() if one.is_busy or one.is_held]
-        owned = [one for one in needed if one.is_owned()]
-        names = [_owned_name(one.crm) for one in owned]
+        busy_workers = [one for one in self._served.values() if one.is_busy or one.is_held]
+        owned_workers = [one for one in busy_workers if one.is_owned()]
+        names = [_owned_name(one.crm) for one in owned_workers]
         lost_names = owners.renew(names, self.name, OWNERSHIP_SECONDS)
-        for workers in owned:
+        for workers in owned_workers:
             if _owned_name(workers.crm) not in lost_names:
                 workers.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
 

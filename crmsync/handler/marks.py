@@ -138,8 +138,8 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         "attempt": 0, "next_at": None, "claimed_by": "", "sending_operation": 0, "error_class": "",
         "updated_at": now,
     }  # fmt: skip
-    unchanged = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
-    for some in chunks(unchanged, claims.CHUNK):
+    unchanged_ids = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
+    for some in chunks(unchanged_ids, claims.CHUNK):
         claims.update_by_key(Record.objects.filter(pk__in=some), values)
     new = [(row.id, remote_id) for row, remote_id in pairs if remote_id != row.remote_id]
     for few in chunks(new, _CASES):

@@ -65,8 +65,8 @@ def update(
         if uid is not None:
             changes["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
         if clean or removed_names & row.extra.keys():
-            merged = {**row.extra, **clean, **dict.fromkeys(removed_names, "")}
-            changes["extra"] = {name: value for name, value in merged.items() if value != ""}
+            all_extra = {**row.extra, **clean, **dict.fromkeys(removed_names, "")}
+            changes["extra"] = {name: value for name, value in all_extra.items() if value != ""}
         return changes
 
     return _change(biz, lead_id, new_values)

@@ -144,20 +144,20 @@ def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
     Must not run inside a transaction of the caller. Raises OperationalError when the database is
     unavailable.
     """
-    refused = iter(_judge_refused([each for each in leads if isinstance(each, RefusedLead)]))
+    of_refused = iter(_judge_refused([each for each in leads if isinstance(each, RefusedLead)]))
     items = [each.item() for each in leads if isinstance(each, NewLead)]
-    new = iter(_store(items) if items else ())
-    return [next(refused if isinstance(each, RefusedLead) else new) for each in leads]
+    of_new = iter(_store(items) if items else ())
+    return [next(of_refused if isinstance(each, RefusedLead) else of_new) for each in leads]
 
 
 def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
     """A duplicate or a conflict for leads whose key is known; the others are rejected."""
     items = [each.lead.item() for each in leads]
-    first = idempotency.first_ones(items, LeadIdempotency)
+    first_leads = idempotency.first_ones(items, LeadIdempotency)
     verdicts = []
     for each, item in zip(leads, items, strict=True):
-        if known := first.get((item.biz, item.key)):
-            lead_id, payload_hash = known
+        if stored_lead := first_leads.get((item.biz, item.key)):
+            lead_id, payload_hash = stored_lead
             verdicts.append(Verdict.repeated(payload_hash == item.payload_hash, lead_id))
         else:
             verdicts.append(Verdict.rejected(each.error))

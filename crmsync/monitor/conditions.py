@@ -89,7 +89,7 @@ def _paused() -> Iterator[Condition]:
 def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
     """CRMs that confirm nothing, though records are due for them or in flight. Time in which
     no record is due, or a CRM wants fewer calls, does not count."""
-    counts = backlog.counts([one.policy.pk for one in working], Record.OPEN, most=1)
+    counts = backlog.counts([one.policy.pk for one in working], Record.OPEN, limit=1)
     waiting = [one for one in working if any(counts[one.policy.pk, s] for s in Record.OPEN)]
     confirmed_at = {one.policy.crm_id: 0.0 for one in waiting}
     for one in working:
@@ -133,14 +133,14 @@ def _stalled_seconds(
         for crm in [one for one in confirmed_at if _open_alerts([f"{STALLED}:{one}"])]:
             last.crms[crm] = (confirmed_at[crm], STALLED_SECONDS + 1)
     gap = now - last.at
-    passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
+    seconds_passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
     crms: dict[int, tuple[float, float]] = {}
     for crm, at in confirmed_at.items():
         last_confirmed, seconds = last.crms.get(crm, (at, 0.0))
         if last_confirmed != at:
             seconds = 0.0
         elif crm in busy and crm in last.busy:
-            seconds += passed
+            seconds += seconds_passed
         crms[crm] = (at, seconds)
     work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
     return {crm: seconds for crm, (_at, seconds) in crms.items()}
@@ -152,8 +152,8 @@ def _sources(
     """Sources that cannot be read as they should be, as pollers report. Without a poller the state
     of a source is not known, and its alert stays as it is."""
     for one in working:
-        if known := facts.get(one.policy.pk):
-            yield from _of_source(one.policy, known)
+        if policy_facts := facts.get(one.policy.pk):
+            yield from _of_source(one.policy, policy_facts)
     unheld_ids = [one.policy.pk for one in working if one.policy.pk not in facts]
     keys = [f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld_ids]
     yield from _open_alerts(keys)
@@ -223,15 +223,19 @@ def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Conditi
     hour = counters.since(now - _HOUR)
     for one in policies:
         policy = one.policy
-        dead, confirmed = (hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED))
-        if dead + confirmed >= DEAD_OF and dead > DEAD_SHARE * (dead + confirmed):
+        dead_count, confirmed_count = (
+            hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED)
+        )
+        if dead_count + confirmed_count >= DEAD_OF and dead_count > DEAD_SHARE * (
+            dead_count + confirmed_count
+        ):
             yield Condition(
                 f"{DEAD}:{policy.pk}",
                 lazy_message(
                     _("%(policy)s: %(dead)d of %(ended)d records are dead"),
                     policy=str(policy),
-                    dead=dead,
-                    ended=dead + confirmed,
+                    dead=dead_count,
+                    ended=dead_count + confirmed_count,
                 ),
                 lazy_message(
                     _(

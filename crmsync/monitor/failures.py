@@ -1,7 +1,7 @@
-"""Records that are dead, as the page Failures shows them: by CRM and error class.
+"""Dead records for the page Failures, by CRM and error class.
 
-They are the open entries of the recovery log that are about a record. Whoever opens or closes one
-says it here, in the same transaction.
+They are the open entries of the recovery log that are about a record. Code that opens or closes an
+entry calls `add` or `take_back` in the same transaction.
 """
 
 from __future__ import annotations
@@ -23,37 +23,38 @@ from msgplatform.monitor.failure_store import Back, Lost
 _OPEN = RecoveryEntry.State.OPEN
 
 
-def add(crm: int, dead: Iterable[tuple[int, str, str]], now: datetime) -> None:
+def add(crm: int, records: Iterable[tuple[int, str, str]], now: datetime) -> None:
     """Count records that died: (record, error class, reason), in the caller's transaction."""
-    lost = [
-        Lost(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
+    losses = [
+        Lost(crm, error, record, personal.in_sentence(reason)) for record, error, reason in records
     ]
-    failure_store.add(FLOW, lost, now)
+    failure_store.add(FLOW, losses, now)
 
 
 def take_back(entries: QuerySet[RecoveryEntry]) -> None:
-    """Those of these entries that are open are closed, or opened anew, after this."""
+    """Remove entries from the counts. Call it before they are closed or reopened; entries that are
+    not open, or not about a record, were never counted."""
     rows = entries.order_by().values_list(
         "state", "record_id", "crm_id", "error_class", "created_at"
     )
-    back = [
+    removals = [
         Back(crm, error, since)
         for state, record, crm, error, since in rows
         if state == _OPEN and record is not None
     ]
-    failure_store.take_back(FLOW, back)
+    failure_store.take_back(FLOW, removals)
 
 
 def failures() -> Sequence[Failure]:
-    """What died of each CRM, by error class."""
+    """The groups of dead records by CRM and error class."""
     groups = failure_store.groups(FLOW)
-    wanted = {group.subject for group in groups}
-    names = dict(Crm.objects.filter(id__in=wanted).values_list("id", "name"))
-    found = []
+    crm_ids = {group.subject for group in groups}
+    names = dict(Crm.objects.filter(id__in=crm_ids).values_list("id", "name"))
+    all_failures = []
     for group in groups:
         pk, error = group.subject, group.answer
         query = {"crm": str(pk), "error": error, "state": str(int(_OPEN))}
-        found.append(
+        all_failures.append(
             failure_store.failure(
                 group,
                 where=names.get(pk) or lazy_message(_("CRM %(id)d, which was deleted"), id=pk),
@@ -63,4 +64,4 @@ def failures() -> Sequence[Failure]:
                 filter={"crm": names.get(pk) or str(pk), "error_class": error},
             )
         )
-    return found
+    return all_failures

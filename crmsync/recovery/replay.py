@@ -88,12 +88,12 @@ class _Plan:
     changed: list[Record] = field(default_factory=list)
 
     def counts(self) -> ReplayCounts:
-        recreated = len(self.new) + len(self.older)
+        recreated_count = len(self.new) + len(self.older)
         return ReplayCounts(
             operations=1,
             operations_from_redis=int(not self.operation.is_stored),
-            sent=recreated + len(self.to_resend),
-            recreated=recreated,
+            sent=recreated_count + len(self.to_resend),
+            recreated=recreated_count,
             left_in_flight=len(self.in_flight),
             left_dismissed=len(self.dismissed),
             left_changed=len(self.changed),
@@ -165,15 +165,15 @@ def _replay(
 def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     """Make the operation's requests the newest version of records that are behind it."""
     in_flight = [r for r in plan.in_flight if r.version < plan.newest[r.key].version]
-    outdated: Counter[tuple[int, str]] = Counter()
+    outdated_counts: Counter[tuple[int, str]] = Counter()
     for record in [*plan.older, *in_flight]:
         if record.state in Record.OPEN:
             operation_ids = {record.operation_id, record.sending_operation} - {0}
             # The version in flight is counted by whoever marks the record or queues it again.
             if record.state == _State.QUEUED:
                 operation_ids.discard(record.sending_operation)
-            outdated.update((each, "replaced") for each in operation_ids)
-    endings.add(outdated, now)
+            outdated_counts.update((each, "replaced") for each in operation_ids)
+    endings.add(outdated_counts, now)
     resend.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now

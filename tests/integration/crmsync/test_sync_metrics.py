@@ -107,7 +107,7 @@ class TestMetrics:
     def test_counts_end(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(5):
             put(policy, DEAD, str(number))
-        assert backlog.counts([policy.pk], most=3) == Counter({(policy.pk, int(DEAD)): 3})
+        assert backlog.counts([policy.pk], limit=3) == Counter({(policy.pk, int(DEAD)): 3})
 
     def test_the_overview(self, policy: Policy) -> None:
         put(policy, WAITING, next_at=sql.now() - timedelta(seconds=40))
