@@ -36,9 +36,9 @@ class Record(models.Model):
 
     `version`, `deleted` and `digest` (of the request) belong to the newest version that was read;
     its request is in the operation `operation_id`. `sent_version` and `sent_digest` belong to the
-    version that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is when
-    the record is due while it waits, and the end of the lease while it is queued.
-    `sending_operation` is the one in flight (0: none); it is another than `operation_id` when a
+    version that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is the
+    time when a waiting record is due, and the end of the lease of a queued one.
+    `sending_operation` is the operation in flight (0: none); it differs from `operation_id` when a
     newer version was read meanwhile.
     """
 

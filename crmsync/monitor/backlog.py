@@ -23,8 +23,8 @@ COUNTED = 100_000
 _State = Record.State
 # Confirmed and dismissed records are never counted: they need no work, and their number grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-# The last confirmed record is looked for so far back. Without a bound, all counters of a policy that
-# confirms nothing would be read.
+# The last confirmed record is looked for so far back. Without a bound, all counters of a policy
+# that confirms nothing would be read.
 LOOKED_BACK = timedelta(days=1)
 
 
