@@ -135,12 +135,12 @@ def personal_or_refuse(request: HttpRequest) -> None:
 def data_text(data: bytes, clear: bool) -> str:
     """An operation's data, one record on each line."""
     try:
-        # Not decoded as requests: what an older version wrote is shown too.
-        requests = json.loads(data)
-        found = [each if clear else masked_request(each) for each in requests]
+        # Not decoded as requests: the data of an older version is shown too.
+        content = json.loads(data)
+        requests = [each if clear else masked_request(each) for each in content]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
-    lines = ",\n".join(msgspec.json.encode(each).decode() for each in found)
+    lines = ",\n".join(msgspec.json.encode(each).decode() for each in requests)
     return f"[{lines}]"
 
 

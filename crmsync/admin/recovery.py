@@ -148,11 +148,11 @@ class RecoveryAdmin(NamedRowsAdmin):
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
         personal_or_refuse(request)
-        back = redirect("admin:crmsync_recoveryentry_change", pk)
+        to_entry = redirect("admin:crmsync_recoveryentry_change", pk)
         dead_request = request_of(row)
         if dead_request is None or dead_request.deleted or row.state != _State.OPEN:
             messages.warning(request, gettext("There is nothing to edit."))
-            return back
+            return to_entry
         form = RequestForm(
             dead_request.fields, row, request.POST if "save" in request.POST else None
         )
@@ -166,7 +166,7 @@ class RecoveryAdmin(NamedRowsAdmin):
                 form.refuse(error)
             else:
                 messages.success(request, gettext("It is sent again with these values."))
-                return back
+                return to_entry
         return self.shown(
             request, row, template="admin/crmsync/recovery_edit.html", form=form,
             reason=row.reason, title=gettext("Edit and try again"),

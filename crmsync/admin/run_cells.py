@@ -22,19 +22,19 @@ def percent(run: Run, progress: Progress) -> int:
     return min(99, records_done * 100 // total) if total else 0
 
 
-def progress(run: Run | None, far: Progress | None, link: bool = False) -> SafeString:
+def progress(run: Run | None, run_progress: Progress | None, link: bool = False) -> SafeString:
     """A bar while the run goes on, and its result afterwards."""
-    if run is None or far is None:
+    if run is None or run_progress is None:
         return cells.NOTHING
-    if not far.is_over:
-        share = percent(run, far)
+    if not run_progress.is_over:
+        share = percent(run, run_progress)
         cell = format_html(
             '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
         )
     elif run.state == Run.State.FAILED:
         cell = cells.mark(_("failed"), "bad", below=run.problem)
-    elif far.dead:
-        cell = cells.mark(_("%d dead") % far.dead, "bad")
+    elif run_progress.dead:
+        cell = cells.mark(_("%d dead") % run_progress.dead, "bad")
     else:
         cell = cells.mark(_("done"), "good")
     if not link:
@@ -47,9 +47,9 @@ def progress(run: Run | None, far: Progress | None, link: bool = False) -> SafeS
     )  # fmt: skip
 
 
-def rate(far: Progress) -> str:
-    if far.rate is None:
+def rate(run_progress: Progress) -> str:
+    if run_progress.rate is None:
         return cells.NOTHING
-    if far.left is None:
-        return _("%.0f/s") % far.rate
-    return cells.lines(_("%.0f/s") % far.rate, _("%s left") % age(far.left))
+    if run_progress.left is None:
+        return _("%.0f/s") % run_progress.rate
+    return cells.lines(_("%.0f/s") % run_progress.rate, _("%s left") % age(run_progress.left))

@@ -43,15 +43,15 @@ class RunAdmin(NamedRowsAdmin):
         return runs
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        far = row.far
+        run_progress = row.far
         operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
         return {
-            "far": far,
-            "percent": run_cells.percent(row, far),
-            "state": run_cells.progress(row, far),
-            "left": age(far.left) if far.left is not None else "",
+            "far": run_progress,
+            "percent": run_cells.percent(row, run_progress),
+            "state": run_cells.progress(row, run_progress),
+            "left": age(run_progress.left) if run_progress.left is not None else "",
             "operations": list(operations),
-            "seconds": 0 if far.is_over else _RENEWED_SECONDS,
+            "seconds": 0 if run_progress.is_over else _RENEWED_SECONDS,
         }
 
     @admin.display(description=_("began"))

@@ -1,4 +1,4 @@
-"""Who takes part: business systems with their landing pages, CRMs, and a policy for each CRM."""
+"""The scenario: business systems with their landing pages, CRMs, and a policy for each CRM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DESCRIPTIONS = {
     account.TABLE: "rows of a table that wants a name and takes 40 characters of a company",
     account.CALL_CENTRE: "HTTP; wants fewer calls now and then, fails once after it has stored",
 }
-# The system that owns each page, and what the page asks for.
+# The system that owns each page, and the page's fields.
 _SYSTEMS = {CARS: "cars", COURSES: "courses"}
 _FIELDS: Mapping[str, Mapping[str, bool]] = {
     CARS: {"name": True, "phone": True, "email": False, "company": False, "city": False},
@@ -103,11 +103,11 @@ def _create(crm: Crm, lines: str) -> None:
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
         # The demo tests what a person would test with the button.
-        tested = adapter.check(names)
+        result = adapter.check(names)
     finally:
         adapter.close()
-    if not tested.is_usable:
-        raise PlatformError(f"{crm}: {tested.message}")
+    if not result.is_usable:
+        raise PlatformError(f"{crm}: {result.message}")
     policy.save()
 
 

@@ -55,18 +55,18 @@ def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
     rows = Policy.objects.select_related("source", "crm")
     # Large, or secrets that would have to be decrypted; none is used here.
-    unused = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed_counters = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
     ).order_by("-minute")
-    annotated = rows.defer(*unused).annotate(
+    policies_with_times = rows.defer(*unread_columns).annotate(
         waiting_at=_first_due(_State.WAITING),
         retry_at=_first_due(_State.RETRY),
         moved_at=F("watermark__moved_at"),
         confirmed_at=Subquery(confirmed_counters.values("minute")[:1]),
     )
     policies = []
-    for row in annotated.order_by("id"):
+    for row in policies_with_times.order_by("id"):
         due = min(filter(None, (row.waiting_at, row.retry_at)), default=None)
         policies.append(PolicyProgress(row, due, row.confirmed_at, row.moved_at))
     return policies

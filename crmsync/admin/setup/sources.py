@@ -118,8 +118,8 @@ class SourceAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """The watermarks of policies are places in this table, and records have versions of this
         column: with others in their place they would be meaningless."""
-        fixed = [*_PLACE, "version_column"] if obj and obj.policies else []
-        return [*fixed, "where", "columns_text"]
+        fixed_fields = [*_PLACE, "version_column"] if obj and obj.policies else []
+        return [*fixed_fields, "where", "columns_text"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """True if the user may change the source; the hive cannot be changed."""
