@@ -18,7 +18,7 @@ WAITS = {
     "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
     "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
     "notify.monitor.conditions": {"PATIENCE_SECONDS": 1.0},
-    "crmsync.monitor.alert_conditions": {
+    "crmsync.monitor.conditions": {
         "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,
     },
     "crmsync.retention": {"EVERY_SECONDS": 1.0},
