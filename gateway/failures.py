@@ -47,19 +47,19 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
-def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
+def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
     """Those of these rows that have this answer."""
-    if wanted in (_Final.EXPIRED, _Final.UNKNOWN):
-        return rows.filter(final=wanted)
-    code = wanted.removeprefix(_RESULT)
-    if wanted.startswith(_RESULT) and code.isascii() and code.isdigit():
+    if answer in (_Final.EXPIRED, _Final.UNKNOWN):
+        return rows.filter(final=answer)
+    code = answer.removeprefix(_RESULT)
+    if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
         return rows.filter(error_code=code, result__gt=0)
     # Cut, maybe with a blank at its end: others with this beginning are counted too, but not sent.
-    is_cut = len(wanted) >= MAX_ANSWER - 1
-    said = Q(error__startswith=wanted) if is_cut else Q(error=wanted)
-    if wanted == _Final.FAILED:
-        said |= Q(error="")
-    return rows.filter(said, error_code=0)
+    is_cut = len(answer) >= MAX_ANSWER - 1
+    matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
+    if answer == _Final.FAILED:
+        matching |= Q(error="")
+    return rows.filter(matching, error_code=0)
 
 
 def answer_of(row: SgipMt) -> str:
@@ -68,20 +68,20 @@ def answer_of(row: SgipMt) -> str:
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     """Count these rows of `sgip_mt`, as far as they were given up, in the caller's transaction."""
-    lost = []
+    lost_messages = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
-            lost.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
-    failure_store.add(FLOW, lost, now)
+            lost_messages.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
+    failure_store.add(FLOW, lost_messages, now)
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
     """Their new messages were just accepted, for the first time."""
-    back = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
-    if back:
+    resent = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
+    if resent:
         with transaction.atomic():
-            failure_store.take_back(FLOW, back)
+            failure_store.take_back(FLOW, resent)
 
 
 def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
@@ -101,16 +101,16 @@ def resend_key(message: int | str) -> str:
 def failures() -> list[Failure]:
     """What was given up at each gateway, by answer."""
     groups = failure_store.groups(FLOW)
-    wanted = {group.subject for group in groups}
-    names = dict(SmsGateway.objects.filter(id__in=wanted).values_list("id", "name"))
+    gateway_ids = {group.subject for group in groups}
+    names = dict(SmsGateway.objects.filter(id__in=gateway_ids).values_list("id", "name"))
     since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
-    found = []
+    rows = []
     for group in groups:
         pk, why = group.subject, group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
-        found.append(
+        rows.append(
             failure_store.failure(
                 group,
                 where=names.get(pk) or _not_known(pk),
@@ -126,7 +126,7 @@ def failures() -> list[Failure]:
                 },
             )
         )  # fmt: skip
-    return found
+    return rows
 
 
 def _not_known(gateway: int) -> str:

@@ -49,8 +49,8 @@ def process_name() -> str:
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
     # Only here: what makes the states need not know which process it is in.
-    mine = [msgspec.structs.replace(state, process=process) for state in states]
-    _links.report({process: mine})
+    own_states = [msgspec.structs.replace(state, process=process) for state in states]
+    _links.report({process: own_states})
 
 
 def withdraw(process: str) -> None:

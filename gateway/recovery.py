@@ -35,14 +35,14 @@ def recover(dry_run: bool = False) -> Recovered:
     directory, total = Directory(), Recovered()
     directory.refresh(at_once=True)
     for batch in archived_store.batches():
-        lost = _missing(batch)
-        total.texts += len(lost.messages)
-        total.mos += len(lost.mos)
+        missing = _missing(batch)
+        total.texts += len(missing.messages)
+        total.mos += len(missing.mos)
         if not dry_run:
             # Events first: a message that is in the archive is not looked at again.
-            _publish(lost, directory)
-            rows.write_messages(lost.messages, lambda: True)
-            mo_rows.write(lost.mos)
+            _publish(missing, directory)
+            rows.write_messages(missing.messages, lambda: True)
+            mo_rows.write(missing.mos)
     for batch in _waiting():
         total.waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:
@@ -54,13 +54,13 @@ def _missing(batch: Batch) -> Batch:
     """What the archive does not have, or has with a lower ending."""
     ids = [int(message.id) for message in batch.messages]
     finals = dict(SgipMt.objects.filter(id__in=ids).values_list("id", "final"))
-    there: set[int] = set()
+    archived_mo_ids: set[int] = set()
     for model in (SgipMo, SgipUserRpt):
-        found = model._default_manager.filter(id__in=[int(mo.id) for mo in batch.mos])
-        there |= set(found.values_list("id", flat=True))
+        rows = model._default_manager.filter(id__in=[int(mo.id) for mo in batch.mos])
+        archived_mo_ids |= set(rows.values_list("id", flat=True))
     return Batch(
         [m for m in batch.messages if RANK[m.final] > RANK.get(finals.get(int(m.id), ""), 0)],
-        [mo for mo in batch.mos if int(mo.id) not in there],
+        [mo for mo in batch.mos if int(mo.id) not in archived_mo_ids],
     )
 
 
@@ -72,9 +72,9 @@ def _waiting() -> Iterator[Batch]:
         yield Batch(mos=mo_store.read(ids))
 
 
-def _entries(listed: str, leased: str) -> Iterable[Sequence[str]]:
+def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
     client: Any = sms_redis()
-    raw = {*client.lrange(listed, 0, -1), *client.zrange(leased, 0, -1)}
+    raw = {*client.lrange(list_key, 0, -1), *client.zrange(lease_key, 0, -1)}
     return chunks(sorted(entry.decode() for entry in raw), BATCH)
 
 

@@ -92,7 +92,7 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
     be stored, OutcomeUnknown when Redis failed while they were."""
     taking_in = intake()
     try:
-        prepared = taking_in.prepare(requests)
+        batch = taking_in.prepare(requests)
     except Temporary:
         raise
     except UNAVAILABLE as error:
@@ -101,7 +101,7 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
             f"The {server} does not answer; nothing was accepted. Repeat the request later."
         ) from error
     try:
-        return taking_in.commit(prepared)
+        return taking_in.commit(batch)
     except RedisError as error:
         raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
 

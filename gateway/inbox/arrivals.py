@@ -60,8 +60,8 @@ class Arrivals:
     """`changed` is set when a Report came. The loop appends to `_waiting` and `_mos`; the worker's
     thread takes from the first, the MOs' thread from the second."""
 
-    def __init__(self, net: NetThread, changed: threading.Event, directory: Directory) -> None:
-        self._net, self._changed, self._directory = net, changed, directory
+    def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
+        self._net, self._changed, self._directory = net, wake_event, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []

@@ -64,54 +64,56 @@ class Intake:
         self.directory = directory or Directory()
         self.router = Router(self.directory)
 
-    def send_many(self, asked: Sequence[Request]) -> list[Verdict]:
+    def send_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """Store requests with one script. Raises RedisError: then nothing is known, repeat with
         the same keys."""
-        return self.commit(self.prepare(asked))
+        return self.commit(self.prepare(requests))
 
-    def prepare(self, asked: Sequence[Request]) -> Prepared:
+    def prepare(self, requests: Sequence[Request]) -> Prepared:
         """Check requests. Raises RedisError: then nothing was accepted."""
         self.directory.refresh()
-        verdicts = _repeats(asked)
-        checked: dict[int, _Checked] = {}
-        named: dict[tuple[int, str], _Checked] = {}
-        again: dict[int, store.Call] = {}
-        for place, request in enumerate(asked):  # a wrong one does not keep the others out
-            if verdicts[place] is not None:
+        verdicts = _repeats(requests)
+        checked_requests: dict[int, _Checked] = {}
+        by_key: dict[tuple[int, str], _Checked] = {}
+        duplicate_calls: dict[int, store.Call] = {}
+        for position, request in enumerate(requests):  # a wrong one does not keep the others out
+            if verdicts[position] is not None:
                 continue
             name = request.biz, request.idempotency_key
-            if name in named:
+            if name in by_key:
                 # Neither checked nor counted twice: the script says what it repeats.
-                limit = named[name].allowance
-                again[place] = store.Call((), *name, _hash(request), limit)
+                limit = by_key[name].allowance
+                duplicate_calls[position] = store.Call((), *name, _hash(request), limit)
                 continue
             try:
-                checked[place] = self._check(request)
+                checked_requests[position] = self._check(request)
             except InvalidInput as error:
-                verdicts[place] = Verdict.rejected(error)
+                verdicts[position] = Verdict.rejected(error)
                 continue
             if request.idempotency_key:
-                named[name] = checked[place]
-        calls = zip(checked, _calls(list(checked.values())), strict=True)
-        return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
+                by_key[name] = checked_requests[position]
+        calls = zip(checked_requests, _calls(list(checked_requests.values())), strict=True)
+        return Prepared(
+            verdicts, {**dict(calls), **duplicate_calls}
+        )  # each behind the one that it repeats
 
     @patiently()  # what may be stored already is better waited for
-    def commit(self, prepared: Prepared) -> list[Verdict]:
+    def commit(self, batch: Prepared) -> list[Verdict]:
         """Store them with one script. Raises RedisError: then nothing is known."""
-        verdicts, calls = list(prepared.verdicts), prepared.calls
+        verdicts, calls = list(batch.verdicts), batch.calls
         if not calls:
             return [verdict for verdict in verdicts if verdict is not None]
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
-        for (place, call), first in zip(calls.items(), firsts, strict=True):
-            made = [message.id for message in call.messages]
+        for (position, call), first in zip(calls.items(), firsts, strict=True):
+            ids = [message.id for message in call.messages]
             if isinstance(first, store.OverLimit):
-                verdicts[place] = _over_limit(call)
+                verdicts[position] = _over_limit(call)
                 continue
             # Another call with the same key may have come since we looked for repeats. With our own
             # ids it is this one: the script's answer was lost, and the client has run it again.
-            verdicts[place] = (
-                Verdict("created", ids=made)
-                if first is None or first.ids == made
+            verdicts[position] = (
+                Verdict("created", ids=ids)
+                if first is None or first.ids == ids
                 else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
             )
         signals.SENDER.ring()
@@ -149,20 +151,20 @@ def _only(gateway: int, route: list[int]) -> list[int]:
     return [gateway]
 
 
-def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
+def _calls(requests: Sequence[_Checked]) -> list[store.Call]:
     """With ids, all of one block: one look at the allocator for all of them."""
-    if not checked:
+    if not requests:
         return []
-    buckets = [ids.bucket(one.request.biz, one.request.idempotency_key or None) for one in checked]
-    wanted = [bucket for one, bucket in zip(checked, buckets, strict=True) for _ in one.numbers]
-    made = iter(ids.reserve(len(wanted)).ids(wanted))
+    buckets = [ids.bucket(r.request.biz, r.request.idempotency_key or None) for r in requests]
+    buckets = [bucket for r, bucket in zip(requests, buckets, strict=True) for _ in r.numbers]
+    message_ids = iter(ids.reserve(len(buckets)).ids(buckets))
     calls = []
-    for one in checked:
-        request = one.request
-        own = [str(message_id) for message_id in islice(made, len(one.numbers))]
+    for item in requests:
+        request = item.request
+        own_ids = [str(message_id) for message_id in islice(message_ids, len(item.numbers))]
         messages = [
-            _message(request, one.account, message_id, number, route)
-            for message_id, number, route in zip(own, one.numbers, one.routes, strict=True)
+            _message(request, item.account, message_id, number, route)
+            for message_id, number, route in zip(own_ids, item.numbers, item.routes, strict=True)
         ]
         calls.append(
             store.Call(
@@ -170,8 +172,8 @@ def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
                 request.biz,
                 request.idempotency_key,
                 _hash(request),
-                one.allowance,
-                messages[0].sp_number if one.parts > 1 else "",
+                item.allowance,
+                messages[0].sp_number if item.parts > 1 else "",
             )
         )
     return calls
@@ -223,15 +225,15 @@ def _hash(request: Request) -> str:
     return payload_hash(msgspec.json.encode([getattr(request, name) for name in _HASHED]))
 
 
-def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
+def _repeats(requests: Sequence[Request]) -> list[Verdict | None]:
     """The verdicts of those whose key is known. They come before every check: what was accepted
     once stays accepted, even if its account is switched off or has spent its limit since."""
-    named = [(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
-    if not named:
+    request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+    if not request_keys:
         sms_redis().ping()  # a Redis that is unavailable is seen before anything may be stored
-    firsts = iter(store.first_calls(named))
+    firsts = iter(store.first_calls(request_keys))
     verdicts: list[Verdict | None] = []
-    for request in asked:
+    for request in requests:
         first = next(firsts) if request.idempotency_key else None
         verdicts.append(
             Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None

@@ -49,24 +49,24 @@ class Request:
     gateway: int = 0
 
 
-def numbers(given: Sequence[str], account: Account) -> list[str]:
+def numbers(recipients: Sequence[str], account: Account) -> list[str]:
     """The recipients' numbers as SGIP writes them. Raises InvalidInput.
 
     No number may come twice, because a Submit may name it only once.
     """
-    most = account.row.recipients_limit
-    if not 1 <= len(given) <= most:
-        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=most), "to")
-    found = []
-    for number in given:
+    limit = account.row.recipients_limit
+    if not 1 <= len(recipients) <= limit:
+        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=limit), "to")
+    numbers = []
+    for number in recipients:
         normal = sgip.international(number) if isinstance(number, str) else ""
         if not _NUMBER.fullmatch(normal):
             words = lazy_message(_("%(number)s is not a telephone number"), number=repr(number))
             raise InvalidInput(words, "to")
-        found.append(normal)
-    if len(set(found)) < len(found):
+        numbers.append(normal)
+    if len(set(numbers)) < len(numbers):
         raise InvalidInput(lazy_message(_("a recipient is named twice")), "to")
-    return found
+    return numbers
 
 
 def check(request: Request, account: Account) -> int:
@@ -101,8 +101,8 @@ def _parts(text: str, signature: str) -> int:
     try:
         count = len(sgip.split(text, 0, sgip.SplitOptions(signature=signature)).contents)
         if count == 1 and text.isascii():  # 140 brackets are more than 160 septets
-            packed = sgip.SplitOptions(signature=signature, packed_ascii=True)
-            count = len(sgip.split(text, 0, packed).contents)
+            options = sgip.SplitOptions(signature=signature, packed_ascii=True)
+            count = len(sgip.split(text, 0, options).contents)
     except sgip.TextError as error:
         raise InvalidInput(str(error), "text") from None
     return count
@@ -111,8 +111,8 @@ def _parts(text: str, signature: str) -> int:
 def _check_times(request: Request) -> None:
     # A `schedule_at` that is over is no error: the message is sent at once.
     now = time.time()
-    longest = settings.SMS_SCHEDULE_DAYS * 86400
-    if request.schedule_at and request.schedule_at > now + longest:
+    schedule_seconds = settings.SMS_SCHEDULE_DAYS * 86400
+    if request.schedule_at and request.schedule_at > now + schedule_seconds:
         words = lazy_message(
             _("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS
         )

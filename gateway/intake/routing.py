@@ -35,11 +35,11 @@ class Router:
             raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
             self._bound = presence.bound(presence.live())
-        bound = self._bound  # another thread may replace it meanwhile
+        bound_ids = self._bound  # another thread may replace it meanwhile
         # A link that is up, then the longest prefix, then the priority. All are in the list: when a
         # gateway is down, a sender moves its messages to the next one.
-        ranked = [
-            (gateway.id not in bound, -length, -gateway.row.priority, gateway.id)
+        by_rank = [
+            (gateway.id not in bound_ids, -length, -gateway.row.priority, gateway.id)
             for gateway, length in fitting
         ]
-        return [id for *_, id in sorted(ranked)]
+        return [id for *_, id in sorted(by_rank)]

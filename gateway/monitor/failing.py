@@ -35,8 +35,8 @@ def conditions() -> Iterator[Condition]:
     counts = _counts(minutes)
     names = dict(SmsGateway.objects.filter(enabled=True, id__in=counts).values_list("id", "name"))
     for pk, name in sorted(names.items()):
-        failed = counts[pk].total() - sum(counts[pk][final] for final in _GOOD)
-        if failed >= LEAST and failed == counts[pk].total():
+        failed_count = counts[pk].total() - sum(counts[pk][final] for final in _GOOD)
+        if failed_count >= LEAST and failed_count == counts[pk].total():
             yield Condition(
                 f"{KIND}:{pk}",
                 lazy_message(_("Every message fails at the gateway %(name)s"), name=name),
@@ -45,7 +45,7 @@ def conditions() -> Iterator[Condition]:
                         "%(failed)d messages ended in the last %(minutes)s minutes, and none was "
                         "delivered."
                     ),
-                    failed=failed,
+                    failed=failed_count,
                     minutes=f"{minutes:g}",
                 ),
             )
@@ -57,8 +57,8 @@ def _counts(minutes: float) -> dict[int, Counter[str]]:
     rows = MinuteCounter.objects.filter(
         minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values
     )
-    found: dict[int, Counter[str]] = defaultdict(Counter)
+    endings: dict[int, Counter[str]] = defaultdict(Counter)
     sums = rows.order_by().values_list("subject", "name").annotate(Sum("value"))
     for subject, name, value in sums:
-        found[-subject][name] += value
-    return found
+        endings[-subject][name] += value
+    return endings

@@ -12,10 +12,10 @@ from msgplatform.core.flows import Finding
 def examine() -> Iterator[Finding]:
     """Gateways without a connection. May raise errors of the database and of Redis."""
     states = presence.live()
-    up = presence.bound(states)
+    connected_ids = presence.bound(states)
     gateways = SmsGateway.objects.filter(enabled=True).order_by("name")
     for pk, name in gateways.values_list("id", "name"):
-        if pk in up:
+        if pk in connected_ids:
             yield Finding("ok", f"SMS: the gateway {name} is connected")
             continue
         why = sorted({s.problem for s in states if s.gateway == pk and s.problem})

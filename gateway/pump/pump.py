@@ -46,42 +46,42 @@ class Pump(Worker):
 
     def turn(self) -> bool:
         """Archive one batch of each kind, or keep the archive; true when there may be more."""
-        done = 0
+        count = 0
         if self._gather.is_due:
-            leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
-            done = len(leased.entries)
-            self._gather.took(done)
-            bisect.isolate(leased.entries, partial(_archive_messages, leased), _set_aside)
+            lease = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+            count = len(lease.entries)
+            self._gather.took(count)
+            bisect.isolate(lease.entries, partial(_archive_messages, lease), _set_aside)
         mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, _archive_mos, _set_aside)
-        done += len(mos) + late_reports.settle(BATCH)
-        self.heartbeat.done += done
-        return done > 0 or self._retention.turn()
+        count += len(mos) + late_reports.settle(BATCH)
+        self.heartbeat.done += count
+        return count > 0 or self._retention.turn()
 
 
-def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+def _archive_messages(lease: store.Leased, ids: Sequence[str]) -> Sequence[str]:
     """Nothing is done when another pump has taken over one of them: the lease of all is over."""
-    found = store.read(ids)
+    messages = store.read(ids)
     failpoint("pump_after_read")
     try:
-        rows.write_messages(found, partial(store.holds, leased, [m.id for m in found]))
+        rows.write_messages(messages, partial(store.holds, lease, [m.id for m in messages]))
     except rows.LeaseOver:
-        log.warning("lease_over", messages=len(found))
+        log.warning("lease_over", messages=len(messages))
         return ids
     # A pump that is killed here writes the same rows once more.
     failpoint("pump_after_commit_before_forget")
-    archived_store.keep(Batch(messages=found))
-    store.forget(found)
+    archived_store.keep(Batch(messages=messages))
+    store.forget(messages)
     # Archived already, by an earlier entry of the same id.
-    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
+    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in messages)))
     return ids
 
 
 def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
-    found = mo_store.read(ids)
-    mo_rows.write(found)
+    mos = mo_store.read(ids)
+    mo_rows.write(mos)
     failpoint("pump_after_mo_commit_before_forget")
-    archived_store.keep(Batch(mos=found))
+    archived_store.keep(Batch(mos=mos))
     mo_store.forget(ids)
     return ids
 

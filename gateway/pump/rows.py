@@ -43,61 +43,61 @@ class LeaseOver(Exception):
     """Another pump has taken these messages over; nothing was written."""
 
 
-def write_messages(found: Sequence[Finished], are_ours: Callable[[], bool]) -> None:
+def write_messages(messages: Sequence[Finished], are_ours: Callable[[], bool]) -> None:
     """Archive messages with their parts and Reports, and count them the first time.
 
     `are_ours` says whether the lease still holds; it is asked in the transaction. Raises LeaseOver.
     """
-    if not found:
+    if not messages:
         return
     # Ids are reserved before the transaction, which may be repeated: it then writes the same ones.
-    parts = sum(len(message.sent) for message in found)
-    reports = sum(len(message.reports) for message in found)
+    parts = sum(len(message.sent) for message in messages)
+    reports = sum(len(message.reports) for message in messages)
     blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
-    transactions.retrying(partial(_write_messages, found, blocks, are_ours))
+    transactions.retrying(partial(_write_messages, messages, blocks, are_ours))
 
 
 def _write_messages(
-    found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block], are_ours: Callable[[], bool]
+    messages: Sequence[Finished], blocks: tuple[ids.Block, ids.Block], are_ours: Callable[[], bool]
 ) -> None:
     now = sql.now()
-    wanted = [int(message.id) for message in found]
+    message_ids = [int(message.id) for message in messages]
     with transaction.atomic(durable=True):
-        rows = [_mt_row(message, now) for message in found]
+        rows = [_mt_row(message, now) for message in messages]
         # First, for this waits for another pump that writes the same ones now.
         insert(SgipMt, rows)
         if not are_ours():
             raise LeaseOver
         # Archived before: our own rows of just now carry our time.
-        there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
-        earlier = {row.pk: row for row in there.defer("text")}
-        known = {pk: row.final for pk, row in earlier.items()}
-        billed = _segments_archived(known)
-        if known:
+        earlier_rows = SgipMt.objects.filter(id__in=message_ids).exclude(archived_at=now)
+        earlier = {row.pk: row for row in earlier_rows.defer("text")}
+        earlier_finals = {pk: row.final for pk, row in earlier.items()}
+        billed_segments = _segments_archived(earlier_finals)
+        if earlier_finals:
             # Its rows are new, the same ending's, or those of a lower one.
-            found = [
+            messages = [
                 message
-                for message in found
-                if (before := known.get(int(message.id), message.final)) == message.final
+                for message in messages
+                if (before := earlier_finals.get(int(message.id), message.final)) == message.final
                 or RANK[message.final] > RANK[before]
             ]
-            again = known.keys() & {int(message.id) for message in found}
+            replaced_ids = earlier_finals.keys() & {int(message.id) for message in messages}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
-                model._default_manager.filter(**{f"{field}__in": again}).delete()
-            insert(SgipMt, [row for row in rows if row["id"] in again])
-        parts, reports = _rows_of_parts(found, blocks, now)
+                model._default_manager.filter(**{f"{field}__in": replaced_ids}).delete()
+            insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
+        parts, reports = _rows_of_parts(messages, blocks, now)
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
-        count_messages(found, known, billed, now)
-        ended = {int(m.id) for m in found if known.get(int(m.id)) != m.final}
-        failures.turned_out_otherwise(earlier[pk] for pk in sorted(ended & earlier.keys()))
-        failures.add((row for row in rows if row["id"] in ended), now)
+        count_messages(messages, earlier_finals, billed_segments, now)
+        ended_ids = {int(m.id) for m in messages if earlier_finals.get(int(m.id)) != m.final}
+        failures.turned_out_otherwise(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
+        failures.add((row for row in rows if row["id"] in ended_ids), now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
     mt = message.mt
     code, sentence = notifications.ending(message.error)
-    responded = next((r for r in message.results.values() if r), 0)
+    result = next((r for r in message.results.values() if r), 0)
     return {
         "id": int(mt.id), "biz_id": mt.biz, "account_id": mt.account,
         "gateway_id": message.gateway, "sp_number": mt.sp_number,
@@ -108,7 +108,7 @@ def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
         "expire_at": time_of(mt.expire_at), "schedule_at": time_of(mt.schedule_at),
         "report_flag": mt.report_flag, "message_coding": coding_of(mt.text, mt.signature),
         "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
-        "reference": mt.reference, "final": message.final, "result": responded,
+        "reference": mt.reference, "final": message.final, "result": result,
         "error_code": code, "error": sentence[:100],
         "accepted_at": time_of(message.accepted_at), "submitted_at": time_of(message.submitted_at),
         "responded_at": time_of(message.responded_at), "reported_at": time_of(message.reported_at),
@@ -122,29 +122,29 @@ def coding_of(text: str, signature: str) -> int:
 
 
 def _rows_of_parts(
-    found: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
+    messages: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """A row for each Submit of each message, of earlier tries too, for late Reports; and a row for
     each Report."""
     part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
     parts: list[tuple[Any, ...]] = []
     reports: list[tuple[Any, ...]] = []
-    for message in found:
-        last, answers = {sent.part: sent for sent in message.sent}, message.answers
-        for sent in message.sent:
+    for message in messages:
+        last_submits, answers = {submit.part: submit for submit in message.sent}, message.answers
+        for submit in message.sent:
             # What the gateway answered belongs to the last try.
-            counts = last[sent.part] is sent
-            result = answers.get(sent.part) if counts else None
-            report = message.reports.get(sent.part) if counts else None
+            is_last = last_submits[submit.part] is submit
+            result = answers.get(submit.part) if is_last else None
+            report = message.reports.get(submit.part) if is_last else None
             state, error, at = report or (None, None, 0.0)
             parts.append((
-                next(part_ids), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
+                next(part_ids), int(message.id), submit.part, submit.node, submit.ts, submit.seqno,
                 message.mt.user_number, result, state, error, time_of(at),
             ))  # fmt: skip
         for part, (state, error, at) in message.reports.items():
-            sent = last[part]  # a Report is taken only for a part that was sent
+            submit = last_submits[part]  # a Report is taken only for a part that was sent
             reports.append((
-                next(report_ids), int(message.id), part, sent.node, sent.ts, sent.seqno,
+                next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
                 message.mt.user_number, state, error, time_of(at), now,
             ))  # fmt: skip
     return parts, reports
@@ -154,38 +154,43 @@ def segments(message: Finished) -> int:
     """How many short messages the operator bills for it: its parts that went out, without those
     that were refused."""
     # A text that was refused as a whole may have had more parts before.
-    parts = {sent.part for sent in message.sent if sent.part <= message.parts}
+    parts = {submit.part for submit in message.sent if submit.part <= message.parts}
     answers = message.answers
     return sum(1 for part in parts if not answers.get(part))
 
 
-def _segments_archived(known: Iterable[int]) -> Counter[int]:
+def _segments_archived(message_ids: Iterable[int]) -> Counter[int]:
     """Message → segments that were counted for it, of messages that are in the archive."""
-    rows = SgipMtPart.objects.filter(mt_id__in=list(known)).values_list("mt_id", "part", "result")
-    refused = {(message, part) for message, part, result in rows if result}
-    sent = {(message, part) for message, part, _result in rows}
-    return Counter(message for message, _part in sent - refused)
+    rows = SgipMtPart.objects.filter(mt_id__in=list(message_ids)).values_list(
+        "mt_id", "part", "result"
+    )
+    refused_parts = {(message, part) for message, part, result in rows if result}
+    sent_parts = {(message, part) for message, part, _result in rows}
+    return Counter(message for message, _part in sent_parts - refused_parts)
 
 
 def count_messages(
-    found: Sequence[Finished], known: Mapping[int, str], billed: Mapping[int, int], now: datetime
+    messages: Sequence[Finished],
+    earlier_finals: Mapping[int, str],
+    billed_segments: Mapping[int, int],
+    now: datetime,
 ) -> None:
     """Count each once; one that is there with another ending (it turned out later) changes its
     count. `billed` are the segments that were counted for the messages that are there."""
     endings: Counter[tuple[int, int, int, str, str]] = Counter()
     counts: Counter[tuple[int, int, str]] = Counter()
-    for message in found:
-        before = known.get(int(message.id))
+    for message in messages:
+        before = earlier_finals.get(int(message.id))
         subject = message.mt.biz, message.mt.account, message.gateway
         if before != message.final:
             endings[*subject, message.final, message.error] += 1
         if before not in (None, message.final):
             endings[*subject, before, ""] -= 1
-        more = segments(message) - billed.get(int(message.id), 0)
-        for of in (message.mt.account, -message.gateway):  # a gateway's subject is negative
-            counts[message.mt.biz, of, SEGMENTS] += more
-    for ended, count in endings.items():
-        for key in ending(*ended):
+        more = segments(message) - billed_segments.get(int(message.id), 0)
+        for subject_id in (message.mt.account, -message.gateway):  # a gateway's subject is negative
+            counts[message.mt.biz, subject_id, SEGMENTS] += more
+    for ending_key, count in endings.items():
+        for key in ending(*ending_key):
             counts[key] += count
     MinuteCounter.add(FLOW, counts, now)
 

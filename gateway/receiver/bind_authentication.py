@@ -86,8 +86,8 @@ class BindAuthentication:
         places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
         if self._from.total() >= places and not self._displace(address):
             return "full"
-        most = MAX_FROM_ADDRESS * len(gateways)
-        if self._from[address] >= most and not self._displace(address):
+        limit = MAX_FROM_ADDRESS * len(gateways)
+        if self._from[address] >= limit and not self._displace(address):
             return "too_many"
         return ""
 
@@ -106,25 +106,25 @@ class BindAuthentication:
         """The Result for a Bind; that its type is right was seen before."""
         address = connection.address
         # Gateways may share an address; one whose login is wrong must not keep the others out.
-        who = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(who):  # known addresses were admitted without asking this
+        guesser = f"{address} ({bind.login_name})" if address in self._known else address
+        if self.wrong_logins.delays(guesser):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
         if gateway is None:
-            self.wrong_logins.add(who, name=bind.login_name)
+            self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
         # A login that is refused from here on is no guess: it delays nobody.
-        mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
-        if mine >= MAX_CONNECTIONS:
+        connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        if connection_count >= MAX_CONNECTIONS:
             self._refused["too_many"] += 1
             return int(sgip.Result.TOO_MANY_CONNECTIONS)
         return int(sgip.Result.OK)
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
-        closed: sgip.Closed | None = None
+        closed_event: sgip.Closed | None = None
         for event in events:
             if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
@@ -138,13 +138,13 @@ class BindAuthentication:
                     self._known.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.Closed:
-                closed = event
+                closed_event = event
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Last: what came together with the end of the connection still counts as its gateway's.
-        if closed:
-            self._closed(connection, closed)
+        if closed_event:
+            self._closed(connection, closed_event)
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -172,10 +172,10 @@ class BindAuthentication:
             alerts.resolve(_STRANGER)
         if not self._refused or not self.next_log.take():
             return
-        refused, self._refused = self._refused, Counter()
+        refusals, self._refused = self._refused, Counter()
         stranger = self._last_stranger
-        log.warning("connections_refused", **refused, last_stranger=stranger)
-        if refused["stranger"] and self._next_alert.take():
+        log.warning("connections_refused", **refusals, last_stranger=stranger)
+        if refusals["stranger"] and self._next_alert.take():
             self._alerted = stranger
             alerts.raise_alert(
                 _STRANGER,
@@ -188,7 +188,7 @@ class BindAuthentication:
                         "yours, add the address to its networks in the console; else close the "
                         "port to it."
                     ),
-                    count=refused["stranger"],
+                    count=refusals["stranger"],
                     address=stranger,
                 ),
                 key=_STRANGER,
@@ -219,22 +219,22 @@ class BindAuthentication:
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The one with this login that connects from there. All are compared, each in constant
         time, so that nobody learns from how long it takes."""
-        found = None
+        match = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)
-            known = gateway.smg_login_password
-            is_right = _same(bind.login_password, known or "") & name and known is not None
+            password = gateway.smg_login_password
+            is_right = _same(bind.login_password, password or "") & name and password is not None
             if is_right and self.networks.may(gateway.id, connection.address):
-                found = gateway
-        return found
+                match = gateway
+        return match
 
 
 def _address_of_open_alert() -> str:
     """Of which stranger an alert is open, '' when there is none."""
-    said = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
-    text = said.get("text")
+    message = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
+    text = message.get("text")
     return str(text[1].get("address", "")) if isinstance(text, list) else ""
 
 
-def _same(given: str, known: str) -> bool:
-    return hmac.compare_digest(given.encode(), known.encode())
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

@@ -43,14 +43,16 @@ class Networks:
         return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
 
     def _of_host(self, host: str) -> tuple[Network, ...]:
-        known, due = self._hosts.get(host, ((), 0.0))
+        networks, due = self._hosts.get(host, ((), 0.0))
         now = time.monotonic()
         if now < due:
-            return known
+            return networks
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            known = tuple({ip_network(str(address[0]).partition("%")[0]) for *_, address in found})
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            networks = tuple(
+                {ip_network(str(address[0]).partition("%")[0]) for *_, address in answers}
+            )
         except (OSError, ValueError) as error:  # the addresses known before stay
             log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
-        self._hosts[host] = known, now + _NAME_SECONDS
-        return known
+        self._hosts[host] = networks, now + _NAME_SECONDS
+        return networks

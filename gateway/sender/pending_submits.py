@@ -21,7 +21,7 @@ class PendingSubmit:
     frame: bytes
     at: float
     tries: int = 0
-    repeated: bool = False
+    is_repeated: bool = False
 
 
 class PendingSubmits:
@@ -40,38 +40,38 @@ class PendingSubmits:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, out: PendingSubmit) -> None:
+    def add(self, submit: PendingSubmit) -> None:
         """What is in flight is not written twice."""
-        if out.name not in self._known:
-            self._known[out.name] = out
-            self.ready.append(out)
+        if submit.name not in self._known:
+            self._known[submit.name] = submit
+            self.ready.append(submit)
 
     def next(self) -> PendingSubmit | None:
         """The next one to be written."""
         while self.ready:
-            out = self.ready.popleft()
-            if self._is_in_time(out):
-                return out
-            self.forget(out.name)
+            submit = self.ready.popleft()
+            if self._is_in_time(submit):
+                return submit
+            self.forget(submit.name)
         return None
 
     def forget(self, name: str) -> None:
         """It has its response, or its time is over."""
         self._known.pop(name, None)
 
-    def take_back(self, closed: Closed) -> None:
+    def take_back(self, event: Closed) -> None:
         """What a connection left without a response comes before what was never written."""
-        for out, _frame in reversed(closed.unanswered):
-            out.repeated = True
-            if self._is_in_time(out):
-                self.ready.appendleft(out)
+        for submit, _frame in reversed(event.unanswered):
+            submit.is_repeated = True
+            if self._is_in_time(submit):
+                self.ready.appendleft(submit)
             else:
-                self.forget(out.name)
+                self.forget(submit.name)
 
     def sweep(self) -> None:
         """Forget what waited for too long."""
         while self.ready and not self._is_in_time(self.ready[0]):
             self.forget(self.ready.popleft().name)
 
-    def _is_in_time(self, out: PendingSubmit) -> bool:
-        return time.monotonic() - out.at < self._timeout
+    def _is_in_time(self, submit: PendingSubmit) -> bool:
+        return time.monotonic() - submit.at < self._timeout

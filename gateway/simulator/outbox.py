@@ -21,10 +21,10 @@ class Outbox:
         self,
         links: Callable[[], Sequence[Connection]],
         *,
-        twice: bool = False,
+        is_doubling: bool = False,
         journal: Journal | None = None,
     ) -> None:
-        self._links, self._twice, self._journal = links, twice, journal
+        self._links, self._twice, self._journal = links, is_doubling, journal
         self._waiting: deque[bytes] = deque(journal.owed if journal else ())
         self.answers: dict[int, int] = {}
 

@@ -70,10 +70,10 @@ def answer(value: Any) -> bytes:
     return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
 
 
-def fault(found: faults.Fault) -> bytes:
+def fault(error: faults.Fault) -> bytes:
     """The body of a response with a fault."""
-    shown = xmlrpc.client.Fault(found.code, found.text)
-    return xmlrpc.client.dumps(shown, methodresponse=True).encode()
+    fault_value = xmlrpc.client.Fault(error.code, error.text)
+    return xmlrpc.client.dumps(fault_value, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:

@@ -57,8 +57,8 @@ def endpoint(request: HttpRequest) -> HttpResponse:
 
 def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     method = named(name)
-    given = len(parameters)
-    if given + 1 not in {len(signature) for signature in method.signatures}:
+    count = len(parameters)
+    if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
     if method.call is None:  # system.multicall: each call on its own, what fails answers its fault
         (calls,) = parameters
@@ -82,8 +82,8 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
                 return [_dispatch(request, name, parameters)]
         raise InvalidInput("give structs {methodName, params}", "calls")
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
-        found = _fault(error)
-        return {"faultCode": found.code, "faultString": found.text}
+        fault = _fault(error)
+        return {"faultCode": fault.code, "faultString": fault.text}
 
 
 def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
@@ -98,8 +98,8 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
     throttle = ApiKeyThrottle()
     # What the key reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
-    asked = SimpleNamespace(method=method, user=caller, META=request.META)
-    if not throttle.allow_request(cast(Any, asked), cast(Any, None)):
+    throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
+    if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
         raise Throttled(throttle.wait())
     # After the throttle: what is refused counts as a call, too.
     if scope not in caller.scopes:
@@ -109,9 +109,9 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
 
 def _fault(error: Exception) -> faults.Fault:
     """What is expected says what is wrong; anything else is logged, and answered with its id."""
-    found = faults.of(error)
-    if found is not None:
-        return found
+    fault = faults.of(error)
+    if fault is not None:
+        return fault
     error_id = secrets.token_hex(8)
     log.exception("rpc_failed", error_id=error_id)
     return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")

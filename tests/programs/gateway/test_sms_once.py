@@ -149,7 +149,7 @@ class Once(RuleBasedStateMachine):
         self._respond(self.answers.pop(which % len(self.answers)))
 
     def _respond(self, copy: Copy) -> None:
-        store.respond([response(copy.name, copy.result, repeated=copy.repeated, tries=0)], TRIES)
+        store.respond([response(copy.name, copy.result, is_repeated=copy.repeated, tries=0)], TRIES)
 
     @rule(way=ways)
     def a_gateway_goes(self, way: int) -> None:
