@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
+from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
@@ -48,7 +49,7 @@ def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
     if parameters := {"to", "text"} & set(options):
         raise InvalidInput("it is a parameter of its own", sorted(parameters)[0])
     body = _read({**options, "to": to, "text": text}, requests.Send)
-    (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
+    verdict = accept.accept_one(requests.request(caller.biz_id, body))
     verdict.raise_rejected()
     return verdict.shown()
 
@@ -60,7 +61,7 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     verdicts = judge_each(
         messages,
         lambda item: requests.request(caller.biz_id, _read(item, requests.Send)),
-        requests.accept_many,
+        accept.accept_many,
     )
     return [verdict.shown() for verdict in verdicts]
 
