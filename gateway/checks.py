@@ -17,9 +17,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import failures, sgip
+from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
+from gateway.monitor import failures
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 

@@ -10,13 +10,12 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from gateway import failures
 from gateway.actions import one_message, resend
 from gateway.connections import SMS, sms_redis
 from gateway.messages import find as search
 from gateway.messages import texts, timeline
 from gateway.models import SmsGateway
-from gateway.monitor import failing, findings, first_steps, metrics, runbooks
+from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
@@ -69,7 +68,7 @@ class SmsFlow(flows.Flow):
     failures_note = gettext_lazy(
         "A Report that calls a message undeliverable is an answer, and no failure:"
     )
-    watched_alerts = (failing.KIND,)
+    watched_alerts = conditions.KINDS
     environment_prefix = "SMS_"
     declared_metrics = (*metrics.METRICS, retention.metric(ARCHIVE))
 
@@ -94,7 +93,7 @@ class SmsFlow(flows.Flow):
         return failures.failures()
 
     def conditions(self) -> Iterable[Condition]:
-        return failing.conditions()
+        return conditions.conditions()
 
     def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
         return search.search(query, limit, personal)
@@ -146,7 +145,7 @@ class SmsFlow(flows.Flow):
         return resend.found(ids)
 
     def examine(self) -> Iterable[flows.Finding]:
-        return findings.examine()
+        return conditions.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         return [*metrics.samples(), *retention.samples(ARCHIVE)]

@@ -15,7 +15,7 @@ from gateway.lifecycle import archived_store, keys, mo_store, store
 from gateway.lifecycle.archived_store import Batch
 from gateway.lifecycle.messages import RANK
 from gateway.models import SgipMo, SgipMt, SgipUserRpt
-from gateway.pump import mo_rows, rows
+from gateway.pump import rows
 from msgplatform.core.data.chunks import chunks
 
 
@@ -42,7 +42,7 @@ def recover(dry_run: bool = False) -> Recovered:
             # Events first: a message that is in the archive is not looked at again.
             _publish(missing, directory)
             rows.write_messages(missing.messages, lambda: True)
-            mo_rows.write(missing.mos)
+            rows.write_mos(missing.mos)
     for batch in _waiting():
         total.waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from gateway.actions import resend
-from gateway.failures import AGAIN
 from gateway.messages import resent
 from gateway.models import SgipMt
+from gateway.monitor.failures import AGAIN
 from msgplatform.api.filters import number
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows import SentAgain

@@ -15,9 +15,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import failures
 from gateway.connections import sms_redis
-from gateway.failures import AGAIN, OLDEST_DAYS
 from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request
@@ -26,6 +24,8 @@ from gateway.messages import in_flight
 from gateway.messages.filters import ACCOUNT, NUMBER, Filter, parse
 from gateway.messages.hits import archived
 from gateway.models import SgipMt, SmsAccount
+from gateway.monitor import failures
+from gateway.monitor.failures import AGAIN, OLDEST_DAYS
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core import logging

@@ -15,10 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.failures import FLOW
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.pump.rows import ERROR, SEGMENTS
+from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
@@ -95,7 +94,7 @@ ACTIVITY = Activity(
         Measure("given_up", _("undeliverable or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
-        Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
+        Measure("received", pgettext_lazy("a number", "received"), (MO,)),
     ),
     dimensions=(
         BySubject(

@@ -7,7 +7,6 @@ knows is kept for a while (a pump may be about to archive its message), then arc
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -17,17 +16,16 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from gateway import failures, notifications
+from gateway import notifications
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
-from gateway.pump import rows as archive
+from gateway.monitor import counters, failures
 from msgplatform.core import alerts, logging, personal
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import MinuteCounter
 from notify import intake
 
 log = logging.get(__name__)
@@ -113,11 +111,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
             return None  # other parts are still open
         failures.turned_out_otherwise([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
-        # In the statistics of the time at which it was archived as unknown.
-        subject = mt.biz_id, mt.account_id, mt.gateway_id
-        counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
-        counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
-        MinuteCounter.correct(failures.FLOW, counts, mt.archived_at, row.archived_at)
+        counters.recount(before, mt, row.archived_at)
         return mt
 
 

@@ -24,7 +24,6 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.net.thread import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.outages import Outages
 from gateway.sender.rerouting import Stranded
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
@@ -64,8 +63,7 @@ class SmsSender(Worker):
         self._listener = Listener(signals.SENDER, self.changed.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
-        self._outages = Outages(self.directory, self._only)
-        self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
+        self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
@@ -75,11 +73,6 @@ class SmsSender(Worker):
         self.arrivals.start()
         self._refresher.start()
         self._listener.start()
-
-    def _refresh(self) -> None:
-        self.directory.refresh()
-        if not outbound.is_off():
-            self._outages.look()
 
     def turn(self) -> bool:
         """One round over all gateways; waits for changes itself when there is nothing to do."""

@@ -21,13 +21,11 @@ WAITS = {
         "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,
     },
     "crmsync.retention": {"EVERY_SECONDS": 1.0},
+    "gateway.monitor.conditions": {"OUTAGE_SECONDS": 1.0},
     "gateway.receiver.wrong_logins": {"FIRST_DELAY": 0.0},
 }  # fmt: skip
 # Bound when their class was made.
-PATIENCE = (
-    ("notify.sender.unserved", "Unserved"),
-    ("gateway.sender.outages", "Outages"),
-)
+PATIENCE = (("notify.sender.unserved", "Unserved"),)
 
 
 def shorten_waits() -> None:

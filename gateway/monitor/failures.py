@@ -22,13 +22,13 @@ from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.counters import FLOW
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Back, Lost
 
-FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
 _RESULT = "result "
 _GATEWAY, _MESSAGES = "admin:gateway_smsgateway_change", "admin:gateway_sgipmt_changelist"
