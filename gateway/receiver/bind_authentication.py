@@ -12,9 +12,11 @@ take the last place of their address, the oldest of them goes.
 from __future__ import annotations
 
 import hmac
+import socket
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from ipaddress import ip_network
 
 from django.utils.translation import gettext_noop as _
 
@@ -23,10 +25,10 @@ from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
 from gateway.net import Connection
 from gateway.presence import LinkState
-from gateway.receiver.networks import Networks
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.http.addresses import Network, inside
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
 
@@ -42,6 +44,8 @@ _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
+# How long the addresses of a host's name are used before the resolver is asked again.
+_NAME_SECONDS = 60.0
 
 
 class BindAuthentication:
@@ -227,6 +231,47 @@ class BindAuthentication:
             if is_right and self.networks.may(gateway.id, connection.address):
                 match = gateway
         return match
+
+
+class Networks:
+    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only
+    reads. The dict that it reads is replaced as a whole."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._by_gateway: dict[int, tuple[Network, ...]] = {}
+        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
+
+    def refresh(self) -> None:
+        """Take over what was changed in the console, and where names point to by now."""
+        gateways = self._directory.gateways
+        self._by_gateway = {
+            gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
+            for gateway in gateways.values()
+        }
+
+    def may(self, gateway: int, address: str) -> bool:
+        """Whether this gateway connects from there."""
+        return inside(address, self._by_gateway.get(gateway, ()))
+
+    def gateways(self, address: str) -> Collection[int]:
+        """The gateways that connect from there; none: it is a stranger's address."""
+        return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
+
+    def _of_host(self, host: str) -> tuple[Network, ...]:
+        networks, due = self._hosts.get(host, ((), 0.0))
+        now = time.monotonic()
+        if now < due:
+            return networks
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            networks = tuple(
+                {ip_network(str(address[0]).partition("%")[0]) for *_, address in answers}
+            )
+        except (OSError, ValueError) as error:  # the addresses known before stay
+            log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
+        self._hosts[host] = networks, now + _NAME_SECONDS
+        return networks
 
 
 def _address_of_open_alert() -> str:

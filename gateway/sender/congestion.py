@@ -9,7 +9,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import Response
 from gateway.sender.packing import Pack
-from gateway.sender.results import AGAIN, UNANSWERED
+from gateway.sender.pending_submits import AGAIN, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 

@@ -20,9 +20,8 @@ from gateway.lifecycle.messages import Claimed, Mt, Response
 from gateway.sender.congestion import Pace
 from gateway.sender.link import Link
 from gateway.sender.packing import Pack, packs, submits
-from gateway.sender.pending_submits import PendingSubmit
+from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
-from gateway.sender.results import ACCEPTED, MAX_TRIES
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every

@@ -24,8 +24,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
-from gateway.sender.pending_submits import PendingSubmit, PendingSubmits
-from gateway.sender.results import UNANSWERED, response
+from gateway.sender.pending_submits import UNANSWERED, PendingSubmit, PendingSubmits, response
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff

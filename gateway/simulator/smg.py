@@ -44,8 +44,7 @@ from gateway.sgip import (
     split,
 )
 from gateway.simulator.behaviours import THROTTLE_RESULT, Behaviour, ReportTime
-from gateway.simulator.journal import Journal, read_log
-from gateway.simulator.outbox import Outbox
+from gateway.simulator.journal import Journal, Outbox, read_log
 from msgplatform.core.rates.backoff import Backoff
 
 _GARBAGE = b"\0\0\0\5garbage"

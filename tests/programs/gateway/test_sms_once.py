@@ -28,7 +28,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store, waiting
 from gateway.lifecycle.messages import NewSubmit
 from gateway.sender.packing import packs, submits
-from gateway.sender.results import response
+from gateway.sender.pending_submits import response
 from gateway.sgip import Result
 from gateway.sgip.constants import THROTTLED
 from tests.integration.support.sms_net_support import accept, mt
