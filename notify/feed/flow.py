@@ -16,7 +16,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from notify.feed.actions import actions, one_message
 from notify.feed.messages import find as search
 from notify.feed.messages.hits import hits
-from notify.feed.monitor import alert_conditions, failures, first_steps, metrics, runbooks
+from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.retention import ARCHIVES, ENTRIES
 
@@ -50,7 +50,7 @@ class FeedFlow(flows.Flow):
     )
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
-    given_up_alert = alert_conditions.SET_ASIDE  # dispatchers raise it
+    given_up_alert = conditions.SET_ASIDE  # dispatchers raise it
     environment_prefix = "FEED_"
     declared_metrics = (*metrics.METRICS, *map(retention.metric, ARCHIVES))
 
@@ -103,7 +103,7 @@ class FeedFlow(flows.Flow):
         return list(hits([int(qid) for qid in ids]).values())
 
     def examine(self) -> Iterable[flows.Finding]:
-        return alert_conditions.examine()
+        return conditions.examine()
 
     def metrics(self) -> Iterable[flows.Sample]:
         yield from metrics.samples()

@@ -182,5 +182,5 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     )
     # Last, because other processes wait for these rows until the commit. Should its answer be lost,
     # the posts are stored once, and counted twice.
-    accepted = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
-    counters.add(accepted, timezone.now())
+    counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
+    counters.add(counts, timezone.now())

@@ -17,17 +17,17 @@ from notify.feed.monitor import backlog, counters
 
 _HOUR = timedelta(hours=1)
 _Status = EventQueue.Status
-_UP_TO = f"counted up to {backlog.MOST:,}"
+_UP_TO = f"counted up to {backlog.MAX_COUNTED:,}"
 
 
 def status() -> Status:
     """The backlog is what waits and what is in slices, without events that were set aside."""
     now = sql.now()
     by_status: Counter[int] = Counter()
-    for (_topic, event_status), count in backlog.waiting().items():
+    for (_topic, event_status), count in backlog.counts().items():
         by_status[event_status] += count
     facts: dict[str, int | float | str] = {}
-    if (count := by_status[_Status.WAITING]) >= backlog.MOST:
+    if (count := by_status[_Status.WAITING]) >= backlog.MAX_COUNTED:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
@@ -67,7 +67,7 @@ _PROBE = METRICS.gauge(
 def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about Feed."""
     now = sql.now()
-    for (topic, event_status), count in backlog.waiting().items():
+    for (topic, event_status), count in backlog.counts().items():
         yield _EVENTS.of(count, topic=topic, status=_Status(event_status).name.lower())
     ages = backlog.oldest(now)
     for topic in backlog.TOPICS:
@@ -78,15 +78,15 @@ def samples() -> Iterator[Sample]:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
     # Without Redis the rest of the metrics is still there.
     try:
-        found = list(_pace())
+        pace_samples = list(_pace())
     except RedisError:
         return
-    yield from found
+    yield from pace_samples
 
 
 def _pace() -> Iterator[Sample]:
     """What the scheduler measured and decided last."""
-    last = presence.read()
+    last = presence.read_decision()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return

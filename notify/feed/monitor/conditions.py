@@ -34,10 +34,10 @@ def _set_aside() -> Iterator[Condition]:
     """What was set aside and was neither replayed nor acknowledged."""
     counts = failures.of_topics()
     if counts:
-        shown = ", ".join(f"{topic} {count}" for topic, count in counts.items())
+        topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())
         yield Condition(
             SET_ASIDE_KEY,
-            lazy_message(_("Feed: events were set aside: %(which)s"), which=shown),
+            lazy_message(_("Feed: events were set aside: %(which)s"), which=topics),
             lazy_message(
                 _(
                     "Their posts or changes do not reach all timelines. Read their reasons in the "
