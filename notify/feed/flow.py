@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import flows
+from msgplatform.core.alerts import Condition
 from msgplatform.core.archive import retention
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.errors import UNAVAILABLE
@@ -50,7 +51,8 @@ class FeedFlow(flows.Flow):
     )
     activity = ACTIVITY
     runbooks = runbooks.RUNBOOKS
-    given_up_alert = conditions.SET_ASIDE  # dispatchers raise it
+    given_up_alert = conditions.SET_ASIDE
+    watched_alerts = conditions.KINDS
     environment_prefix = "FEED_"
     declared_metrics = (*metrics.METRICS, *map(retention.metric, ARCHIVES))
 
@@ -101,6 +103,9 @@ class FeedFlow(flows.Flow):
 
     def bulk_hits(self, action: str, ids: Sequence[str]) -> list[flows.Hit]:
         return list(hits([int(qid) for qid in ids]).values())
+
+    def conditions(self) -> Iterable[Condition]:
+        return conditions.conditions()
 
     def examine(self) -> Iterable[flows.Finding]:
         return conditions.examine()

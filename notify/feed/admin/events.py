@@ -106,11 +106,11 @@ class EventAdmin(rows.HotRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed(self, filters: Mapping[str, str], query: str) -> set[str]:
         """A status that few events have, or one of a chosen topic."""
         names = {"qid_since", "qid_until", "age"}
-        status = chosen.get("status__exact")
-        if status and (chosen.get("topic__exact") or status in _RARE):
+        status = filters.get("status__exact")
+        if status and (filters.get("topic__exact") or status in _RARE):
             names |= {"topic__exact", "status__exact"}
         if _is_event(query):
             names.add("q")
@@ -131,8 +131,8 @@ class EventAdmin(rows.HotRowsAdmin):
     def replay(self, request: HttpRequest, queryset: QuerySet[EventQueue]) -> HttpResponse | None:
         """Replays just the events that were shown: the confirmation names them one by one, also
         after "select all"."""
-        chosen = queryset.order_by().values_list("pk", flat=True)[: MAX_SELECTED + 1]
-        qids = sorted(chosen)
+        selection = queryset.order_by().values_list("pk", flat=True)[: MAX_SELECTED + 1]
+        qids = sorted(selection)
         if len(qids) > MAX_SELECTED:
             text = gettext("More than %d are selected: use a bulk job, which can be paced and "
                            "stopped.")  # fmt: skip

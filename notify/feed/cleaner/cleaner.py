@@ -95,11 +95,11 @@ class Cleaner(Worker):
                 Step(Months(now).clean, ENTRIES),
             ]
             self._rounds += 1
-        step, started = self._steps[0], time.monotonic()
+        step, start = self._steps[0], time.monotonic()
         try:
             if step.work():
                 # As long as the step took, at most a second: others get half of the time.
-                self.stopping.wait(min(_MAX_REST_SECONDS, time.monotonic() - started))
+                self.stopping.wait(min(_MAX_REST_SECONDS, time.monotonic() - start))
                 return True
         except Exception as error:
             del self._steps[0]  # a step that fails must not hold up the others

@@ -55,15 +55,15 @@ class Targets:
     cpu: float
 
 
-def load_of(measured: Load, targets: Targets) -> tuple[float, str]:
+def load_of(load: Load, targets: Targets) -> tuple[float, str]:
     """The greatest ratio of a measured figure to its target, and its cause."""
-    loads = [(measured.statements / targets.statements, str(Cause.STATEMENTS))]
-    if measured.statements < PRESENT:
+    loads = [(load.statements / targets.statements, str(Cause.STATEMENTS))]
+    if load.statements < PRESENT:
         return loads[0][0], str(Cause.NONE)
-    if measured.baseline:
-        slower = measured.latency / measured.baseline
+    if load.baseline:
+        slower = load.latency / load.baseline
         loads.append((slower / targets.latency, str(Cause.LATENCY)))
-    loads.append((measured.cpu / targets.cpu, str(Cause.CPU)))
+    loads.append((load.cpu / targets.cpu, str(Cause.CPU)))
     return max(loads)
 
 
@@ -89,10 +89,10 @@ class Meter:
     def sample(self) -> None:
         """Ask the database: two short statements."""
         with connection.cursor() as cursor:
-            started = time.perf_counter()
+            start = time.perf_counter()
             cursor.execute(_PROBE)
             cursor.fetchall()
-            latency = time.perf_counter() - started
+            latency = time.perf_counter() - start
         self.add(latency, running_connections())
 
     def add(self, latency: float, running: Collection[int]) -> None:
@@ -136,7 +136,7 @@ class _Processors:
 
 
 def _ticks() -> tuple[int, int]:
-    """(idle, all) of all processors since the machine started."""
+    """(idle, all) of all processors since the machine start."""
     with suppress(OSError, ValueError):
         # user nice system idle iowait irq softirq steal; the time of guests is in user already
         ticks = [int(word) for word in _STAT.read_text().split("\n", 1)[0].split()[1:9]]

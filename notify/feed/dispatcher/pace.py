@@ -1,4 +1,4 @@
-"""How fast dispatchers work, and how that follows the load.
+"""The pace of dispatchers, which follows the load.
 
 Additive increase, multiplicative decrease: a busy server is left alone within seconds, and its
 spare capacity is found step by step.
@@ -37,7 +37,7 @@ class Pace:
 
 
 class Effort:
-    """How long work takes at full speed, learned from full batches.
+    """The seconds that work takes at full speed, learned from full batches.
 
     Pauses follow from that, not from how long a batch took: on a busy machine a batch takes several
     times as long, and so would the pause, until next to nothing is done. When less than the share

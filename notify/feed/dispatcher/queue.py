@@ -129,11 +129,11 @@ class Front:
 
     def lock(self, limit: int, skipped_ids: Collection[int] = ()) -> list[Event]:
         """Lock the oldest events but for `without`, in the caller's transaction."""
-        started = self._clock()
+        start = self._clock()
         events = lock(self._topic, _STATUS.WAITING, limit, self._since, skipped_ids)
         if not self._since:
             now = self._clock()
-            pause = max(_MIN_SECONDS, _SEARCH_FACTOR * (now - started))
+            pause = max(_MIN_SECONDS, _SEARCH_FACTOR * (now - start))
             self._until = now + min(_MAX_SECONDS, pause)
         return events
 

@@ -1,7 +1,7 @@
 """Friendships, followers and blocks.
 
-One transaction locks the users concerned, so that whatever else changes about them (their visits,
-how their posts are delivered) comes before or after, and counts stay exact.
+One transaction locks the users concerned, so that other changes of them (visits, delivery of their
+posts) come before or after, and counts stay exact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = tuple[str, str, str]  # author, relation, reader
 
 
 class Action(StrEnum):
-    """What a user does to another one."""
+    """An action of a user on another one."""
 
     BEFRIEND = "befriend"
     UNFRIEND = "unfriend"
@@ -167,7 +167,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
     """Add a change to the plan, which has all changes before it."""
-    add, remove = _wanted(change)
+    add, remove = _relations_after(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and (blocks_between := sorted(plan.after & blocks)):
         blocked_uid, _relation, blocker = blocks_between[0]
@@ -191,7 +191,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     return Verdict("created")
 
 
-def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
+def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
     """The relations that must exist after a change, and those that must not."""
     me, other = change.uid, change.other
     friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}

@@ -1,4 +1,4 @@
-"""What Feed counts, for the overview and the statistics: its counters and what they mean."""
+"""The measures of Feed for the overview and the statistics, made of its counters."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class _ByTopic(Dimension):
     title = _("topic")
     permission = "feed.view_eventqueue"
 
-    def keys_of(self, counters_: Collection[Key]) -> Mapping[Key, str]:
-        topics = {counter: counters.split(counter.name)[0] for counter in counters_}
+    def keys_of(self, keys: Collection[Key]) -> Mapping[Key, str]:
+        topics = {counter: counters.split(counter.name)[0] for counter in keys}
         return {counter: topic for counter, topic in topics.items() if topic in _Topic.values}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:

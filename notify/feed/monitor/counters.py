@@ -1,4 +1,4 @@
-"""What is counted per minute, for each business system and topic.
+"""Counters per minute, for each business system and topic.
 
 The intake counts in the transaction that stores posts, the dispatcher in the one that handles
 events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`, its

@@ -35,8 +35,8 @@ def take_back(events: Iterable[EventQueue]) -> None:
 
 
 def of_topics() -> dict[str, int]:
-    """How many events of each topic were neither replayed nor acknowledged, topics without one
-    left out."""
+    """The number of events of each topic that were neither replayed nor acknowledged; a topic
+    without one is left out."""
     counts: Counter[str] = Counter()
     for group in failure_store.groups(FLOW):
         counts[_TOPICS[group.subject]] += group.count
@@ -49,7 +49,7 @@ def answer(reason: str) -> str:
 
 
 def failures() -> list[Failure]:
-    """What was set aside of each topic, by error."""
+    """The events that were set aside, by topic and error."""
     rows = []
     for group in failure_store.groups(FLOW):
         topic = EventQueue.Topic(_TOPICS[group.subject])

@@ -85,7 +85,7 @@ def samples() -> Iterator[Sample]:
 
 
 def _pace() -> Iterator[Sample]:
-    """What the scheduler measured and decided last."""
+    """The load that the scheduler measured last, and its decision."""
     last = presence.read_decision()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:

@@ -1,4 +1,4 @@
-"""What to do about Feed's alerts: one sentence each; `docs/operations.md` says more."""
+"""The repair for each of Feed's alerts in a sentence; `docs/operations.md` says more."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _STATUS = EventQueue.Status
 
 
 class Reason(models.TextChoices):
-    """One sentence of the answer; a post has one on relations, then one on the way it takes."""
+    """A sentence of the answer: a post has one on relations, then one on the way it takes."""
 
     UNKNOWN = "unknown", _("There is no post with this id in this system.")
     DELETED = "deleted", _("The post was deleted.")

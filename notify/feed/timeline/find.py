@@ -57,21 +57,21 @@ def newest(query: TimelineQuery, limit: int) -> NewestPosts:
     # When entries fill the page, older merged posts are not on it.
     last = post_ids[-1] if len(post_ids) == limit else 0
     above = replace(query, after=max(query.after, reader.floor, last))
-    merged = merge.newest(above, merged_sources, limit, MAX_MERGED)
-    post_ids = _join(post_ids, merged, limit)
+    read_posts = merge.newest(above, merged_sources, limit, MAX_MERGED)
+    post_ids = _join(post_ids, read_posts, limit)
     below = replace(query, before=min(query.before, reader.floor + 1))
-    if len(post_ids) < limit and not merged.complete_to and not below.is_empty:
+    if len(post_ids) < limit and not read_posts.complete_to and not below.is_empty:
         all_sources = merge.sources(query.biz, query.uid)
         if query.has_own:
             all_sources += merge.own(query.uid)
-        merged = merge.newest(below, all_sources, limit - len(post_ids), MAX_MERGED)
-        post_ids = _join(post_ids, merged, limit)
-    return NewestPosts(post_ids, reader, merged.complete_to)
+        read_posts = merge.newest(below, all_sources, limit - len(post_ids), MAX_MERGED)
+        post_ids = _join(post_ids, read_posts, limit)
+    return NewestPosts(post_ids, reader, read_posts.complete_to)
 
 
-def _join(post_ids: Sequence[int], merged: MergedPosts, limit: int) -> list[int]:
-    newest_first = sorted({*post_ids, *merged.post_ids}, reverse=True)
-    return [post for post in newest_first if post >= merged.complete_to][:limit]
+def _join(post_ids: Sequence[int], read_posts: MergedPosts, limit: int) -> list[int]:
+    newest_first = sorted({*post_ids, *read_posts.post_ids}, reverse=True)
+    return [post for post in newest_first if post >= read_posts.complete_to][:limit]
 
 
 def _written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.core import metrics
+from msgplatform.core.daemons.watch import Watch, report_conditions
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_store
@@ -19,7 +20,6 @@ from msgplatform.monitor.failure_store import Seen
 from notify.feed import presence
 from notify.feed.actions.replay import replay
 from notify.feed.dispatcher import fanout, queue
-from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, conditions, counters
 from notify.feed.monitor import metrics as gauges
@@ -151,28 +151,28 @@ class TestAlerts:
         key = conditions.SET_ASIDE_KEY
         assert opened() == {key: f"Feed: event {qid} was set aside"}
         assert "cannot be written" in Alert.objects.get(open_key=key).text
-        conditions.reconcile()
+        report_conditions()
         assert list(opened()) == [key]
         assert Alert.objects.count() == 1
         replay([qid])
-        conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
     def test_what_was_set_aside_until_it_is_acknowledged(self, biz: Biz) -> None:
         set_aside(biz, "ann")
-        conditions.reconcile()
+        report_conditions()
         assert list(opened()) == [conditions.SET_ASIDE_KEY]
         (group,) = failure_store.groups("feed")
         seen = Seen(group.pk, group.lost, group.last_at)
         failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
-        conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
     def test_one_that_nobody_told_of(self, biz: Biz) -> None:
         """The process that set it aside was killed before it could."""
         set_aside(biz, "ann")
         set_aside(biz, "ann", topic="vip")
-        Dispatcher(["vip"]).turn()
+        report_conditions()
         assert opened() == {
             conditions.SET_ASIDE_KEY: "Feed: events were set aside: friend 1, vip 1"
         }
@@ -181,29 +181,27 @@ class TestAlerts:
         settings.FEED_LATE_SECONDS = 60
         late, sliced = post(biz, "ann"), post(biz, "ann", topic="vip")
         made_earlier(59, late)
-        conditions.reconcile()
+        report_conditions()
         assert opened() == {}
         made_earlier(61, late)
-        conditions.reconcile()
+        report_conditions()
         assert opened() == {"feed.late:friend": "Feed: events of topic friend have waited for long"}
         made_earlier(61, sliced)
         EventQueue.objects.filter(pk=sliced).update(status=_STATUS.IN_SLICES)
-        conditions.reconcile()
+        report_conditions()
         assert sorted(opened()) == ["feed.late:friend", "feed.late:vip"]
         drain()
-        conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
-    def test_a_dispatcher_looks_now_and_then(self, biz: Biz, settings: Any) -> None:
+    def test_a_late_queue_without_any_dispatcher(self, biz: Biz) -> None:
+        """The daemon that holds the watch reports it; none of Feed's programs runs."""
         made_earlier(3600, post(biz, "ann"))
-        dispatcher = Dispatcher(["vip"])
-        dispatcher.turn()
+        watch = Watch()
+        watch.look()
         assert list(opened()) == ["feed.late:friend"]
         drain()
-        dispatcher.turn()
-        assert list(opened()) == ["feed.late:friend"]
-        dispatcher._next_alerts.at_once()
-        dispatcher.turn()
+        watch.look()
         assert opened() == {}
 
 

@@ -77,7 +77,9 @@ def report_conditions() -> Errors:
     for flow in flows.all():
         if flow.watched_alerts:
             with noting(errors, flow.watched_alerts):
-                alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
+                # No list: a condition is looked up after the open alerts were read, so that an
+                # alert that a program raises in between is not resolved.
+                alerts.reconcile(flow.watched_alerts, flow.conditions())
     return errors
 
 
