@@ -126,8 +126,9 @@ class FeedFlow(flows.Flow):
     def demo_environment(self) -> Mapping[str, str]:
         # So low that even in a small town authors are merged and timelines trimmed.
         return {
-            "FEED_MERGE_ABOVE": "400", "FEED_PUSH_BELOW": "350", "FEED_TIMELINE_LENGTH": "100",
-            "FEED_REBUILD_LENGTH": "50", "FEED_CLEAN_SECONDS": "1", "API_RATE_READ": "off",
+            "FEED_READ_FANOUT_ABOVE": "400", "FEED_WRITE_FANOUT_BELOW": "350",
+            "FEED_TIMELINE_LENGTH": "100", "FEED_REBUILD_LENGTH": "50", "FEED_CLEAN_SECONDS": "1",
+            "API_RATE_READ": "off",
         }  # fmt: skip
 
     def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:

@@ -67,11 +67,11 @@ def _now() -> dict[str, Any]:
     policies = [
         {"from": rule.first, "to": rule.end, "max_share": cells.percent(rule.max_share),
          "is_now": rule.holds(timezone.localtime(timezone=timezone.get_default_timezone()).hour)}
-        for rule in parse_hours(settings.FEED_HOURS)
+        for rule in parse_hours(settings.FEED_SHARE_BY_HOUR)
     ]  # fmt: skip
     context: dict[str, Any] = {
         "policies": policies,
-        "least": cells.percent(settings.FEED_SHARE_LEAST),
+        "least": cells.percent(settings.FEED_MIN_SHARE),
     }
     try:
         decision, reports = presence.read_decision(), presence.dispatchers.read()

@@ -135,7 +135,7 @@ class Scheduler:
         self._me = me
         self._share = last.share if last else FIRST_SHARE
         self._meter = Meter(last.baseline / 1000 if last else 0.0)
-        self._rules = pace.parse_hours(settings.FEED_HOURS)
+        self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._record = Every(_RECORD_SECONDS)
         self._is_idle = self._was_recorded_idle = False
         self._pause = SAMPLE_SECONDS
@@ -158,7 +158,7 @@ class Scheduler:
         self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         max_share = pace.max_share_at(self._rules, timezone.localtime())
-        min_share = min(max_share, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
+        min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
         server_load = self._meter.load(own)
         # Without a sample yet, the share stays as it is.
         load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")

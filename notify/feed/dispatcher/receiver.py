@@ -49,7 +49,7 @@ class Receiver:
         if self._next_forget.take():
             self._skipped_ids.clear()
         return self._batch(self._effort.events(pace)) + self._slice(
-            max(1, round(settings.FEED_SLICE * pace.share))
+            max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         )
 
     def rest(self, pace: Pace, count: int, seconds: float) -> float:
@@ -100,7 +100,7 @@ class Receiver:
             recipients = author.recipients(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
                 merge_events.append(event)  # readers find the post themselves: nothing is written
-            elif recipients > settings.FEED_SLICE:
+            elif recipients > settings.FEED_FANOUT_BATCH:
                 large_events.append(event)
             elif recipients_of and sum(recipients_of.values()) + recipients > MAX_ENTRIES:
                 break  # the other events are the next batch's

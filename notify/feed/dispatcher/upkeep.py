@@ -66,7 +66,7 @@ class Upkeep:
         if self._next_forget.take():
             self._skipped_ids.clear()
         until = time.monotonic() + _TURN_SECONDS
-        size = max(1, round(settings.FEED_SLICE * pace.share))
+        size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         count = 0
         for status in _OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
@@ -257,7 +257,7 @@ def merge_author(event: Event, size: int) -> str | None:
     part = next_slice(event, ALL_RELATIONS, size)
     part.rows(event).filter(delivery=Friend.Delivery.PUSHED).update(delivery=Friend.Delivery.BOTH)
     if part.position is None:
-        has_few = author.friends + author.followers < settings.FEED_PUSH_BELOW
+        has_few = author.friends + author.followers < settings.FEED_WRITE_FANOUT_BELOW
         FeedUser.objects.filter(biz_id=event.biz, uid=event.uid).update(
             merging=merging.PUSHED if has_few else merging.MERGED
         )

@@ -54,9 +54,9 @@ _LAST_HOUR = METRICS.gauge(
     *("topic", "what"),
 )
 _SCHEDULER_UP = METRICS.gauge("feed_scheduler_up", "1 while a dispatcher decides on the pace")
-_SHARE = METRICS.gauge("feed_share", "Share of their time that dispatchers work, 0 to 1")
+_SHARE = METRICS.gauge("feed_share_ratio", "Share of their time that dispatchers work, 0 to 1")
 _BATCH = METRICS.gauge("feed_batch_events", "Events in a batch at most")
-_LOAD = METRICS.gauge("feed_load", "Load by others, 1 is the most that may be")
+_LOAD = METRICS.gauge("feed_load_ratio", "Load by others, 1 is the most that may be")
 _STATEMENTS = METRICS.gauge("feed_statements", "Statements of others, running at once")
 _CPU = METRICS.gauge("feed_cpu", "Processors at work where the scheduler is, 0 to 1")
 _PROBE = METRICS.gauge(

@@ -256,7 +256,7 @@ class TestRelations:
         problem(nothing, 503, "unavailable")
 
     def test_a_reader_has_so_many_authors_at_most(self, system: System, settings: Any) -> None:
-        settings.FEED_MOST_AUTHORS = 1
+        settings.FEED_MAX_AUTHORS = 1
         system.change("ann", "follow", "bob")
         body = problem(system.change("ann", "follow", "cat"), 409, "not-now")
         assert "the most there can be" in body["detail"]

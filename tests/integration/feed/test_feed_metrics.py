@@ -90,7 +90,7 @@ class TestMetrics:
             PaceDecision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0)
         )
         found = scraped()
-        names = ("scheduler_up", "share", "batch_events", "load")
+        names = ("scheduler_up", "share_ratio", "batch_events", "load_ratio")
         assert [found[name,] for name in names] == [1, 0.25, 25, 1.5]
         assert found["probe_seconds", "now"] == 0.004
         assert found["probe_seconds", "at_rest"] == 0.002

@@ -45,7 +45,11 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """Bounds that a few users and posts reach."""
-    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 5, 4, 3
+    (
+        settings.FEED_READ_FANOUT_ABOVE,
+        settings.FEED_WRITE_FANOUT_BELOW,
+        settings.FEED_FANOUT_BATCH,
+    ) = 5, 4, 3
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
     for module, name, value in (
         (upkeep, "MAX_ENTRIES", 3), (upkeep, "AUTHORS", 2), (merge, "_MAX_BRANCHES", 3),
@@ -176,7 +180,11 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_timeline_equals_the_naive_one(seed: int, settings: Any) -> None:
     if seed % 2:  # authors become merged and pushed again all the time, one recipient at a time
-        settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
+        (
+            settings.FEED_READ_FANOUT_ABOVE,
+            settings.FEED_WRITE_FANOUT_BELOW,
+            settings.FEED_FANOUT_BATCH,
+        ) = 3, 3, 1
     generator = Generator(seed)
     for _ in range(STEPS):
         generator.step()

@@ -120,7 +120,7 @@ class TestWsgi:
     def test_refuses_what_a_flow_refuses(self, tmp_path: Path) -> None:
         """With the sentences of the daemons; the database is not asked, and is away here."""
         wrong = {
-            "CRM_RATE_ADDRESS": "60 per minute", "FEED_HOURS": "19-23",
+            "CRM_RATE_ADDRESS": "60 per minute", "FEED_SHARE_BY_HOUR": "19-23",
             "NOTIFY_LEASE_SECONDS": "20", "NOTIFY_ARCHIVE_DAYS": "3", "SMS_ARCHIVE_DAYS": "33",
         }  # fmt: skip
         environment = {**GOOD, "NOTIFY_KEEP_FAILED_DAYS": "1", **wrong}
