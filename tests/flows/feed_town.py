@@ -6,7 +6,7 @@ import random
 import threading
 from contextlib import closing
 
-from msgplatform.core.api_connection import Connection
+from msgplatform.demo.connection import Connection
 from notify.feed.demo.account import FRIEND, VIP, Differences, Post, Town, compare
 from notify.feed.demo.client import LONG_PAGE, Client
 from tests.cluster import Cluster

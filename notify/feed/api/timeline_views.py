@@ -108,8 +108,8 @@ class UnreadView(APIView):
         responses=UnreadSerializer,
     )
     def get(self, request: Request, uid: str) -> Response:
-        unread = timeline.unread(caller_of(request).biz_id, uid)
-        return Response({"count": unread.count, "more": unread.more})
+        unread = timeline.count_unread(caller_of(request).biz_id, uid)
+        return Response({"count": unread.count, "more": unread.has_more})
 
 
 @extend_schema(tags=["feed"])

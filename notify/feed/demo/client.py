@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from msgplatform.core.api_connection import Connection
+from msgplatform.demo.connection import Connection
 from notify.feed.demo.account import Shown
 
 _FEED = "/api/v1/feed"

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import TypeVar
 
-from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
+from msgplatform.demo.connection import Connection
 from notify.feed.demo.account import FRIEND, VIP, Post, Shown, Town
 from notify.feed.demo.client import BATCH, LONG_PAGE, Change, Client, Draft
 from notify.feed.demo.scenario import PAGE, STAR, Scenario

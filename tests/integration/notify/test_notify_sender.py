@@ -23,9 +23,9 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
+from msgplatform.demo.sink_process import SinkProcess
 from msgplatform.models import Alert, Biz
 from notify import orders, presence, signals
-from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
