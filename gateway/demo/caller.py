@@ -1,4 +1,4 @@
-"""Sends as a business system would, over XML-RPC and REST, and remembers what was accepted."""
+"""A business system of the demo: sends over XML-RPC and REST, and notes the accepted messages."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from msgplatform.core.servers.announced import announced
 
 
 class Listener:
-    """A running `gateway.demo.sink`; its file is the only thing that is believed."""
+    """A running `gateway.demo.sink`; only its file counts."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("wb+")
@@ -22,7 +22,7 @@ class Listener:
         self.url = f"http://127.0.0.1:{port}/events"
 
     def listen(self) -> None:
-        """Read what came since the last time."""
+        """Read the events since the last call."""
         while True:
             place = self._file.tell()
             line = self._file.readline()

@@ -22,7 +22,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
 
-# With fewer the demo proves nothing, and says so.
+# A demo of fewer messages proves nothing, and its result says so.
 MIN_MESSAGES = 5_000
 _MOS = 120
 _LINK_SECONDS = 180.0
@@ -32,27 +32,30 @@ _TRICKLE_SECONDS = 1.0  # between two messages, after the accounting
 
 @dataclass
 class Account:
-    """What was accepted, and which listener must have got what."""
+    """The accepted messages, and the events that each listener must have got."""
 
     callers: Sequence[Caller]
-    ears: Mapping[str, Listener]
+    listeners: Mapping[str, Listener]
     mos: Sequence[tuple[str, str, str, str]]
 
     def listen(self) -> None:
-        for ear in self.ears.values():
-            ear.listen()
+        for listener in self.listeners.values():
+            listener.listen()
 
     def open_endings(self) -> list[str]:
         """Accepted messages whose ending their own system has not got."""
         return [
-            id for c in self.callers for id in c.accepted if id not in self.ears[c.system].reports
+            id
+            for caller in self.callers
+            for id in caller.accepted
+            if id not in self.listeners[caller.system].reports
         ]
 
     def wrong(self) -> int:
         """Messages that did not have exactly one ending, or not the right one; strangers."""
         count = 0
         for caller in self.callers:
-            reports = self.ears[caller.system].reports
+            reports = self.listeners[caller.system].reports
             for id, number in caller.accepted.items():
                 count += id in reports and reports[id] != [scenario.ending(number)]
             count += len(reports.keys() - caller.accepted.keys())
@@ -60,11 +63,11 @@ class Account:
 
     def missing_mos(self) -> int:
         """Texts that users sent and the right system has not got, or got twice."""
-        expected_texts: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
+        expected_texts: dict[str, Counter[str]] = {name: Counter() for name in self.listeners}
         for owner, _user, _sp_number, text in self.mos:
             expected_texts[owner][text] += 1
         return sum(
-            abs(count - Counter(self.ears[name].mos)[text])
+            abs(count - Counter(self.listeners[name].mos)[text])
             for name, texts in expected_texts.items()
             for text, count in texts.items()
         )
@@ -79,7 +82,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
     smgs, listeners = _start(run)
     tokens = scenario.create(
-        {name: ear.url for name, ear in listeners.items()},
+        {name: listener.url for name, listener in listeners.items()},
         {name: smg.port for name, smg in smgs.items()},
     )
     count = max(1, run.messages // 2)
@@ -176,7 +179,7 @@ def _archived(ids: Sequence[str]) -> dict[str, str]:
 
 def _report(account: Account, archived_states: Mapping[str, str], parts: int) -> Mapping[str, Any]:
     expected_states = account.states()
-    reported_ids = {id for ear in account.ears.values() for id in ear.reports}
+    reported_ids = {id for listener in account.listeners.values() for id in listener.reports}
     lost_ids = {id for id in expected_states if id not in reported_ids or id not in archived_states}
     wrong_count = account.wrong() + sum(
         archived_states.get(id, state) != state for id, state in expected_states.items()
@@ -206,6 +209,6 @@ def _report(account: Account, archived_states: Mapping[str, str], parts: int) ->
         "failed": states["failed"],
         "received": len(account.mos) - missing_count,
         "lost": len(lost_ids) + missing_count,
-        "duplicates": sum(ear.repeated for ear in account.ears.values()),
+        "duplicates": sum(listener.repeated for listener in account.listeners.values()),
         "problem": "; ".join(filter(None, problems)),
     }

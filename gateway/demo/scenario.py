@@ -1,4 +1,4 @@
-"""The demo's cast: two business systems, three gateways that behave differently, and all texts."""
+"""The demo's scenario: two business systems, three gateways that behave differently, all texts."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, 
 
 
 def mos(count: int) -> list[tuple[str, str, str, str]]:
-    """What users send: (system that must get it, user, SP number, text).
+    """The texts of users: (system that must get it, user, SP number, text).
 
-    Each text is another, so that one that is missing or comes twice is noticed.
+    No two texts are equal, so that a text that is missing or comes twice is noticed.
     """
     texts = []
     for index in range(count):

@@ -1,5 +1,5 @@
-"""How many messages an account may send a day: counted where they are stored (accept.lua), and only
-for calls that are new."""
+"""The limit of messages that an account may send a day. The script that stores messages counts them
+(accept.lua), and counts new calls only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgplatform.core.lazy_text import lazy_message
 
 
 class LimitReached(InvalidInput):
-    """Not today; `wait` are the seconds until tomorrow."""
+    """The day has no room for the messages; `wait` are the seconds until tomorrow."""
 
     code = "limit"
 
@@ -32,8 +32,8 @@ class LimitReached(InvalidInput):
 
 
 def allowance(account: Account, count: int) -> Allowance | None:
-    """Where messages of today (the platform's time zone) are counted; None without a limit. Raises
-    InvalidInput for more messages than the account's limit ever allows."""
+    """The counter of today's messages (in the platform's time zone) and its limit; None without a
+    limit. Raises InvalidInput for more messages than the account's limit ever allows."""
     limit = account.row.daily_limit
     if not limit:
         return None
@@ -51,5 +51,5 @@ def seconds_to_tomorrow(now: datetime) -> int:
 
 
 def _now() -> datetime:
-    # Whoever sends from the console may have another zone active.
+    # A person who sends from the console may have another zone active.
     return timezone.localtime(timezone=timezone.get_default_timezone())

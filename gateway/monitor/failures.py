@@ -1,9 +1,9 @@
-"""Messages that were given up: refused by a gateway or by ourselves, expired, or without a Report.
+"""Failures: messages that a gateway or the platform refused, that expired, or have no Report.
 
-A Report that says that a handset could not be reached is an answer, and nothing was given up: it
-reaches the business system as `sms.report`, and the statistics count it.
+A Report that says that a handset could not be reached is an answer, and no failure: it reaches the
+business system as `sms.report`, and the statistics count it.
 
-The pump counts them in the transaction that archives them; sending one again takes it back.
+The pump counts failures in the transaction that archives them; resending a message takes it back.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Back, Lost
 
-OLDEST_DAYS = 30  # what was accepted before that is not sent again
+OLDEST_DAYS = 30  # messages that were accepted before are not resent
 _RESULT = "result "
 _GATEWAY, _MESSAGES = "admin:gateway_smsgateway_change", "admin:gateway_sgipmt_changelist"
 _Final = SgipMt.Final
-# What may be sent again: a new message may reach whom this one perhaps did not.
+# Endings after which a message may be resent: a new one may reach the recipient.
 AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
-    """Why a message was given up, by columns of its row; '' when it was not."""
+    """Why a message is a failure, by columns of its row; '' when it is none."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
     if final != _Final.FAILED or (error_code and not result):
         return ""  # it was sent, or a Report says that it could not be delivered
-    # As long as a group's name may be: who looks for the group finds its messages.
+    # Cut as a group's name is, so that the group's name finds its messages.
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
 def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
-    """Those of these rows that have this answer."""
+    """The rows that have this answer."""
     if answer in (_Final.EXPIRED, _Final.UNKNOWN):
         return rows.filter(final=answer)
     code = answer.removeprefix(_RESULT)
     if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
         return rows.filter(error_code=code, result__gt=0)
-    # Cut, maybe with a blank at its end: others with this beginning are counted too, but not sent.
+    # The answer was cut, maybe with a blank at its end: others with this beginning are counted
+    # too, but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
     matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
     if answer == _Final.FAILED:
@@ -67,7 +68,7 @@ def answer_of(row: SgipMt) -> str:
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
-    """Count these rows of `sgip_mt`, as far as they were given up, in the caller's transaction."""
+    """Count the failures among these rows of `sgip_mt`, in the caller's transaction."""
     lost_messages = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
@@ -77,7 +78,8 @@ def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
-    """Their new messages were just accepted, for the first time."""
+    """Take rows back from the counts: the messages that resend them were just accepted, for the
+    first time."""
     resent = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
     if resent:
         with transaction.atomic():
@@ -85,8 +87,8 @@ def sent_again(rows: Iterable[SgipMt]) -> None:
 
 
 def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
-    """These rows, as they are before they get another ending, in the caller's transaction. One that
-    was sent again is not in the counts any more. Raises RedisError."""
+    """Take rows back from the counts, in the caller's transaction, before they get another ending.
+    The counts lack a row that was resent already. Raises RedisError."""
     sent_again(
         row for row in rows
         if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
@@ -94,12 +96,12 @@ def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
 
 
 def resend_key(message: int | str) -> str:
-    """The idempotency key of the message that repeats this one."""
+    """The idempotency key of the message that resends this one."""
     return f"resend:{message}:1"
 
 
 def failures() -> list[Failure]:
-    """What was given up at each gateway, by answer."""
+    """The failures of each gateway, by answer."""
     groups = failure_store.groups(FLOW)
     gateway_ids = {group.subject for group in groups}
     names = dict(SmsGateway.objects.filter(id__in=gateway_ids).values_list("id", "name"))
@@ -130,7 +132,7 @@ def failures() -> list[Failure]:
 
 
 def _not_known(gateway: int) -> str:
-    """What is said of a place that has no gateway."""
+    """The name of a gateway that is not known."""
     if gateway:
         return lazy_message(gettext_noop("gateway %(id)d, which was deleted"), id=gateway)
     return lazy_message(gettext_noop("no gateway"))

@@ -1,4 +1,4 @@
-"""What to do about the alerts of SMS: one sentence each; `docs/operations.md` says more."""
+"""Runbooks of the alerts of SMS: one sentence each; `docs/operations.md` says more."""
 
 from __future__ import annotations
 

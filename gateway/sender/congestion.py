@@ -1,4 +1,4 @@
-"""How fast one sender may write to a gateway: its share of the speed limit, and pauses."""
+"""The pace at which a sender may write to a gateway: its share of the speed limit, and pauses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
 _MAX_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
-# A pack that costs more than this many seconds' worth goes on credit, and is paid for after.
+# A pack that costs more than these seconds' worth goes on credit, and is paid for after.
 _CREDIT_SECONDS = 10
 
 
 class Pace:
-    """The limit itself is in Redis, shared by all senders; this is what was taken from it."""
+    """A sender's share of a gateway's limit. The limit itself is in Redis, shared by all
+    senders."""
 
     def __init__(self, gateway: int) -> None:
         self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
@@ -48,7 +49,7 @@ class Pace:
         if not rate:
             return packs
         missing_credit = sum(map(cost, packs)) - int(self._credit)
-        # Redis is asked for what is missing only: credit of earlier turns is used first.
+        # Redis is asked for the missing credit only: the rest of earlier turns is used first.
         if missing_credit > 0:
             allowance, _ = self._limit.take(rate, missing_credit)
             self._credit += allowance

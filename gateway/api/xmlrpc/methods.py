@@ -1,4 +1,4 @@
-"""What may be called at /rpc/: names, signatures and help texts, and the work behind them."""
+"""The methods of /rpc/: names, signatures and help texts, and the work behind them."""
 
 from __future__ import annotations
 
