@@ -24,8 +24,7 @@ from django.conf import settings
 from gateway import signals
 from gateway.connections import sms_redis
 from gateway.directory import Directory
-from gateway.intake.daily_limit import LimitReached
-from gateway.intake.request import CheckedRequest, Request, Router, check
+from gateway.intake.request import CheckedRequest, LimitReached, Request, Router, check
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.connections import RedisError, patiently

@@ -17,9 +17,8 @@ from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Mt, Response
-from gateway.sender.congestion import Pace
 from gateway.sender.link import Link
-from gateway.sender.packing import Pack, packs, submits
+from gateway.sender.packing import Pace, Pack, packs, submits
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging

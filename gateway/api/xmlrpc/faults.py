@@ -10,7 +10,7 @@ from typing import Final
 from django.db.utils import InterfaceError, OperationalError
 from rest_framework import exceptions as drf
 
-from gateway.intake.daily_limit import LimitReached
+from gateway.intake.request import LimitReached
 from msgplatform.api.problems.problem import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
