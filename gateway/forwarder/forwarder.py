@@ -26,12 +26,11 @@ from gateway.lifecycle.messages import RANK, Mo
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 
@@ -46,7 +45,7 @@ _GATHER_SECONDS = 0.2
 
 class Forwarder(Worker):
     role = "report_forwarder"
-    bell = signals.FORWARDER
+    wake_signal = signals.FORWARDER
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +62,7 @@ class Forwarder(Worker):
         if self._gather.is_due:
             lease = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
             count = len(lease.entries)
-            self._gather.took(count)
+            self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
         mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, self._forward_mos, _set_aside)

@@ -183,9 +183,9 @@ class Intake:
             verdicts[position] = (
                 Verdict("created", ids=own_ids)
                 if first is None or first.ids == own_ids
-                else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
+                else Verdict.duplicate_or_conflict(first.hash == call.payload_hash, ids=first.ids)
             )
-        signals.SENDER.ring()
+        signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
 
 
@@ -203,7 +203,9 @@ def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
     for request in requests:
         first = next(firsts) if request.idempotency_key else None
         verdicts.append(
-            Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
+            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
+            if first
+            else None
         )
     return verdicts
 

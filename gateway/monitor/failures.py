@@ -1,7 +1,7 @@
-"""Failures: messages that a gateway or the platform refused, that expired, or have no Report.
+"""Failures of SMS: messages refused by a gateway or by ourselves, expired, or without a Report.
 
-A Report that says that a handset could not be reached is an answer, and no failure: it reaches the
-business system as `sms.report`, and the statistics count it.
+A Report that says that a handset could not be reached is an answer, and no failure: it
+reaches the business system as `sms.report`, and the statistics count it.
 
 The pump counts failures in the transaction that archives them; resending a message takes it back.
 """
@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from gateway import sgip
 from gateway.connections import sms_redis
@@ -24,21 +24,29 @@ from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
 from msgplatform.core.flows import Failure, ViewLink
-from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
+from msgplatform.monitor.subjects import Subject
 
 OLDEST_DAYS = 30  # messages that were accepted before are not resent
 _RESULT = "result "
-_GATEWAY, _MESSAGES = "admin:gateway_smsgateway_change", "admin:gateway_sgipmt_changelist"
+_MESSAGES = "admin:gateway_sgipmt_changelist"
+GATEWAY = Subject(
+    "gateway",
+    gettext_lazy("gateway"),
+    lambda: SmsGateway.objects.order_by("name"),
+    gettext_noop("gateway %(id)d, which was deleted"),
+    gettext_noop("no gateway"),
+)
 _Final = SgipMt.Final
 # Endings after which a message may be resent: a new one may reach the recipient.
 AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
-    """Why a message is a failure, by columns of its row; '' when it is none."""
+    """Why a message failed, by columns of its row; '' when it did not."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
     if final != _Final.FAILED or (error_code and not result):
@@ -68,22 +76,23 @@ def answer_of(row: SgipMt) -> str:
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
-    """Count the failures among these rows of `sgip_mt`, in the caller's transaction."""
-    lost_messages = []
+    """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
+    losses = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
-            lost_messages.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
-    failure_store.add(FLOW, lost_messages, now)
+            losses.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
+    failure_store.add(FLOW, losses, now)
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
-    """Take rows back from the counts: the messages that resend them were just accepted, for the
-    first time."""
-    resent = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
-    if resent:
+    """Their new messages were just accepted, for the first time."""
+    rescues = [
+        Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
+    ]
+    if rescues:
         with transaction.atomic():
-            failure_store.take_back(FLOW, resent)
+            failure_store.take_back(FLOW, rescues)
 
 
 def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
@@ -102,37 +111,23 @@ def resend_key(message: int | str) -> str:
 
 def failures() -> list[Failure]:
     """The failures of each gateway, by answer."""
-    groups = failure_store.groups(FLOW)
-    gateway_ids = {group.subject for group in groups}
-    names = dict(SmsGateway.objects.filter(id__in=gateway_ids).values_list("id", "name"))
     since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
-    rows = []
-    for group in groups:
-        pk, why = group.subject, group.answer
+
+    def details(group: FailureGroup, row: SmsGateway | None) -> dict[str, Any]:
+        why = group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
-        rows.append(
-            failure_store.failure(
-                group,
-                where=names.get(pk) or _not_known(pk),
-                where_page=ViewLink(_GATEWAY, (pk,)) if pk in names else None,
-                said="",  # a gateway answers with a code, and our own reasons are no content
-                meaning=_(sgip.result_text(int(code))) if is_code else group.said,
-                message=str(group.sample),
-                list_page=ViewLink(_MESSAGES, query={"final__exact": state}),
-                action="resend",
-                filter={
-                    "state": state, "answer": why, "gateway": str(pk),
-                    "since": since.strftime("%Y-%m-%d %H:%M"),
-                },
-            )
-        )  # fmt: skip
-    return rows
+        return {
+            "said": "",  # a gateway answers with a code, and our own reasons are no content
+            "meaning": _(sgip.result_text(int(code))) if is_code else group.said,
+            "message": str(group.sample),
+            "list_page": ViewLink(_MESSAGES, query={"final__exact": state}),
+            "action": "resend",
+            "filter": {
+                "state": state, "answer": why, "gateway": str(group.subject),
+                "since": since.strftime("%Y-%m-%d %H:%M"),
+            },
+        }  # fmt: skip
 
-
-def _not_known(gateway: int) -> str:
-    """The name of a gateway that is not known."""
-    if gateway:
-        return lazy_message(gettext_noop("gateway %(id)d, which was deleted"), id=gateway)
-    return lazy_message(gettext_noop("no gateway"))
+    return GATEWAY.failures(failure_store.open_groups(FLOW), details)

@@ -26,7 +26,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 

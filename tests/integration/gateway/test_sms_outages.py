@@ -9,7 +9,7 @@ import pytest
 
 from gateway import presence
 from gateway.directory import Directory
-from gateway.flow import SmsFlow
+from gateway.flow import FLOW
 from gateway.models import SmsGateway
 from gateway.monitor import conditions
 from gateway.presence import LinkState
@@ -39,7 +39,7 @@ def says(sender: str, row: SmsGateway, problem: str = "", kind: str = "submit") 
 
 def look() -> None:
     """As the daemon of the platform that holds the watch."""
-    flow = SmsFlow()
+    flow = FLOW
     platform_alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
 
 
