@@ -81,8 +81,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
     client: Any = sms_redis()
     now = clock(client)
     times = {int(id): float(at) for id, at in client.hgetall(keys.GATEWAYS_DOWN).items()}
-    if over := times.keys() - gateways:
-        client.hdel(keys.GATEWAYS_DOWN, *over)
+    if connected_ids := times.keys() - gateways:
+        client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:
         times = {id: times.get(id, now) for id in gateways}
         client.hset(keys.GATEWAYS_DOWN, mapping=times)

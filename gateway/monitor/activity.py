@@ -32,8 +32,8 @@ class _ByAccount(BySubject):
         return {counter: str(counter.subject) for counter in counters if counter.subject >= 0}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
-        unowned = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
-        return {**super().named(keys), **unowned}
+        no_account = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
+        return {**super().named(keys), **no_account}
 
 
 class _BySpNumber(Dimension):
