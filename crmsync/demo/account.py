@@ -27,7 +27,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Side:
-    """A CRM, or the hive. `fields` gives the fields of a lead there; `refuses` are the kinds of leads
+    """A CRM, or the hive. `fields` gives the fields of a lead there; `refuses` are kinds of leads
     that it does not take."""
 
     name: str
