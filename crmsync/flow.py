@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from crmsync import queues
+from crmsync import orders
 from crmsync.actions import actions, one_message, preview
 from crmsync.messages import find as search
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
@@ -48,7 +48,7 @@ class CrmsyncFlow(flows.Flow):
     search_fields = search.FIELDS
     texts = _("names and fields of leads")
     bulk_actions = {name: action.shown for name, action in actions.ACTIONS.items()}
-    queue_pattern = queues.PATTERN
+    queue_pattern = orders.PATTERN
     icons = {
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",
         "Policy": "route", "Run": "directions_run", "Operation": "package_2",
