@@ -77,7 +77,7 @@ def compare(record: Record, crm_record: Stored | None) -> Outcome:
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
     if crm_record is None or crm_record.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
-    # Where the CRM keeps versions they decide: somebody may have edited a field since.
+    # Where the CRM keeps versions they decide: a field may have been edited since.
     if crm_record.version is not None:
         is_same = crm_record.version >= record.version
     else:

@@ -21,7 +21,7 @@ from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
 
-# Orders that wait for a CRM, beside those that are being sent: enough that no worker is idle.
+# Orders that wait for a CRM in addition to those in flight: enough that no worker is idle.
 _AHEAD = 3
 # At the measured rate an order takes this share of its lease: a record that is sent after the end
 # of the lease would be claimed and sent once more.

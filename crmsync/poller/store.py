@@ -1,9 +1,9 @@
-"""Store what a round has read: records, the operation and the watermark, in one transaction.
+"""Store a round: records, the operation and the watermark, in one transaction.
 
-What a version that was read does to its record (the states are in `models/operations.py`):
+The effect of a version on its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
-    given up (dismissed) in this version       nothing
+    dismissed in this version                  nothing
     the CRM holds these values already         confirmed, no call
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log

@@ -49,7 +49,7 @@ from msgplatform.core.http.engine import Request, Response
 
 
 class HttpAdapter(CRMAdapter):
-    """Records become calls as the templates say. Credentials are any names with their values."""
+    """Makes calls from records by templates. Credentials are any names with their values."""
 
     name = "http"
     title = gettext_lazy("The CRM")
@@ -127,8 +127,8 @@ class HttpAdapter(CRMAdapter):
     def _restorable(
         self, missing: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
     ) -> list[Record]:
-        """Of records that the CRM did not find, those that are to be stored by key. The others get
-        an outcome: where the address of the call may be wrong, `read` has the last word."""
+        """The records among `missing` that are stored anew, by key. The others get an outcome:
+        where the address of the call may be wrong, `read` decides."""
         settings = self.settings
         deletions = {key for key, (r, _text) in missing.items() if r.deleted and settings.delete}
         uncertain_keys = missing.keys() if not self.is_upsert else deletions
@@ -161,7 +161,7 @@ class HttpAdapter(CRMAdapter):
     def _look_up(
         self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """As `read`, but what it raises is an outcome: `refused` without such a call, or when it is
+        """As `read`, but an error is an outcome: `refusal` without such a call, or when the call is
         refused."""
         try:
             return self.read(keys), None
@@ -194,7 +194,7 @@ class HttpAdapter(CRMAdapter):
         }
         held_keys = {key for key, held_record in records_by_key.items() if not held_record.deleted}
         for key in keys_without_id - ids.keys():
-            # What the CRM does not hold is deleted.
+            # A record that the CRM does not hold is deleted.
             outcomes[key] = failure or (unknown if key in held_keys else Ok("", created=False))
         return [
             dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
@@ -203,7 +203,7 @@ class HttpAdapter(CRMAdapter):
         ]
 
     def _is_gone(self, response: Response) -> bool:
-        """Whether the CRM has no record with the remote id that was sent."""
+        """True if the CRM has no record with the remote id that was sent."""
         status = str(response.status)
         return status in ("404", "410") and status not in self.settings.answer.statuses
 
@@ -223,7 +223,7 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
-        # Without a test nobody can find out whether only this record is refused.
+        # Without a test it cannot be found out whether only this record is refused.
         outcomes = [
             Auth(each.message) if isinstance(each, Auth) and not settings.test else each
             for each in outcomes

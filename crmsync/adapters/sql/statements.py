@@ -85,13 +85,13 @@ class Statements:
         columns = [settings.key_column, *names]
         if settings.deleted_column:
             columns.append(settings.deleted_column)
-        columns.append(settings.version_column)  # last: what goes before compares with the old one
+        columns.append(settings.version_column)  # last: earlier columns compare with the old one
         rows = [self._row(record, names) for record in records]
         start = f"INSERT INTO {quote(settings.table)} ({', '.join(map(quote, columns))}) VALUES "  # noqa: S608
         changed_columns = [quote(name) for name in columns[1:]]
         key, version = quote(settings.key_column), quote(settings.version_column)
         if self.table.connection.vendor == "mysql":
-            # Another unique key may be the duplicate one: that row is somebody else's.
+            # The duplicate may be of another unique key: then the row belongs to another record.
             takes = (
                 f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
                 f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
@@ -128,7 +128,7 @@ class Statements:
         )
         for some in chunks(records, _KEYS_AT_ONCE):
             keys = [self.table.key(record.key) for record in some]
-            # By the index, and then exactly: a collation takes keys of other rows for the same.
+            # By the index, and then exactly: a collation may treat keys of other rows as equal.
             is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
             each = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
             condition = " OR ".join([each] * len(some))
@@ -154,8 +154,8 @@ class Statements:
         return f"CAST({key} AS BLOB)"
 
     def _is_row(self, record: Record) -> bool:
-        """Whether the record has what an INSERT needs: without it the statement is refused, even
-        where the row exists already."""
+        """True if the record has every value that an INSERT needs: without one the statement is
+        refused, even where the row exists already."""
         settings = self.settings
         own = (settings.key_column, settings.version_column, settings.deleted_column)
         required_names = {name for name, field in self.table.columns.items() if field.required}
