@@ -107,14 +107,18 @@ class HttpAdapter(CRMAdapter):
             try:
                 requests.append(self._requests.of(group, call))
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                outcomes.update((r.key, _unwritable_outcome(error, len(group))) for r in group)
+                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
+                outcome = Invalid("", text) if len(group) == 1 else Refused(text)
+                outcomes.update((record.key, outcome) for record in group)
             else:
                 request_groups.append((group, call))
         missing: dict[str, tuple[Record, str]] = {}
         for (group, call), response in zip(
             request_groups, self._client.exchange(requests), strict=True
         ):
-            if call and self._is_gone(response):
+            # The CRM has no record with the remote id that was sent.
+            status, statuses = str(response.status), settings.answer.statuses
+            if call and status in ("404", "410") and status not in statuses:
                 missing.update((record.key, (record, describe(response))) for record in group)
                 continue
             group_outcomes = self._outcomes(group, call, response)
@@ -201,11 +205,6 @@ class HttpAdapter(CRMAdapter):
             for record in batch
             if record.key not in outcomes
         ]
-
-    def _is_gone(self, response: Response) -> bool:
-        """True if the CRM has no record with the remote id that was sent."""
-        status = str(response.status)
-        return status in ("404", "410") and status not in self.settings.answer.statuses
 
     def _outcomes(
         self, group: Sequence[Record], call: Call | None, response: Response
@@ -302,8 +301,3 @@ class HttpAdapter(CRMAdapter):
             if held_record := reading.read_record(call, self.settings.answer, response):
                 records_by_name[name] = held_record
         return records_by_name
-
-
-def _unwritable_outcome(error: Exception, size: int) -> Outcome:
-    text = _("The values cannot be written as JSON: %s.") % type(error).__name__
-    return Invalid("", text) if size == 1 else Refused(text)

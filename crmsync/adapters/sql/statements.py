@@ -49,7 +49,9 @@ class Statements:
     def write(self, records: Sequence[Record]) -> dict[str, Outcome]:
         """An outcome for each record; counts once the transaction is committed."""
         settings, table = self.settings, self.table
-        present_keys = self._present_keys([record.key for record in records])
+        key_column = self._quote(settings.key_column)
+        keys = [record.key for record in records]
+        present_keys = {str(key) for (key,) in self._rows(key_column, keys)}
         # Deletions without the values of a row are statements of their own.
         deletions = [
             r for r in records if r.deleted and not (settings.deleted_column and self._is_row(r))
@@ -72,7 +74,9 @@ class Statements:
             for record in records
         }
         if table.can_find_other_row and upserts:
-            versions = self._versions([record.key for record in upserts])
+            columns = f"{key_column}, {self._quote(settings.version_column)}"
+            rows = self._rows(columns, [record.key for record in upserts])
+            versions = {str(key): version for key, version in rows}
             for record in upserts:
                 # The row may exist and all the same not be the one that the upsert found.
                 version = versions.get(record.key)
@@ -160,15 +164,6 @@ class Statements:
         own = (settings.key_column, settings.version_column, settings.deleted_column)
         required_names = {name for name, field in self.table.columns.items() if field.required}
         return required_names - {*own} <= record.fields.keys()
-
-    def _present_keys(self, keys: Collection[str]) -> set[str]:
-        column = self._quote(self.settings.key_column)
-        return {str(key) for (key,) in self._rows(column, keys)}
-
-    def _versions(self, keys: Collection[str]) -> dict[str, Any]:
-        settings = self.settings
-        columns = ", ".join(map(self._quote, (settings.key_column, settings.version_column)))
-        return {str(key): version for key, version in self._rows(columns, keys)}
 
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
         settings, table = self.settings, self.table
