@@ -35,7 +35,7 @@ class FieldsField(LinesField):
         return {"name": name.rstrip("* "), "required": is_required, "label": label}
 
     # Items are dicts: a field that is there twice is an error, where other lists drop it.
-    repeats = True
+    may_repeat = True
 
     def clean(self, value: Any) -> Any:
         fields = super().clean(value)

@@ -72,7 +72,7 @@ class OperationAdmin(NamedRowsAdmin):
         row = self.row(request, pk)
         personal_or_refuse(request)
         audit(request, "personal_data_shown", f"operation {row.pk}")
-        return self.shown(request, row, **self._content(request, row, clear=True))
+        return self.render_row(request, row, **self._content(request, row, clear=True))
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         return self._content(request, row, clear=False)

@@ -67,7 +67,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         # Lists do not show it, and it may be large.
         return super().get_queryset(request).defer("request")
 
-    def found(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
+    def search_rows(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
         # Records have an index on keys, entries have none.
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:MAX_SELECTION])
         if records:
@@ -167,7 +167,7 @@ class RecoveryAdmin(NamedRowsAdmin):
             else:
                 messages.success(request, gettext("It is sent again with these values."))
                 return to_entry
-        return self.shown(
+        return self.render_row(
             request, row, template="admin/crmsync/recovery_edit.html", form=form,
             reason=row.reason, title=gettext("Edit and try again"),
         )  # fmt: skip

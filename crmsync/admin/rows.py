@@ -101,5 +101,5 @@ def policy_ids(**condition: Any) -> list[int]:
 class NamedRowsAdmin(RowsAdmin):
     """Rows with the names of their policy, source and CRM."""
 
-    def completed(self, rows: list[Any]) -> list[Any]:
+    def add_details(self, rows: list[Any]) -> list[Any]:
         return add_names(rows)

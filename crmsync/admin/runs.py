@@ -17,7 +17,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 
 _OPERATIONS = 20  # that the page of a run shows
 _RENEWED_SECONDS = 3
@@ -34,8 +34,8 @@ class RunAdmin(NamedRowsAdmin):
     page_template = "admin/crmsync/run.html"
     live_template = "admin/crmsync/run_live.html"
 
-    def completed(self, rows: list[Any]) -> list[Any]:
-        runs = super().completed(rows)
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        runs = super().add_details(rows)
         # For the whole page at once.
         how_far = progress.of_runs(runs)
         for row in runs:

@@ -55,7 +55,7 @@ _MIRRORED_COLUMNS = (
 
 class DataHandler(Worker):
     role = "sync_handler"
-    bell = signals.HANDLER
+    wake_signal = signals.HANDLER
 
     def __init__(self, policy: breaker.Policy | None = None) -> None:
         super().__init__()

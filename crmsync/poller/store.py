@@ -3,7 +3,7 @@
 The effect of a version on its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
-    dismissed in this version                  nothing
+    dismissed or dead in this version          nothing
     the CRM holds these values already         confirmed, no call
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log

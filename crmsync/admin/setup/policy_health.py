@@ -14,8 +14,8 @@ from crmsync import presence
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 
 
 @dataclass(frozen=True)

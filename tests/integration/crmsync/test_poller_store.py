@@ -206,7 +206,7 @@ class TestChanged:
         assert counts(first.operation) == (1, 0, 1, 0, 1)
 
 
-class TestGivenUp:
+class TestDismissed:
     def test_a_dismissed_version_stays_dismissed_whatever_the_mapping(self, poller: Poller) -> None:
         poller.round(lead(1))
         mark(1, state=State.DISMISSED, next_at=None, claimed_by="")

@@ -23,9 +23,9 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, Biz, GivenUp
+from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -250,7 +250,7 @@ def test_messages_that_nobody_splits() -> None:
     BizMsg.objects.update(**late("created_at"))
     watch.report_backlogs()
     assert open_keys() == {"platform.backlog:notify:messages"}
-    assert flows.get("notify").status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
+    assert flows.get("notify").health.status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
 
 
 def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
@@ -378,16 +378,25 @@ def test_metrics_say_what_alerts_do() -> None:
 def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
-    failure_store.add("notify", [Lost(1, "timeout", 1)], now)
-    watch.report_given_up()
-    assert open_keys() == {"notify.given_up:1"}
-    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    failure_store.add("notify", [Loss(1, "timeout", 1)], now)
+    watch.report_failures()
+    assert open_keys() == {"notify.failures:1"}
+    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
-    watch.report_given_up()
-    assert "notify.given_up:1" in open_keys()
-    GivenUp.objects.exclude(subject=2).update(count=0)
-    watch.report_given_up()
-    assert open_keys() == {"notify.given_up:2"}
+    watch.report_failures()
+    assert "notify.failures:1" in open_keys()
+    FailureGroup.objects.exclude(subject=2).update(count=0)
+    watch.report_failures()
+    assert open_keys() == {"notify.failures:2"}
+
+
+def test_alerts_of_kinds_of_an_earlier_release_are_resolved() -> None:
+    everybody()
+    alerts.raise_alert("notify.given_up", "Orders", "", "notify.given_up:7")
+    alerts.raise_alert("notify.old", "Old", "", "notify.old")
+    alerts.raise_alert("notify.poison", "Poison", "", "notify.poison:1")
+    Watch().look()
+    assert open_keys() == {"notify.poison:1"}
 
 
 # -- what cannot be looked up --------------------------------------------------------------------
@@ -398,11 +407,11 @@ def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyP
     look = Watch().look
     everybody()
     with monkeypatch.context() as patched:
-        patched.setattr(flows.get("sms"), "failures", broken)
+        patched.setattr(flows.get("sms").health, "failures", broken)
         look()
         look()
     alert = Alert.objects.get()
-    assert (alert.open_key, alert.count) == ("platform.watch:sms.given_up", 1)
+    assert (alert.open_key, alert.count) == ("platform.watch:sms.failures", 1)
     assert "ValueError: Empty module name" in alert.text
     look()
     assert open_keys() == set()
@@ -414,12 +423,12 @@ def test_a_database_that_refuses_once_is_no_alert(monkeypatch: pytest.MonkeyPatc
 
     look = Watch().look
     everybody()
-    monkeypatch.setattr(flows.get("notify"), "failures", locked)
+    monkeypatch.setattr(flows.get("notify").health, "failures", locked)
     for _ in range(3):
         look()
     assert open_keys() == set()
     look()
-    assert open_keys() == {"platform.watch:notify.given_up"}
+    assert open_keys() == {"platform.watch:notify.failures"}
 
 
 def test_a_redis_that_is_away_has_one_alert(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from crmsync.models import Crm, Policy, Record, RecoveryEntry, Source
 from crmsync.monitor import counters
 from msgplatform.core.data import sql
-from msgplatform.models import Biz, GivenUp, MinuteCounter
+from msgplatform.models import Biz, FailureGroup, MinuteCounter
 from tests.integration.support.crm_rows import dead, lead, operation, policy, record
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
 
@@ -114,13 +114,13 @@ def a_crm_refuses_everything(places: Places) -> Course:
     MinuteCounter.objects.filter(flow="crmsync", subject=row.pk).delete()
 
 
-@incident("crmsync.given_up", r"Messages: 2, since .*\(2\)")
+@incident("crmsync.failures", r"Messages: 2, since .*\(2\)")
 def records_are_dead(places: Places) -> Course:
     crm = _crm("strict", places["picky"])
     _policy(crm, 2)
     yield
     _stop(crm)
-    GivenUp.objects.filter(flow="crmsync").update(count=0)
+    FailureGroup.objects.filter(flow="crmsync").update(count=0)
 
 
 @incident("crm.recovery", r"open for more than a day: 1")
