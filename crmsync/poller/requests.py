@@ -49,8 +49,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         try:
             _check(row)
             if not row.deleted:
-                request = Request(request.key, version, policy.mapping.apply(row.values))
-                _check_size(request)
+                whole = Request(request.key, version, policy.mapping.apply(row.values))
+                _check_size(whole)
+                request = whole
         except InvalidInput as error:
             problem = error
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
