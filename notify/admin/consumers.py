@@ -19,7 +19,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit, next_page
+from msgplatform.admin import SecretPageAdmin, UndeletableAdmin, audit, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
@@ -129,7 +129,7 @@ class RotationForm(forms.Form):
 
 
 @admin.register(Receive)
-class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
+class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
     audit_name = "consumer"
     form = ConsumerForm
     list_display = ["name", "title", "address", "secret_state", "created_at"]

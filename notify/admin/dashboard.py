@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.monitor.statistics.points import Counted, Point
+from msgplatform.monitor.statistics.points import CounterQuery, Point
 from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
@@ -28,7 +28,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     state = health.read([row])[row.pk]
     # 24 steps, the hour that has just begun included.
     of_row = {"subscription": str(row.pk)}
-    points = Counted(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
+    points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
     return {
         "status": subscription_cells.status(row, state, health.why(row)),

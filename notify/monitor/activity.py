@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -13,15 +13,11 @@ from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Meas
 from msgplatform.core.flows.activity import Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
-from notify.models import BizReceive, EventType
+from notify.models import EventType
 from notify.monitor import counters
 from notify.monitor.catalogue_subjects import OTHERS
 from notify.monitor.counters import DURATION, LATENCY, Histogram
-
-
-def _rows() -> QuerySet[Any]:
-    columns = ("biz__name", "biz__title", "receive__name", "receive__title")
-    return BizReceive.objects.select_related("biz", "receive").only(*columns)
+from notify.monitor.failures import SUBSCRIPTION
 
 
 def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
@@ -80,8 +76,7 @@ ACTIVITY = Activity(
     ),
     dimensions=(
         BySubject(
-            "subscription", _("subscription"), _rows, relation="notify.ReceiveMsg.biz_receive",
-            without=("accepted",),
+            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", without=("accepted",)
         ),
         BySystem("notify.ReceiveMsg.biz"),
         _ByEventType(),

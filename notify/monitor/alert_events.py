@@ -57,7 +57,7 @@ def announce_missed() -> int:
         if row.first_at >= since:
             events.append(alert_store.as_event(row))
         if row.resolved_at and row.resolved_at >= since:
-            events.append(alert_store.as_event(row, resolved=True))
+            events.append(alert_store.as_event(row, is_resolved=True))
     return _publish(events)
 
 

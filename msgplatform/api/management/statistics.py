@@ -21,7 +21,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
 from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
 _PERIOD = ("flow", "step", "since", "until")
@@ -90,7 +90,7 @@ class StatisticsView(QueryView):
         activity, step = self._activity(), self._step()
         since, until = self._period(step)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in Counted(activity, step, since, until, self._chosen(activity)).rows():
+        for table in CounterQuery(activity, step, since, until, self._chosen(activity)).rows():
             rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value

@@ -101,14 +101,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Runbook:
-    """What to do about the alerts of one kind.
+    """Where to act on the alerts of one kind; `docs/operations.md` has a section for each kind.
 
-    `first` is one sentence: what to look at first. `docs/operations.md` has a paragraph for each
-    kind. `view` is the URL name of the page on which to act; its argument, if it `takes_subject`,
-    is what follows the kind in the alert's key.
+    `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
+    part of the alert's key behind the kind.
     """
 
-    first: Text
     view: str
     takes_subject: bool = False
     button: Button | None = None
@@ -148,7 +146,7 @@ class Health:
     conditions: Callable[[], Iterable[Condition]] = _none
     condition_kinds: Sequence[str] = ()
     failures: Callable[[], Sequence[Failure]] = _none
-    failures_alert: str = ""  # the kind of alert that reports failures; '': `<flow>.given_up`
+    failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics

@@ -17,7 +17,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
 from notify.actions import send_again
 from notify.maker import expiry
@@ -107,7 +107,7 @@ def test_sent_again_they_leave_the_count_wherever_they_are(row: BizReceive) -> N
         message(row, Delivery.EXHAUSTED, days=days)
     lost = ReceiveMsg.objects.values_list("id", flat=True)
     long_ago = sql.now() - timedelta(days=days + 1)
-    failure_store.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
+    failure_store.add("notify", [Loss(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
     archive()
     assert BizMsg.objects.count() == 0, "they are in the archive"
     exhaust(row, 3)

@@ -21,7 +21,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -472,7 +472,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
 
 
 def test_the_answer_of_a_failure_is_remembered(row: BizReceive) -> None:
-    failure_store.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
+    failure_store.add("notify", [Loss(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
     look()
     assert "Has failed for 1 h: timeout, 3 in a row." in Alert.objects.get().text

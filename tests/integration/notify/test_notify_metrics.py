@@ -15,7 +15,7 @@ from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -87,12 +87,12 @@ def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -
     assert found["notify_request_seconds_bucket", (("le", "0.05"),)] == 6
     now = sql.now()
     span: Any = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
-    of_row = total(Counted(ACTIVITY, *span, chosen={"subscription": str(row.pk)}).series())
+    of_row = total(CounterQuery(ACTIVITY, *span, selection={"subscription": str(row.pk)}).series())
     assert (of_row["delivered"], of_row["failed"], ACTIVITY.success(of_row)) == (4, 2, 1.0)
     p50, p95, _request = (figure.of(of_row) for figure in ACTIVITY.figures)
     assert p50 == 0.5
     assert 2.5 < (p95 or 0) <= 5
-    of_system = total(Counted(ACTIVITY, *span, chosen={"system": str(row.biz_id)}).series())
+    of_system = total(CounterQuery(ACTIVITY, *span, selection={"system": str(row.biz_id)}).series())
     assert of_system["accepted"] == 6
 
 

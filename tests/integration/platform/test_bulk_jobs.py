@@ -11,14 +11,14 @@ from django.urls import reverse
 from django.utils import translation
 
 from gateway.flow import FLOW
-from msgplatform.admin import key_scopes
+from msgplatform.admin import systems
 from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import BizReceive
 from tests.integration.gateway.sms_messages import archived
 from tests.integration.support import sms_rows
@@ -95,8 +95,8 @@ def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
-    assert find.find({"biz": "orders"}, "", 50).hits
-    assert find.find({"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
+    assert engine.find(MESSAGES, {"biz": "orders"}, "", 50).hits
+    assert engine.find(MESSAGES, {"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
 
 
 def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) -> None:
@@ -226,7 +226,7 @@ def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
 
 
 def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
-    needed = key_scopes.permissions("manage:jobs")
+    needed = systems.scope_permissions("manage:jobs")
     assert {name.partition(".")[2] for name in needed} == {
         "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
     }  # fmt: skip

@@ -25,7 +25,7 @@ from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -378,10 +378,10 @@ def test_metrics_say_what_alerts_do() -> None:
 def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
-    failure_store.add("notify", [Lost(1, "timeout", 1)], now)
+    failure_store.add("notify", [Loss(1, "timeout", 1)], now)
     watch.report_failures()
     assert open_keys() == {"notify.failures:1"}
-    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
     watch.report_failures()
     assert "notify.failures:1" in open_keys()

@@ -41,7 +41,7 @@ print(json.dumps({{one.kind: [one.says, one.is_for_person, one.act] for one in e
 _KINDS = """
 import json
 from msgplatform.monitor import runbooks
-print(json.dumps(list(runbooks.every())))
+print(json.dumps(list(runbooks.by_kind())))
 """
 _PAGER = """
 from msgplatform.models import Biz
@@ -108,6 +108,13 @@ class Stage(SmsCluster):
 
     def repair(self) -> None:
         self.console.run(f"{_IMPORTS}incidents.repair()")
+
+    def begin_without_programs(self) -> None:
+        url = self.places["well"]
+        self.console.run(f"{_IMPORTS}crm_incidents.begin_without_programs({url!r})")
+
+    def end_without_programs(self) -> None:
+        self.console.run(f"{_IMPORTS}crm_incidents.end_without_programs()")
 
     def incidents(self) -> dict[str, tuple[str, bool, int]]:
         """Kind → what its alert says, whether a person resolves it, in which act it happens."""
