@@ -1,4 +1,4 @@
-"""Publishes over HTTP as a business system would, and remembers what was answered with 2xx."""
+"""Publishes over HTTP as a business system would, and remembers the accepted messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Accepted:
 
 
 class Publisher(threading.Thread):
-    """One keep-alive connection. What it repeats has the same key."""
+    """One keep-alive connection. A repeated request has the same key."""
 
     def __init__(
         self, base_url: str, work: Iterator[tuple[int, str, str]], key_prefix: str
@@ -84,7 +84,7 @@ class BatchPublisher(Publisher):
 
 
 def message(key_prefix: str, number: int) -> dict[str, object]:
-    """What is published under this number."""
+    """The request body of the message with this number."""
     return {
         "event_type": event_type(number),
         "payload": {"number": number, "text": "消息 ✓ message", "price": 12.50},
@@ -120,7 +120,7 @@ def publish_all(
     kind: type[Publisher] = Publisher,
     more: Callable[[], bool] = lambda: False,
 ) -> list[Accepted]:
-    """Publish `count` messages, the systems in turn; what the platform accepted.
+    """Publish `count` messages, the systems in turn; returns the accepted ones.
 
     After them `more` is asked for each further one; it may wait before it answers.
     """

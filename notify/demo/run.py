@@ -35,7 +35,7 @@ _FORGED = b'{"type": "demo.forged", "timestamp": "2026-01-01T00:00:00Z", "data":
 
 @dataclass
 class Account:
-    """What must have arrived, per consumer, and what its own file says."""
+    """The ids that must arrive at each consumer, and the files of the sinks."""
 
     expected: dict[str, set[str]]
     sinks: dict[str, SinkProcess]
@@ -49,7 +49,7 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Publish over HTTP, wait for the consumers' files, account for every delivery."""
-    consumers = scenario.consumers()
+    consumers = scenario.make_consumers()
     sinks = {}
     for consumer in consumers:
         sink = SinkProcess(Path(run.folder) / f"{consumer.name}.log", list(consumer.sink))
@@ -97,7 +97,8 @@ def _forge(url: str, secret: str) -> tuple[int, int]:
 
 
 def _await(run: DemoRun, account: Account) -> set[str]:
-    """Until nothing is missing or the time is up; the ids that ended exhausted at the dead sink."""
+    """Wait until nothing is missing or the time is up; returns the ids that ended exhausted at the
+    dead sink."""
     deadline = time.monotonic() + run.timeout
     progress, patience, last_count = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
@@ -121,7 +122,7 @@ def _await(run: DemoRun, account: Account) -> set[str]:
 
 
 def _waiting(missing: Mapping[str, set[str]]) -> str:
-    """For which consumers they wait, and until when: most of them first."""
+    """The consumers for which deliveries wait, and until when: the largest number first."""
     sentences = [
         f"{len(ids)} wait for {name}{_until(name)}"
         for name, ids in sorted(missing.items(), key=lambda pair: -len(pair[1]))
@@ -131,7 +132,7 @@ def _waiting(missing: Mapping[str, set[str]]) -> str:
 
 
 def _until(consumer: str) -> str:
-    """When the consumer is tried again; '' when that is now, or nobody knows."""
+    """The time of the consumer's next attempt; '' when that is now, or not known."""
     waiting = ReceiveMsg.objects.filter(
         status=ReceiveMsg.Status.PENDING, biz_receive__receive__name=consumer
     )

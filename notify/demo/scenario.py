@@ -1,4 +1,4 @@
-"""The demo's cast: business systems that publish, consumers that behave differently."""
+"""The demo's scenario: business systems that publish, consumers that behave differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SCHEDULE = [1, 1, 2, 2]
 
 @dataclass(frozen=True)
 class Consumer:
-    """`sink` has the arguments of its process, `subscription` settings, `pattern` what it wants."""
+    """`sink` has the arguments of its process, `subscription` settings, `pattern` its event
+    types."""
 
     name: str
     behaviour: str
@@ -32,13 +33,13 @@ class Consumer:
 
     @property
     def title(self) -> str:
-        """In the console: whoever looks there sees that a failure is meant to be one."""
+        """Its title in the console, which says that a failure is meant to be one."""
         title = self.name.replace("-", " ").capitalize()
         return f"{title} (demo: {self.behaviour})" if ON_PURPOSE in self.behaviour else title
 
 
-def consumers() -> list[Consumer]:
-    """The cast; each run with a fresh secret for the one that verifies."""
+def make_consumers() -> list[Consumer]:
+    """The consumers of the demo; the verifying one has a fresh secret in each run."""
     secret = signing.new_secret()
     return [
         Consumer("warehouse", "answers at once"),
@@ -69,17 +70,17 @@ SYSTEMS: dict[str, list[str]] = {
 }
 
 
-def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
+def create(consumers: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     """Rows for business systems, consumers and subscriptions; an API key per business system."""
     rows = {}
-    for consumer in cast:
+    for consumer in consumers:
         defaults = {"url": urls[consumer.name], "title": consumer.title}
         if consumer.secret:
             defaults["secret"] = consumer.secret
         rows[consumer.name], _ = Receive.objects.update_or_create(
             name=consumer.name, defaults=defaults
         )
-    by_name = {consumer.name: consumer for consumer in cast}
+    by_name = {consumer.name: consumer for consumer in consumers}
     tokens = {}
     for name, subscribers in SYSTEMS.items():
         biz, _ = Biz.objects.get_or_create(name=name, defaults={"title": name.title()})
@@ -98,10 +99,10 @@ def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     return tokens
 
 
-def expected(cast: Sequence[Consumer], messages: Sequence[Accepted]) -> dict[str, set[str]]:
-    """Which message ids each consumer must have, by what the client saw accepted."""
-    ids_by_consumer: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
-    patterns = {consumer.name: consumer.pattern for consumer in cast}
+def expected(consumers: Sequence[Consumer], messages: Sequence[Accepted]) -> dict[str, set[str]]:
+    """The message ids that each consumer must get, by the accepted messages."""
+    ids_by_consumer: dict[str, set[str]] = {consumer.name: set() for consumer in consumers}
+    patterns = {consumer.name: consumer.pattern for consumer in consumers}
     for message in messages:
         for name in SYSTEMS[message.system]:
             if fnmatch.fnmatchcase(message.event_type, patterns[name]):

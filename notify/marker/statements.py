@@ -135,7 +135,10 @@ def mark_failed(
         effective,
         lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None),
     ):
-        values = {"status": _Status.EXHAUSTED} if is_over else _again(delays, row_ids, now)
+        values: dict[str, Any] = {"status": _Status.EXHAUSTED}
+        if not is_over:  # each row with its own time: jitter keeps a herd apart
+            due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
+            values = {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
         _update(
             _still_claimed(claim, row_ids),
             send_times=attempt, http_status=status, error=error, **values,
@@ -196,14 +199,6 @@ def _delay(result: Result, subscription: Subscription | None, row: Row | None) -
     if result.http_status == 429 or result.error == "timeout":
         delay = max(delay, min(OVERLOAD_FLOOR_SECONDS, max(waits)))
     return max(delay, result.retry_after, 0.001)
-
-
-def _again(
-    delays: Mapping[int, float | None], row_ids: Sequence[int], now: datetime
-) -> dict[str, Any]:
-    """The values of a retry, each row with its own time: jitter keeps a herd apart."""
-    due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
-    return {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
 
 
 def _at(times: Mapping[int, datetime], row_ids: Sequence[int]) -> RawSQL:
