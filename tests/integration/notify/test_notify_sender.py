@@ -349,7 +349,7 @@ def test_the_maker_hears_of_a_breaker_when_its_new_state_is_known(
         claimer.set_states({row.pk: presence.LaneState(sender="me")}, at_once=True)
         return read()
 
-    monkeypatch.setattr(signals.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
+    monkeypatch.setattr(signals.MAKER, "send", lambda: told.append(read()[row.pk].is_open))
     monkeypatch.setattr(presence, "read", read_and_move)
     for _ in range(2):
         claimer.report()

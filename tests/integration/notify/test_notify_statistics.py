@@ -48,7 +48,7 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
 
 
 def accept(*messages: tuple[int, str]) -> None:
-    counters.accepted(messages, CatalogueSubjects(), NOON)
+    counters.count_accepted(messages, CatalogueSubjects(), NOON)
 
 
 def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
@@ -115,7 +115,7 @@ def test_answers_are_few_whatever_a_consumer_answers(row: BizReceive) -> None:
         Result(n, row.pk, "claim", 1, "failed", status, error)
         for n, (status, error) in enumerate(given)
     ]
-    tally.failed(results, [])
+    tally.count_failed(results, [])
     counters.add(tally.counts, NOON)
     (point,) = counted("hour", NOON, NOON + timedelta(hours=1)).series()
     found = groups.answers(ACTIVITY, point.counts)
