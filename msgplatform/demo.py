@@ -22,7 +22,7 @@ from django.core.management.base import CommandError
 from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import free_port
 

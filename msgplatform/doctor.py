@@ -20,7 +20,7 @@ from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
-from msgplatform.core.servers import embedded
+from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
 
 LOW_DISK_BYTES = 1 << 30
@@ -153,7 +153,7 @@ def _users() -> Iterator[Finding]:
 def _redis_server() -> Iterator[Finding]:
     if not any(role.is_embedded for role in flows.redis_roles()):
         return
-    path = embedded.find_redis()
+    path = private_server.find_redis()
     if path is None:
         yield Finding(
             "bad", "no redis-server for the embedded Redis", "apt-get install redis-server"

@@ -41,7 +41,7 @@ def start(row: BizReceive) -> Started:
         raise NotNow(lazy_message(text, status=status))
     is_probe = probe(row)
     made_due, has_more = _make_due(row)
-    signals.MAKER.ring()
+    signals.MAKER.send()
     return Started(is_probe, made_due, has_more)
 
 
@@ -51,7 +51,7 @@ def probe(row: BizReceive) -> bool:
     if state is None or not state.is_open:
         return False
     presence.request_probe(row.pk)
-    signals.MAKER.ring()
+    signals.MAKER.send()
     return True
 
 

@@ -119,7 +119,7 @@ def ring_when_saved() -> None:
 
 
 def _ring(using: str, **_: Any) -> None:
-    transaction.on_commit(signals.SUBSCRIPTIONS.ring, using=using)
+    transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
 def from_row(row: BizReceive) -> Subscription:

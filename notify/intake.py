@@ -20,7 +20,7 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from msgplatform.core.json.depth import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, depth
 from notify import signals
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
@@ -113,7 +113,7 @@ def stored_before(event: Event) -> Verdict | None:
         (item.biz, item.key), (0, "")
     )
     is_same = first_hash == item.payload_hash
-    return Verdict.repeated(is_same, first_id) if is_same else None
+    return Verdict.duplicate_or_conflict(is_same, first_id) if is_same else None
 
 
 def _item(event: Event) -> Item[Event]:
@@ -127,7 +127,7 @@ def _item(event: Event) -> Item[Event]:
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     verdicts = idempotency.store(items, IdempotencyKey, _insert)
     # After the commit: a maker that looks earlier finds nothing.
-    signals.MAKER.ring()
+    signals.MAKER.send()
     return verdicts
 
 

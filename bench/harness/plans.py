@@ -47,7 +47,7 @@ class Recorder:
         self._own = self._count(lambda: None)[1]  # what reading the counters costs by itself
 
         def wrapper(execute: Any, statement: Any, params: Any, many: bool, context: Any) -> Any:
-            # Bytes are an INSERT of `msgplatform.core.data.mysql_values`, with its rows.
+            # Bytes are an INSERT of `msgplatform.core.data.sql`, with its rows.
             has_rows = isinstance(statement, bytes)
             shape = shape_of(_without_rows(statement) if has_rows else statement)
             plan: Sequence[Mapping[str, Any]] = []

@@ -27,8 +27,7 @@ from crmsync.adapters.outcomes import (
 )
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
-from msgplatform.core.http.response_body import readable
-from msgplatform.core.http.response_headers import retry_after
+from msgplatform.core.http.response import readable, retry_after
 
 TIMEOUT_SECONDS = 30.0
 # The longest that a call may take: the handler's leases are made for it.

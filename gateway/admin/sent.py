@@ -21,8 +21,8 @@ from gateway.failures import AGAIN
 from gateway.messages import find, resent
 from gateway.models import SgipMt
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 
 _FOUND = 500  # what a search shows at most: the page makes an IN of them
 _Final = SgipMt.Final

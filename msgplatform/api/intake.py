@@ -48,7 +48,7 @@ def encoded(verdict: Verdict) -> tuple[int, bytes]:
     verdict.raise_rejected()
     is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
     code = status.HTTP_202_ACCEPTED if is_new else status.HTTP_200_OK
-    return code, msgspec.json.encode(verdict.shown())
+    return code, msgspec.json.encode(verdict.as_dict())
 
 
 def answer(verdict: Verdict) -> HttpResponse:
@@ -96,7 +96,7 @@ class BatchView(APIView):
 
     def shown(self, verdict: Verdict) -> dict[str, Any]:
         """A verdict as the answer shows it."""
-        return verdict.shown()
+        return verdict.as_dict()
 
     def post(self, request: Request) -> Response:
         name, item = _items_of(self.body)

@@ -23,7 +23,7 @@ from rest_framework.request import Request
 
 from msgplatform.api.problems.problem import CONTENT_TYPE, BodyTooLarge
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json.depth import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, depth
 
 T = TypeVar("T")
 

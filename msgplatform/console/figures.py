@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 from msgplatform.core.flows import Figure
 from msgplatform.core.flows.activity import Counts
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import ExactCharField, ExactSlugField
-from msgplatform.core.names import refuse_digits, refuse_other_spelling
+from msgplatform.core.fields import (
+    ExactCharField,
+    ExactSlugField,
+    refuse_digits,
+    refuse_other_spelling,
+)
 
 
 class Biz(models.Model):

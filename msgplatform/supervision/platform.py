@@ -21,8 +21,7 @@ from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import schema_state
-from msgplatform.core.servers.embedded import RedisServer
-from msgplatform.core.servers.private_server import private_directory
+from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import CrashLoops, Lock, Refused, Supervisor, is_running

@@ -133,5 +133,5 @@ def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> 
         BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
             status=change.to, **change.also
         )
-        transaction.on_commit(signals.SUBSCRIPTIONS.ring)
+        transaction.on_commit(signals.SUBSCRIPTIONS.send)
     return len(changed)

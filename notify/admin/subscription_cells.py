@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.cells import NOTHING, link, mark, moment, nothing, percent
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 from notify.admin.health import COUNTED, Busy, Health
 from notify.directory import waits
 from notify.models import BizReceive

@@ -13,8 +13,8 @@ from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce, Now
 
 from msgplatform.core.archive.copying import Part
+from msgplatform.core.archive.description import delete_whole
 from msgplatform.core.archive.router import cold_alias
-from msgplatform.core.archive.rows import delete_whole
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import restored

@@ -69,5 +69,5 @@ def put(claimed: Iterable[Claimed]) -> None:
                 made.append((planned.subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
         jobs.put_all(made, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
-        signals.SENDER.ring()
+        signals.SENDER.send()
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)

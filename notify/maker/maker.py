@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.queues import names, recovery
 from notify import signals
 from notify.directory import Subscriptions
@@ -35,7 +34,7 @@ class Maker(Worker):
     """With `only`, ids of subscriptions, it does nothing but queue for those."""
 
     role = "maker"
-    bell = signals.MAKER
+    wake_signal = signals.MAKER
 
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()
@@ -65,7 +64,7 @@ class Maker(Worker):
             recovery.recover(put_back=names.holds_only_copies)
         settled = self.settle_held()
         worked = self._work(self.splitter.waiting())
-        if pause := self._gather.took(worked):
+        if pause := self._gather.note_batch(worked):
             self.stopping.wait(pause)
         return bool(worked or settled)
 

@@ -18,8 +18,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
@@ -60,7 +59,7 @@ class _Marked:
 
 class Marker(Worker):
     role = "marker"
-    idle_seconds = 1.0  # nobody rings for it, and people wait to see that a message arrived
+    idle_seconds = 1.0  # no signal wakes it, and people wait to see that a message arrived
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ class Marker(Worker):
                 failpoint("marker_after_commit_before_done")
                 queues.done(self._jobs[:together])
             del self._jobs[:together]
-        if pause := self._gather.took(self.heartbeat.done - marked):
+        if pause := self._gather.note_batch(self.heartbeat.done - marked):
             self.stopping.wait(pause)
         return True
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from msgplatform.core.ages import age
 from msgplatform.core.data import sql
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import presence

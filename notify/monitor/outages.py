@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.failure_store import latest_answer
 from notify import presence

@@ -14,7 +14,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.queues import abandoned, jobs, owners
+from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
@@ -40,7 +40,7 @@ _ITEM_BYTES = 256
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 REPORT_SECONDS = 1.0
-# No bell rings when an order in hand is finished, and the next one of its queue may be taken.
+# No signal is sent when an order in flight is finished, and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
 _IDLE_SECONDS = 2.0
 _ALL = 1_000_000
@@ -153,7 +153,7 @@ class OrderClaimer:
         closed = presence.Live(sender=self.owner)
         presence.report({**said, **dict.fromkeys(ended, closed)})
         if has_moved:  # what waited behind a breaker is queued at once
-            signals.MAKER.ring()
+            signals.MAKER.send()
         self._reported = frozenset(said)
         self._known = {**known, **said}
         if self._only:
@@ -167,7 +167,7 @@ class OrderClaimer:
         a probe whose answer nobody gets."""
         rows = [row for row in self.subscriptions.all() if self._serves(row)]
         queues = {row.queue: row.id for row in rows if row.queue not in self._held}
-        dropped = abandoned.drop(list(queues))
+        dropped = owners.drop(list(queues))
         if not dropped:
             return
         log.warning("orders_of_a_dead_sender_dropped", queues=len(dropped))

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgplatform.core.http import engine as http
-from msgplatform.core.http.response_body import readable
-from msgplatform.core.http.response_headers import kept_headers, retry_after
+from msgplatform.core.http.response import kept_headers, readable, retry_after
 from notify.directory import Subscription
 from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder

@@ -8,7 +8,7 @@ from typing import Any, cast
 from crmsync.adapters.base import AdapterSettings, Record, Stored
 from crmsync.adapters.outcomes import Ok, Outcome
 from crmsync.adapters.sql.table import Table
-from msgplatform.core.data import mysql_values
+from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 
 _KEYS_AT_ONCE = 500
@@ -100,7 +100,7 @@ class Statements:
                 f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed_columns
             )
             end = f" ON DUPLICATE KEY UPDATE {sets}".encode()
-            for values in mysql_values.statements(self.table.connection, rows):
+            for values in sql.statements(self.table.connection, rows):
                 self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
             return
         old, own = (f"{quote(settings.table)}.{name}" for name in (version, key))

@@ -50,7 +50,7 @@ def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
     body = _read({**options, "to": to, "text": text}, requests.Send)
     (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
     verdict.raise_rejected()
-    return verdict.shown()
+    return verdict.as_dict()
 
 
 def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
@@ -62,7 +62,7 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
         lambda item: requests.request(caller.biz_id, _read(item, requests.Send)),
         requests.accept_many,
     )
-    return [verdict.shown() for verdict in verdicts]
+    return [verdict.as_dict() for verdict in verdicts]
 
 
 def query(caller: ApiCaller, ids: Any) -> list[Struct]:

@@ -30,7 +30,7 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
 from msgplatform.api.query import NAME, ListView, QueryView
-from msgplatform.core.json.same import same
+from msgplatform.core.json.values import same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])

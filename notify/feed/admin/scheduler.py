@@ -17,9 +17,9 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, cells
 from msgplatform.admin.chart import Chart, Line, Unit, labels
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
+from msgplatform.core.durations import age
 from notify.feed import presence
 from notify.feed.dispatcher.pace import COMFORTABLE
 from notify.feed.dispatcher.schedule import hours

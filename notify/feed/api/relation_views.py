@@ -134,5 +134,5 @@ def _change(request: Request, body: ChangeBody) -> Change:
 def _shown(verdict: Verdict) -> dict[str, Any]:
     """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
-        return verdict.shown()
+        return verdict.as_dict()
     return {"outcome": _OUTCOMES[verdict.outcome]}

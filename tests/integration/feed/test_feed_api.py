@@ -20,8 +20,8 @@ from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import relations
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
-from tests.integration.platform.test_api_schema import api_views, document, statuses
 from tests.integration.support.answers import Answer
+from tests.integration.support.api_document import api_views, document, statuses
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)

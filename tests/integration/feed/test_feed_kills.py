@@ -9,7 +9,7 @@ import pytest
 
 from notify.feed.models import EventQueue
 from tests.integration.feed.support import drain
-from tests.integration.feed.test_timeline_property import (
+from tests.integration.feed.timeline_world import (
     PEOPLE,
     Generator,
     check_drained,

@@ -19,7 +19,7 @@ from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.models import Alert, MinuteCounter
-from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.gateway.sms_messages import FLOW, archived
 from tests.integration.support import sms_rows
 from tests.integration.support.bulk_form import preview
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from gateway import failures, presence
 from gateway.connections import sms_redis
-from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys, store
@@ -27,30 +26,12 @@ from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
 from msgplatform.models.failures import MAX_ANSWER
+from tests.integration.gateway.sms_messages import FLOW, archived, settle
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
-FLOW = SmsFlow()
-
-
-def settle() -> None:
-    Forwarder().turn()
-    Pump().turn()
-
-
-def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> str:
-    """A message that ended: refused with `result`, or reported."""
-    message = send(caller.biz, **fields)
-    (seqno,) = submit(SmsGateway.objects.get().pk)[message]
-    respond(seqno, result)
-    if not result:
-        number = store.read([message])[0].mt.user_number
-        report(seqno, number, state=2 if error else 0, error=error)
-    settle()
-    assert SgipMt.objects.filter(pk=int(message)).exists()
-    return message
 
 
 class TestStatus:

@@ -18,7 +18,7 @@ from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
 from notify.messages import find
 from notify.models import BizReceive
-from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.gateway.sms_messages import FLOW, archived
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import Status, message
 from tests.integration.support.bulk_form import preview, start, start_bulk

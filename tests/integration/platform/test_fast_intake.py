@@ -244,7 +244,7 @@ def test_the_same_as_django(
     assert both.fast_intake.served >= expected
 
 
-CONFLICT = Verdict.repeated(same_payload=False)
+CONFLICT = Verdict.duplicate_or_conflict(is_same_payload=False)
 ENDINGS: list[tuple[Verdict | None, Exception | None, int, str | None]] = [
     (Verdict("created", 7), None, 202, None),
     (CONFLICT, None, 409, "conflict"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.programs.alerts.stage import PROGRAMS, Stage, of
 
 # Incidents of processes; the test itself makes them.

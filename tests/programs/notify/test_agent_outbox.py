@@ -18,8 +18,8 @@ import pytest
 import sqlparse
 from django.db import NotSupportedError, connections
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.servers.embedded import MariaDb
 from notify import intake
 from notify.agent import outbox
 from notify.agent.models import Outbox

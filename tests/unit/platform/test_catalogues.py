@@ -16,7 +16,7 @@ from django.utils import translation
 
 from msgplatform.console import answers
 from msgplatform.console.statistics.form import StatisticsForm
-from msgplatform.core import ages, flows
+from msgplatform.core import durations, flows
 from notify.models import ReceiveMsg
 
 # Texts of several apps that mean the same in each of them.
@@ -85,7 +85,7 @@ def test_a_text_of_several_apps_means_the_same_in_each() -> None:
 @pytest.mark.parametrize("seconds", [2.5, 42, 250, 9000, 200_000])
 def test_ages_are_chinese(seconds: float) -> None:
     with translation.override("zh-hans"):
-        assert re.fullmatch(r"[0-9.]+ (秒|分钟|小时|天)", ages.age(seconds))
+        assert re.fullmatch(r"[0-9.]+ (秒|分钟|小时|天)", durations.age(seconds))
 
 
 def test_answers_are_chinese() -> None:

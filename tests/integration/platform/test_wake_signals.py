@@ -1,4 +1,4 @@
-"""Whoever makes work rings for who does it, once the work is durable."""
+"""New work wakes the program that does it, once the work is durable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgplatform.models import Biz
 from notify.feed.signals import DISPATCHER
 from notify.signals import MAKER
 from tests.integration.support import feed_rows, notify_rows, sms_rows
-from tests.integration.support.rings import Hearing, listen
+from tests.integration.support.listening import Hearing, listen
 from tests.integration.support.sms_rows import shop
 
 __all__ = ["listen", "shop"]
@@ -25,27 +25,27 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_a_message_wakes_the_maker(listen: Callable[[WakeSignal], Hearing]) -> None:
     biz = Biz.objects.create(name="shop")
-    ring = listen(MAKER)
+    hearing = listen(MAKER)
     notify_rows.publish(biz)
-    ring.wait()
+    hearing.wait()
 
 
 def test_a_post_wakes_a_dispatcher(listen: Callable[[WakeSignal], Hearing]) -> None:
     biz = Biz.objects.create(name="shop")
-    ring = listen(DISPATCHER)
+    hearing = listen(DISPATCHER)
     feed_rows.post(biz, "ann")
-    ring.wait()
+    hearing.wait()
 
 
 def test_a_short_message_wakes_a_sender(
     shop: sms_rows.Caller, listen: Callable[[WakeSignal], Hearing]
 ) -> None:
-    ring = listen(SMS_SENDER)
+    hearing = listen(SMS_SENDER)
     sms_rows.send(shop.biz)
-    ring.wait()
+    hearing.wait()
 
 
 def test_an_order_wakes_a_handler(listen: Callable[[WakeSignal], Hearing]) -> None:
-    ring = listen(HANDLER)
+    hearing = listen(HANDLER)
     MainQueue("sales").put([Order(1, 1, "a" * 32, 0.0, list[Entry]())])
-    ring.wait()
+    hearing.wait()

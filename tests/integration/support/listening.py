@@ -1,4 +1,4 @@
-"""Bells that are listened to."""
+"""Listeners to wake-up signals."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ SOON = 180.0
 
 
 class Hearing:
-    """Counts rings."""
+    """Counts wake-up signals."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._rung = threading.Semaphore(0)
+        self._received = threading.Semaphore(0)
 
     def __call__(self) -> None:
         self.count += 1
-        self._rung.release()
+        self._received.release()
 
     def wait(self) -> None:
-        assert self._rung.acquire(timeout=SOON)
+        assert self._received.acquire(timeout=SOON)
 
 
 @pytest.fixture
 def listen(work_redis: object) -> Iterator[Callable[[WakeSignal], Hearing]]:
     listeners: list[Listener] = []
 
-    def start(bell: WakeSignal) -> Hearing:
+    def start(wake_signal: WakeSignal) -> Hearing:
         hearing = Hearing()
-        listeners.append(Listener(bell, hearing))
+        listeners.append(Listener(wake_signal, hearing))
         listeners[-1].start()
         hearing.wait()  # it may have missed something before it listened
         return hearing

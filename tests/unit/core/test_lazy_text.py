@@ -22,7 +22,7 @@ def read(text: str, language: str) -> str:
         return str(translate(kept))
 
 
-def test_it_is_in_the_language_of_the_settings_whoever_says_it() -> None:
+def test_it_is_in_the_language_of_the_settings_whoever_makes_it() -> None:
     with translation.override(CHINESE):
         text = lazy_message(FAILING, name="shop → till")
     assert text == "The subscription shop → till is failing"
@@ -52,7 +52,7 @@ def test_what_stands_in_it_is_translated_too() -> None:
     assert "message" not in chinese
 
 
-def test_what_was_written_down_is_said_again_in_another_text() -> None:
+def test_a_stored_text_is_a_parameter_of_another_text() -> None:
     inner = lazy_message(FAILING, name="shop → till")
     kept = json.loads(json.dumps(dump(inner)))
     outer = lazy_message("%(flow)s: %(what)s has waited for more than %(minutes)s minutes",

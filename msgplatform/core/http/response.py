@@ -1,5 +1,5 @@
-"""Which headers of an answer are stored, how long Retry-After asks to wait, and where the final
-answer's headers begin.
+"""Read an answer: the headers that are stored, the wait that Retry-After asks for, the start of the
+final answer's headers, and the body as people read it.
 
 An answer's headers are somebody else's text, and are stored and shown. So only headers that help to
 understand a delivery are kept, and none that grants access: no cookie, no challenge, no credential.
@@ -8,10 +8,13 @@ understand a delivery are kept, and none that grants access: no cookie, no chall
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 
 from django.utils.http import parse_http_date_safe
+
+from msgplatform.core.http.messages import Response
 
 MAX_RETRY_AFTER = 31 * 86400.0  # seconds
 
@@ -36,17 +39,17 @@ def kept_headers(raw: bytes, limit: int) -> str:
     in UTF-8; invalid UTF-8 and control characters become U+FFFD. A Location loses its query,
     fragment and user name.
     """
-    kept: list[str] = []
+    lines: list[str] = []
     capacity = limit
     for line in _useful(raw):
         text = line.decode("utf-8", "replace")
         if not text.isprintable():
             text = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
-        capacity -= len(text.encode()) + bool(kept)  # 1 for the newline before it
+        capacity -= len(text.encode()) + bool(lines)  # 1 for the newline before it
         if capacity < 0:
             break
-        kept.append(text)
-    return "\n".join(kept)
+        lines.append(text)
+    return "\n".join(lines)
 
 
 def retry_after(raw: bytes, now: float) -> float:
@@ -56,17 +59,17 @@ def retry_after(raw: bytes, now: float) -> float:
     answer's own Date, so that the two clocks need not agree; without one from `now`, which is
     seconds since 1970.
     """
-    asked = date = b""
+    wait_text = date = b""
     for line in _fields(raw):
         name, value = _split(line)
         if name == b"retry-after":
-            asked = asked or value
+            wait_text = wait_text or value
         elif name == b"date":
             date = date or value
-    if asked.isdigit():
-        seconds = float(asked) if len(asked) <= _MAX_NUMBER else MAX_RETRY_AFTER
+    if wait_text.isdigit():
+        seconds = float(wait_text) if len(wait_text) <= _MAX_NUMBER else MAX_RETRY_AFTER
     else:
-        until = _moment(asked)
+        until = _moment(wait_text)
         since = _moment(date)
         seconds = 0.0 if until is None else until - (now if since is None else since)
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
@@ -111,7 +114,7 @@ def _moment(value: bytes) -> float | None:
 
 
 def start_of_final(lines: list[bytes]) -> int:
-    """Where the final answer's headers begin."""
+    """The index of the line at which the final answer's headers begin."""
     if not any(line in _BLANK for line in lines[:-1]):
         return 0
     start = len(lines) - 1
@@ -121,7 +124,55 @@ def start_of_final(lines: list[bytes]) -> int:
 
 
 def are_whole(lines: list[bytes]) -> bool:
-    """Whether the final answer's headers are complete; a body's trailers may follow them."""
+    """True if the final answer's headers are complete; a body's trailers may follow them."""
     if not lines or lines[-1] in _BLANK:
         return bool(lines)
     return any(line in _BLANK for line in lines[start_of_final(lines) :])
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
+# zlib's window bits: with the header of gzip or of zlib, and without one (what some servers call
+# deflate).
+_EITHER, _RAW = 47, -15
+_ZLIB_NAMES = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+def readable(response: Response, limit: int) -> bytes:
+    """At most `limit` bytes of the body, inflated if it is compressed by gzip or deflate. For any
+    other compression, or one that is broken, a note that names it. A text stays, whatever
+    compression its header names: Tryton sends such answers."""
+    body = response.body
+    encoding = _content_encoding(response.headers)
+    if not encoding and body.startswith(_GZIP_MAGIC):
+        encoding = "gzip"
+    if not encoding or not body:
+        return body[:limit]
+    if encoding in _ZLIB_NAMES:
+        for bits in (_EITHER, _RAW):
+            try:
+                # The limit keeps a small body from becoming a large one.
+                return zlib.decompressobj(bits).decompress(body, limit)
+            except zlib.error:
+                continue
+    if _is_text(body):
+        return body[:limit]
+    return f"(compressed: {encoding})".encode()[:limit]
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _content_encoding(headers: bytes) -> str:
+    """The value of Content-Encoding in small letters; '' without one, or for `identity`."""
+    if b"ncoding" not in headers and b"NCODING" not in headers:  # nearly every answer
+        return ""
+    for line in headers.lower().split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name.strip() == b"content-encoding":
+            text = value.strip().decode("ascii", "replace")
+            return "" if text == "identity" else text[:40]
+    return ""

