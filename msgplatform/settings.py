@@ -93,7 +93,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "msgplatform.web.middleware.preferences.PreferencesMiddleware",
-    "msgplatform.console.signing_in.one_time_password.ChooseFirst",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",
@@ -157,9 +156,10 @@ AUTH_PASSWORD_VALIDATORS = [
         "django.contrib.auth.password_validation.MinimumLengthValidator",
         "django.contrib.auth.password_validation.CommonPasswordValidator",
         "django.contrib.auth.password_validation.NumericPasswordValidator",
-        "msgplatform.console.signing_in.one_time_password.NotOneTime",
     )
 ]
+# Seconds; of the link that `up` prints for the first user.
+PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "console:overview"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
