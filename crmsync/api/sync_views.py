@@ -78,7 +78,11 @@ class PolicyRunsView(APIView):
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
-    @operation(NewRunBody, {202: (RequestedRunSerializer, "The run will begin; see /sync/runs.")})
+    @operation(
+        NewRunBody,
+        {202: (RequestedRunSerializer, "The run will begin; see /sync/runs.")},
+        ("look for changes", {"kind": "changes"}),
+    )
     def post(self, request: Request, pk: int) -> Response:
         """Ask for a run.
 
