@@ -101,7 +101,7 @@ def enter(port: int) -> None:
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
     }
     for flow in flows.all():
-        settings |= flow.demo_environment()
+        settings |= flow.setup.demo_environment()
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**environment, **settings})  # noqa: S606 - ourselves
 
@@ -119,7 +119,11 @@ def configures(name: str) -> bool:
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
             *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND", "METRICS_", "API_"),
-            *(flow.environment_prefix for flow in flows.all() if flow.environment_prefix),
+            *(
+                flow.setup.environment_prefix
+                for flow in flows.all()
+                if flow.setup.environment_prefix
+            ),
         )
     )
 
@@ -168,7 +172,7 @@ class Demo:
         message is missing, a flow has a problem, or an error was logged."""
         figures: dict[str, Mapping[str, Any]] = {}
         for flow in flows.all():
-            figures[flow.name] = flow.demo(self.run)
+            figures[flow.name] = flow.setup.run_demo(self.run)
         errors = unexpected_errors(self.run.folder / "logs")
         ok = (
             bool(figures)

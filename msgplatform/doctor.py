@@ -51,7 +51,7 @@ def examine() -> Iterator[Finding]:
         for look in (_secrets, _users, findings.open_alerts, findings.failures):
             yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
-            yield from _guarded(flow.examine, str(flow.title))
+            yield from _guarded(flow.health.examine, str(flow.title))
 
 
 def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from msgplatform.core import flows, personal
 from msgplatform.models import Role
 
 VIEWER, OPERATOR, ADMINISTRATOR = "viewer", "operator", "administrator"
-# Permissions of operators on the platform's own rows; `Flow.operate` has those of each flow.
+# Operators' permissions for the platform's own rows; `Flow.operator_permissions` has a flow's.
 OPERATE = (
     "msgplatform.add_bulkjob",
     "msgplatform.change_bulkjob",
@@ -42,7 +42,7 @@ def _views(label: str, codename: str, model: str) -> bool:
 
 
 def _operates(label: str, codename: str, model: str) -> bool:
-    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operate)}
+    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)}
     return _views(label, codename, model) or f"{label}.{codename}" in acts
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from crmsync.lead_fields import KNOWN, MAX_UID
 from crmsync.models import Policy
-from crmsync.models.landing import MAX_APPKEY
+from crmsync.models.leads import MAX_APPKEY
 from msgplatform.api.bodies import IdempotencyKey, choice, described, items, text
 
 # Room for the longest fields, also where each character is written as \uXXXX.

@@ -57,7 +57,7 @@ class BulkJob(models.Model):
 
     def __str__(self) -> str:
         flow = flows.get(self.flow)
-        action = flow.bulk_actions.get(self.action) if flow else None
+        action = flow.actions.get(self.action) if flow else None
         place, what = (flow.title, action.title) if flow and action else (self.flow, self.action)
         return f"{place}: {what} #{self.pk}"
 
@@ -81,7 +81,7 @@ class BulkJob(models.Model):
 class BulkBatch(models.Model):
     """The messages that one step of a bulk job was about, and what became of them since.
 
-    `ids` are the flow's (`Flow.bulk_outcome`), separated by blanks, and `endings` has the first
+    `ids` are the flow's (`BulkAction.outcome`), separated by blanks, and `endings` has the first
     letter of what became of each, when somebody looked. Both are emptied after a month, and the
     sums stay. Written before the step changes anything; a step that is repeated after a kill has
     the same cursor, and adds to its batch. `look_at` is NULL when nobody looks any more.

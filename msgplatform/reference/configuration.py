@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 
 from msgplatform import env
@@ -106,7 +107,8 @@ def read(path: Path) -> list[Variable]:
 
 def _files_of_flows() -> Iterator[tuple[str, Path]]:
     """Heading and file for every module of a flow that reads variables."""
-    titles = {type(flow).__module__.rpartition(".")[0]: str(flow.title) for flow in flows.all()}
+    labels = {flow.permission.partition(".")[0]: str(flow.title) for flow in flows.all()}
+    titles = {apps.get_app_config(label).name: title for label, title in labels.items()}
     folders = {Path(package.replace(".", "/")): titles[package] for package in settings.FLOWS}
     for folder, title in folders.items():
         settings_file = folder / "settings.py"

@@ -26,17 +26,18 @@ from msgplatform.api.query import SINCE, UNTIL, ListView, QueryView, accepted_be
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.intake.verdicts import Verdict
-from notify import catalogue, intake
 from notify.api.serializers import (
     EVENT_TYPE,
     MessageDetailSerializer,
     MessageSerializer,
 )
 from notify.archive import listing
+from notify.intake import catalogue, intake
 from notify.models import BizMsg
+from notify.subscriptions import limits
 
 # The bound of a payload, and the envelope around it.
-MAX_MESSAGE_BYTES = intake.MAX_PAYLOAD_BYTES + 4096
+MAX_MESSAGE_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -170,7 +171,7 @@ def _publish_later(
 ) -> None:
     """Publish from the fast intake. It runs in the event loop, so it asks no database: an event
     that may have to match a schema goes to Django."""
-    if not catalogue.passes_unasked(biz):
+    if not catalogue.passes_without_query(biz):
         raise NotNow("a schema may have to be looked at")
     intake.publish_later(_event(biz, body), call)
 

@@ -43,7 +43,7 @@ print(json.dumps([healthy, bad]))
 # the delivery. Prints when each message was accepted.
 PUBLISH = """
 import json, time
-from notify import intake
+from notify.intake import intake
 systems, rate, seconds = {systems!r}, {rate!r}, {seconds!r}
 accepted, sent, begun = {{}}, 0, time.time()
 while time.time() < begun + seconds:
@@ -162,7 +162,7 @@ print(json.dumps([subscribe("busy", {url!r}), subscribe("quiet", {url!r})]))
 """
 HAND_OVER = """
 import json
-from notify import intake
+from notify.intake import intake
 def publish(biz, count):
     event = intake.Event(biz, "load.test", b"{{}}")
     for start in range(0, count, 1000):

@@ -249,7 +249,7 @@ def wrong_steps(statement: str) -> list[str]:
 def test_whatever_is_chosen_is_read_from_an_index(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_rows, "LOOKED_AT", 500)
+    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 500)
     feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
     now = sql.now()
     made = ids.reserve(4000).ids(range(4000))

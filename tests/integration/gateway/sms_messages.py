@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.flow import SmsFlow
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import store
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
-
-FLOW = SmsFlow()
 
 
 def settle() -> None:

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from msgplatform.api.access import keys
 from msgplatform.models import AuditLog, Biz
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive
 from notify.monitor import findings
 from tests.integration.platform.test_fast_intake import Both, plain
