@@ -30,12 +30,12 @@ _FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
 
 @dataclass(frozen=True)
 class Row:
-    """`narrowed` is the address of the statistics of this row alone, `page` that of the thing
+    """`url` is the address of the statistics of this row alone, `page` that of the subject
     itself; '' for none. `values` are numbers and marks, in the order of the columns."""
 
     title: str
     values: Sequence[Any]
-    narrowed: str = ""
+    url: str = ""
     page: str = ""
 
 
@@ -55,7 +55,7 @@ def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
 ) -> dict[str, Any]:
     """The statistics of one flow."""
-    query = form.counted(activity)
+    query = form.query(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
     without = activity.without(query.selection)
@@ -83,12 +83,14 @@ def of_flow(
     }
 
 
-def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> dict[str, Any]:
+def of_all(
+    form: StatisticsForm, visible_flows: Iterable[Flow], request: HttpRequest
+) -> dict[str, Any]:
     """Each flow, and each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
-    for flow, activity in ((flow, flow.activity) for flow in able if flow.activity):
-        query = form.counted(activity)
+    for flow, activity in ((flow, flow.activity) for flow in visible_flows if flow.activity):
+        query = form.query(activity)
         query.check()
         sums = groups.sums(query)
         counts = groups.whole(sums)
@@ -154,7 +156,9 @@ def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[
     activity, step = query.activity, str(STEPS[query.step])
     without = activity.without(query.selection)
     charts = [
-        flow_card.over_time("counts", activity, points, step=step, by_day=by_day, without=without)
+        flow_card.over_time(
+            "counts", activity, points, step=step, by_day=by_day, omitted_names=without
+        )
     ]
     lines = [
         Line(figure.title, [figure.of(point.counts) for point in points], tone)
@@ -178,7 +182,7 @@ def _columns(activity: Activity) -> list[Text]:
 def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -> list[Any]:
     """`without` are measures that are not counted here: a dash, and not 0."""
     numbers = [
-        cells.NOTHING if measure.name in without else _shown(measure, measure.of(counts))
+        cells.NOTHING if measure.name in without else _measure_cell(measure, measure.of(counts))
         for measure in activity.stored
     ]
     share = cells.percent(activity.success(counts))
@@ -192,14 +196,14 @@ def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -
 def _common(activity: Activity, counts: Counts) -> list[Any]:
     """The columns that every flow has."""
     good, failures, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
-    return [good, _marked(failures), bad, cells.percent(activity.success(counts))]
+    return [good, _failures_cell(failures), bad, cells.percent(activity.success(counts))]
 
 
-def _shown(measure: Measure, value: int) -> Any:
-    return _marked(value) if measure.tone == "lost" else value
+def _measure_cell(measure: Measure, value: int) -> Any:
+    return _failures_cell(value) if measure.tone == "lost" else value
 
 
-def _marked(failures: int) -> Any:
+def _failures_cell(failures: int) -> Any:
     return cells.mark(grouped(failures), "bad") if failures else failures
 
 

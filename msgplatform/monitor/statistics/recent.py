@@ -61,8 +61,8 @@ def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, lis
             if counters in activities:
                 counts[activities[counters][0].name][span.start(at)][name] += value
     return {
-        name: [Point(start, found.get(start, {})) for start in starts]
-        for name, found in counts.items()
+        name: [Point(start, counts_by_start.get(start, {})) for start in starts]
+        for name, counts_by_start in counts.items()
     }
 
 
@@ -91,13 +91,13 @@ def _live_counts(
 class Trouble:
     """A group of a flow's first dimension, such as a subscription.
 
-    `lost` and `failed` count the last hour; `oldest_seconds` is None when nothing is late.
-    """
+    `failures` and `failed_attempts` are those of the last hour; `oldest_seconds` is None when
+    nothing is late."""
 
     flow: Flow
     group: Group
-    lost: int
-    failed: int
+    failures: int
+    failed_attempts: int
     oldest_seconds: float | None
 
 
@@ -109,22 +109,26 @@ def worst(
     `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
     trouble. One statement for the counters, and at most three for the names of each flow.
     """
-    able = [(flow, flow.activity) for flow in lags if flow.activity and flow.activity.dimensions]
-    sums = _last_hour([activity for _flow, activity in able], now)
+    activities = [
+        (flow, flow.activity) for flow in lags if flow.activity and flow.activity.dimensions
+    ]
+    sums = _last_hour([activity for _flow, activity in activities], now)
     groups_in_trouble = [
         trouble
-        for flow, activity in able
+        for flow, activity in activities
         for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
     ]
-    groups_in_trouble.sort(key=lambda one: (-one.lost, -(one.oldest_seconds or 0), -one.failed))
+    groups_in_trouble.sort(
+        key=lambda one: (-one.failures, -(one.oldest_seconds or 0), -one.failed_attempts)
+    )
     return groups_in_trouble[:limit]
 
 
-def _last_hour(able: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
+def _last_hour(activities: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
     """Flow → its counters of failures and failed attempts."""
     names = {
         name
-        for activity in able
+        for activity in activities
         for measure in activity.measures
         if measure.tone in ("lost", "bad")
         for name in measure.counters
@@ -141,7 +145,7 @@ def _troubles_of(
     flow: Flow, activity: Activity, sums: groups.Sums, lags: Mapping[str, float], late: float
 ) -> Iterator[Trouble]:
     dimension = activity.dimensions[0]
-    lines = {line.group.key: line for line in groups.ranked(activity, dimension, sums)}
+    lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, sums)}
     ages = {key: age for key, age in lags.items() if age >= late}
     silent = dimension.named([key for key in ages if key not in lines])
     for group in (*(line.group for line in lines.values()), *silent.values()):
