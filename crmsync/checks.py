@@ -16,7 +16,7 @@ from msgplatform.api.access import rates
 @checks.register
 def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
     found: list[checks.CheckMessage] = []
-    for variable in ("CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"):
+    for variable in ("CRM_RATE_PER_IP", "CRM_RATE_APPKEY"):
         try:
             rates.parse(getattr(settings, variable))
         except ValueError as error:

@@ -30,7 +30,7 @@ class Queue:
     def put(self, orders: Sequence[Order]) -> None:
         """Queue all of the orders, or none."""
         jobs.put(self.name, orders, ttl=settings.CRM_LEASE_SECONDS + _SPARE_SECONDS)
-        signals.HANDLER.ring()
+        signals.HANDLER.send()
 
     def claim(self) -> jobs.Claimed | None:
         """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.done` ends the

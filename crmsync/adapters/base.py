@@ -29,7 +29,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.records import Field, Record, Stored, compared, only_empty
+from crmsync.adapters.records import Field, Record, Stored, compare, keep_empty_fields
 from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
@@ -149,8 +149,8 @@ class CRMAdapter(ABC):
 
     def secrets(self) -> Iterable[str]:
         """What `clean` takes out of texts: every value of the credentials."""
-        given = msgspec.structs.asdict(self.credentials).values()
-        return [value for value in given if isinstance(value, str)]
+        values = msgspec.structs.asdict(self.credentials).values()
+        return [value for value in values if isinstance(value, str)]
 
     def close(self) -> None:  # noqa: B027 - not every adapter has something to close
         """Close connections. The adapter is not used afterwards."""
@@ -165,16 +165,20 @@ class CRMAdapter(ABC):
         # An older version that comes after a newer one in the same call must not win.
         newest: dict[str, Record] = {}
         for record in records:
-            known = newest.setdefault(record.key, record)
-            if record.version > known.version:
+            newest_version = newest.setdefault(record.key, record)
+            if record.version > newest_version.version:
                 newest[record.key] = record
         outcomes: dict[str, Outcome] = {}
-        stopped: Outcome | None = None
+        final_outcome: Outcome | None = None
         for batch in chunks(list(newest.values()), self.batch_size):
-            given = [stopped] * len(batch) if stopped else self._carry(batch)
-            outcomes.update(zip((record.key for record in batch), given, strict=True))
+            batch_outcomes = (
+                [final_outcome] * len(batch) if final_outcome else self._deliver_batch(batch)
+            )
+            outcomes.update(zip((record.key for record in batch), batch_outcomes, strict=True))
             # No further call can succeed: the CRM refuses all, or wants none.
-            stopped = next((o for o in given if isinstance(o, Auth | Throttled)), None)
+            final_outcome = next(
+                (o for o in batch_outcomes if isinstance(o, Auth | Throttled)), None
+            )
         return [outcomes[record.key] for record in records]
 
     def look_up(self, records: Sequence[Record]) -> list[Outcome]:
@@ -185,14 +189,14 @@ class CRMAdapter(ABC):
         Throttled: not yet.
         """
         try:
-            stored = self.read({record.key for record in records})
+            stored_records = self.read({record.key for record in records})
         except CredentialsRefused as error:
             return [Auth(self.clean(str(error)))] * len(records)
         except TooManyCalls as error:
             return [Throttled(error.after)] * len(records)
         except (Unavailable, InvalidInput) as error:
             return [Unknown(self.clean(str(error)))] * len(records)
-        return [compared(record, stored.get(record.key)) for record in records]
+        return [compare(record, stored_records.get(record.key)) for record in records]
 
     def check(self, names: Collection[str] = ()) -> Check:
         """Whether the CRM can be used, and has the fields with these names. Sends no record."""
@@ -210,18 +214,18 @@ class CRMAdapter(ABC):
 
     def check_mapping(self, names: Collection[str]) -> None:
         """Raises UnknownField for a name that is no field to be written, and as `fields` does."""
-        known = self.fields()
-        if known is None:
+        fields = self.fields()
+        if fields is None:
             return
         for name in names:
-            if name not in known:
+            if name not in fields:
                 text = _("%(crm)s has no field %(name)s.")
-                similar = difflib.get_close_matches(name, known, n=1)
+                similar = difflib.get_close_matches(name, fields, n=1)
                 if similar:
                     text = _("%(crm)s has no field %(name)s. Did you mean %(similar)s?")
-                words = {"crm": self.title, "name": name, "similar": "".join(similar)}
-                raise UnknownField(text % words, name)
-            if not known[name].writable:
+                names_in_text = {"crm": self.title, "name": name, "similar": "".join(similar)}
+                raise UnknownField(text % names_in_text, name)
+            if not fields[name].writable:
                 raise UnknownField(
                     _("The field %(name)s of %(crm)s cannot be written.")
                     % {"name": name, "crm": self.title},
@@ -238,22 +242,22 @@ class CRMAdapter(ABC):
             text = text.replace(secret, "•••")
         return text
 
-    def _carry(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+    def _deliver_batch(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         """Deliver a batch; records that people made are only filled in, or released."""
-        released = [each for each in batch if each.deleted and each.is_adopted]
-        filled = [each for each in batch if each.should_fill_empty and not each.deleted]
-        if not released and not filled:
+        deletions = [each for each in batch if each.deleted and each.is_adopted]
+        fill_records = [each for each in batch if each.should_fill_empty and not each.deleted]
+        if not deletions and not fill_records:
             return self._deliver(batch)
         outcomes: dict[str, Outcome] = {}
-        if released:
-            outcomes = {k: self._cleaned(o) for k, o in self.release(released).items()}
-        to_fill = self._with_empty_fields(filled, outcomes)
+        if deletions:
+            outcomes = {k: self._clean_outcome(o) for k, o in self.release(deletions).items()}
+        to_fill = self._keep_empty_fields(fill_records, outcomes)
         rest = [to_fill.get(each.key, each) for each in batch if each.key not in outcomes]
         if rest:
             outcomes.update(zip((r.key for r in rest), self._deliver(rest), strict=True))
         return [outcomes[each.key] for each in batch]
 
-    def _with_empty_fields(
+    def _keep_empty_fields(
         self, records: Sequence[Record], outcomes: dict[str, Outcome]
     ) -> dict[str, Record]:
         """The records with the fields that are empty in the CRM. When that cannot be found out,
@@ -261,32 +265,32 @@ class CRMAdapter(ABC):
         if not records:
             return {}
         names = {name for record in records for name in record.fields}
-        failed: Outcome
+        failure: Outcome
         try:
-            stored = self.read_ids({record.remote_id for record in records}, names)
-            return {r.key: only_empty(r, stored.get(r.remote_id)) for r in records}
+            stored_records = self.read_ids({record.remote_id for record in records}, names)
+            return {r.key: keep_empty_fields(r, stored_records.get(r.remote_id)) for r in records}
         except CredentialsRefused as error:
-            failed = Auth(str(error))
+            failure = Auth(str(error))
         except TooManyCalls as error:
-            failed = Throttled(error.after)
+            failure = Throttled(error.after)
         except Unavailable as error:
-            failed = Retry(0.0, str(error))
+            failure = Retry(0.0, str(error))
         except InvalidInput as error:
-            failed = Invalid("", str(error))
-        outcomes.update((record.key, self._cleaned(failed)) for record in records)
+            failure = Invalid("", str(error))
+        outcomes.update((record.key, self._clean_outcome(failure)) for record in records)
         return {}
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        given = self.deliver(batch)
-        if len(given) != len(batch):  # nobody knows which outcome belongs to which record
-            why = _("The adapter gave %(given)s outcomes for %(count)s records.") % {
-                "given": len(given),
+        outcomes = self.deliver(batch)
+        if len(outcomes) != len(batch):  # nobody knows which outcome belongs to which record
+            problem = _("The adapter gave %(given)s outcomes for %(count)s records.") % {
+                "given": len(outcomes),
                 "count": len(batch),
             }
-            return [Unknown(why)] * len(batch)
-        return [self._cleaned(outcome) for outcome in given]
+            return [Unknown(problem)] * len(batch)
+        return [self._clean_outcome(outcome) for outcome in outcomes]
 
-    def _cleaned(self, outcome: Outcome) -> Outcome:
+    def _clean_outcome(self, outcome: Outcome) -> Outcome:
         match outcome:
             case Retry(why=text) if text:
                 return dataclasses.replace(outcome, why=self.clean(text))

@@ -55,44 +55,48 @@ class Field:
     max_length: int = 0
 
 
-def only_empty(record: Record, stored: Stored | None) -> Record:
+def keep_empty_fields(record: Record, crm_record: Stored | None) -> Record:
     """The record without the fields that have a value in the CRM."""
-    if stored is None or stored.deleted:
+    if crm_record is None or crm_record.deleted:
         return record
-    empty = {name: value for name, value in record.fields.items() if not _has_value(stored, name)}
+    empty = {
+        name: value for name, value in record.fields.items() if not _has_value(crm_record, name)
+    }
     return dataclasses.replace(record, fields=empty)
 
 
-def _has_value(stored: Stored, name: str) -> bool:
-    return stored.fields.get(name) not in (None, "", [])
+def _has_value(crm_record: Stored, name: str) -> bool:
+    return crm_record.fields.get(name) not in (None, "", [])
 
 
-def compared(record: Record, stored: Stored | None) -> Outcome:
+def compare(record: Record, crm_record: Stored | None) -> Outcome:
     """What became of a record whose outcome was Unknown, by what the CRM holds now."""
     if record.deleted:
-        if stored is None or stored.deleted:
-            return Ok(stored.remote_id if stored else "", created=False)
+        if crm_record is None or crm_record.deleted:
+            return Ok(crm_record.remote_id if crm_record else "", created=False)
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
-    if stored is None or stored.deleted:
+    if crm_record is None or crm_record.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
     # Where the CRM keeps versions they decide: somebody may have edited a field since.
-    if stored.version is not None:
-        is_same = stored.version >= record.version
+    if crm_record.version is not None:
+        is_same = crm_record.version >= record.version
     else:
-        is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
+        is_same = all(
+            is_same_value(value, crm_record.fields.get(n)) for n, value in record.fields.items()
+        )
     # Not every CRM says the id in what it returns; it may be known from an earlier answer.
-    remote_id = stored.remote_id or record.remote_id
+    remote_id = crm_record.remote_id or record.remote_id
     return Ok(remote_id, created=False) if is_same else Conflict(remote_id)
 
 
-def same(sent: Any, held: Any) -> bool:
+def is_same_value(our_value: Any, crm_value: Any) -> bool:
     """Whether a CRM that keeps values in its own types holds what was sent."""
-    if sent in (None, "") or held in (None, ""):
-        return sent in (None, "") and held in (None, "")
-    if isinstance(sent, bool) or isinstance(held, bool):
-        return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
+    if our_value in (None, "") or crm_value in (None, ""):
+        return our_value in (None, "") and crm_value in (None, "")
+    if isinstance(our_value, bool) or isinstance(crm_value, bool):
+        return str(our_value).lower() in _SPELLINGS[str(crm_value).lower() in ("1", "true")]
     # Many CRMs keep numbers as text.
-    return sent == held or str(sent) == str(held)
+    return our_value == crm_value or str(our_value) == str(crm_value)
 
 
 _SPELLINGS = {True: ("1", "true"), False: ("0", "false")}

@@ -47,10 +47,10 @@ class Registry:
                 % {"name": name, "reason": self.broken[name]},
                 "adapter",
             )
-        known = ", ".join(sorted(self.adapters))
+        names = ", ".join(sorted(self.adapters))
         raise InvalidInput(
             _("There is no adapter %(name)s. Known are: %(known)s.")
-            % {"name": name, "known": known},
+            % {"name": name, "known": names},
             "adapter",
         )
 
@@ -59,25 +59,25 @@ class Registry:
 def registry() -> Registry:
     """Read once for each process: an installed package is seen after a restart."""
     adapters: dict[str, type[CRMAdapter]] = {}
-    broken: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for point in (*_OWN, *entry_points(group=GROUP)):
         if point.name in adapters:  # its own come first, and nobody replaces them
             log.error("crm_adapter_refused", name=point.name, reason="the name is taken")
             continue
         try:
-            found = point.load()
-            if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
+            adapter = point.load()
+            if not (isinstance(adapter, type) and issubclass(adapter, CRMAdapter)):
                 raise TypeError(f"{point.value} is no subclass of CRMAdapter")
-            missing = {name for name in ("name", "title") if not hasattr(found, name)}
-            if missing := missing | found.__abstractmethods__:
+            missing = {name for name in ("name", "title") if not hasattr(adapter, name)}
+            if missing := missing | adapter.__abstractmethods__:
                 raise TypeError(f"{point.value} does not define {', '.join(sorted(missing))}")
-            if found.name != point.name:
-                raise TypeError(f"{point.value} calls itself {found.name}")
-            adapters[point.name] = found
+            if adapter.name != point.name:
+                raise TypeError(f"{point.value} calls itself {adapter.name}")
+            adapters[point.name] = adapter
         except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
-            broken[point.name] = f"{type(error).__name__}: {error}"
-            log.error("crm_adapter_broken", name=point.name, reason=broken[point.name])
-    return Registry(adapters, broken)
+            reasons[point.name] = f"{type(error).__name__}: {error}"
+            log.error("crm_adapter_broken", name=point.name, reason=reasons[point.name])
+    return Registry(adapters, reasons)
 
 
 def open_adapter(

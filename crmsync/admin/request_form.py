@@ -16,7 +16,7 @@ from crmsync.orders import Request
 from msgplatform.admin import TextInput
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json import entered
+from msgplatform.core.json.text import SYNTAX, parse_json
 
 _LONG = 100  # characters from which on a value gets several lines
 # The CRM's names come with a prefix: one of them could be the name of a button.
@@ -73,9 +73,9 @@ class ValueField(forms.CharField):
         if self.is_text or not text.strip():
             return text
         try:
-            return entered.load(text)
+            return parse_json(text)
         except ValidationError as error:
-            if error.code != entered.SYNTAX:
+            if error.code != SYNTAX:
                 raise
             raise ValidationError(
                 _("Write it as JSON: a number, true, false, null, or text in quotation marks.")

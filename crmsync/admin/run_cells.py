@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from crmsync.models import Run
 from crmsync.monitor.progress import Progress
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 
 
 def percent(run: Run, far: Progress) -> int:

@@ -17,7 +17,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 
 _OPERATIONS = 20  # that the page of a run shows
 _RENEWED_SECONDS = 3

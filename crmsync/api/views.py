@@ -88,28 +88,28 @@ class LeadListView(ListView):
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        changed = "updated_since" in self.asked
+        follows_changes = "updated_since" in self.query_values
         # Callers that follow changes read on from the last time; both orders have an index.
-        return ("update_time", "id") if changed else ("-id",)
+        return ("update_time", "id") if follows_changes else ("-id",)
 
     def get_queryset(self) -> Any:
-        asked = self.asked
+        query = self.query_values
         rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
-        if appkey := asked.get("appkey"):
+        if appkey := query.get("appkey"):
             rows = rows.filter(appkey=appkey)
-        if phone := asked.get("phone"):
+        if phone := query.get("phone"):
             rows = rows.filter(phone=lead_fields.clean_phone(phone))
-        if uid := asked.get("uid"):
+        if uid := query.get("uid"):
             rows = rows.filter(uid=uid)
-        if since := asked.get("updated_since"):
+        if since := query.get("updated_since"):
             rows = rows.filter(
                 update_time__gte=moment(since, "updated_since"),
                 update_time__lte=sql.now() - _SETTLED,
             )
-        deleted = asked.get("deleted", "")
-        if deleted not in _FLAGS:
+        deleted_filter = query.get("deleted", "")
+        if deleted_filter not in _FLAGS:
             raise InvalidInput("Use true or false.", "deleted")
-        return rows.filter(is_delete=_FLAGS[deleted]) if deleted else rows
+        return rows.filter(is_delete=_FLAGS[deleted_filter]) if deleted_filter else rows
 
     @extend_schema(
         summary="Store a lead",

@@ -11,7 +11,7 @@ from typing import Any
 
 from crmsync.demo.account import Held
 from crmsync.demo.leads import MAX_COMPANY
-from msgplatform.core.servers.announced import announced
+from msgplatform.core.servers.private_server import start_announced
 
 _COLUMNS = ("name", "phone", "email", "company", "city", "page")
 
@@ -46,7 +46,7 @@ class CallCentre:
     """A running `crmsync.demo.call_centre`."""
 
     def __init__(self) -> None:
-        self._process, line = announced("crmsync.demo.call_centre")
+        self._process, line = start_announced("crmsync.demo.call_centre")
         port, self.token = line.split()
         self.url = f"http://127.0.0.1:{port}"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
-from crmsync.adapters.client import only_while
+from crmsync.adapters.client import send_only_while
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -227,7 +227,7 @@ class Delivery:
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None
         try:
-            with only_while(lambda: not self._hand.is_lost):
+            with send_only_while(lambda: not self._hand.is_lost):
                 outcomes = list(work([self._hand.adoption.to_send(entry) for entry in batch]))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")

@@ -29,7 +29,8 @@ from msgplatform.core.rates import breaker
 
 # How long a CRM belongs to its handler, which renews this in time: after a kill it is free then.
 OWNERSHIP_SECONDS = 5.0
-# The bell wakes the loop for new orders, but not when a CRM's limit is over or its owner is gone.
+# The wake-up signal wakes the loop for new orders, but not when a CRM's limit is over or its owner
+# is gone.
 _TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 1.0
 _REPORT_SECONDS = 2.0
@@ -43,7 +44,7 @@ _MORE_SECONDS = 1.0
 
 class DataHandler(Worker):
     role = "sync_handler"
-    bell = signals.HANDLER
+    wake_signal = signals.HANDLER
 
     def __init__(self, policy: breaker.Policy | None = None) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _quota = Quota(work_redis)
 def wait_of_address(address: str) -> int:
     """Whole seconds until one more lead may come from there; 0: now, and it has been counted. An
     IPv6 address counts as its /64."""
-    return _wait(f"crm-leads:address:{network_of(address)}", settings.CRM_RATE_ADDRESS)
+    return _wait(f"crm-leads:address:{network_of(address)}", settings.CRM_RATE_PER_IP)
 
 
 def wait_of_page(appkey: str, address: str) -> int:

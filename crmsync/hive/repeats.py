@@ -33,7 +33,7 @@ def verdicts(refused: Sequence[Refused]) -> list[Verdict]:
     for each, item in zip(refused, items, strict=True):
         if known := first.get((item.biz, item.key)):
             lead_id, digest = known
-            found.append(Verdict.repeated(digest == item.payload_hash, lead_id))
+            found.append(Verdict.duplicate_or_conflict(digest == item.payload_hash, lead_id))
         else:
             found.append(Verdict.rejected(each.error))
     return found

@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 
 from crmsync.messages import crm_states, policies, reasons, recipients, steps, tries
 from crmsync.messages.crm_states import CrmState
-from crmsync.messages.hits import RECORD, title
+from crmsync.messages.lines import RECORD, title
 from crmsync.messages.steps import as_json
 from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
 from crmsync.monitor import crm_status
@@ -31,7 +31,7 @@ from msgplatform.models import Biz
 _State = Record.State
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """By a lead's id, or `record-` and a record's; None when there is none."""
     known = policies.by_id()
     try:

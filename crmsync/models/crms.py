@@ -10,8 +10,12 @@ from django.db import models
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedJSONField, ExactCharField
-from msgplatform.core.names import refuse_digits, refuse_other_spelling
+from msgplatform.core.fields import (
+    EncryptedJSONField,
+    ExactCharField,
+    refuse_digits,
+    refuse_other_spelling,
+)
 
 MAX_REMOTE_ID = 191
 # A record is given up after ten tries at most; a wait is a day at most.

@@ -10,8 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models.crms import Crm
-from msgplatform.core.fields import EncryptedTextField, ExactCharField
-from msgplatform.core.names import refuse_other_spelling
+from msgplatform.core.fields import EncryptedTextField, ExactCharField, refuse_other_spelling
 from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that is there from the beginning: the table `lead`

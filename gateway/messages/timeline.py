@@ -28,7 +28,7 @@ _LINK = '<a href="{}">{}</a>'
 _EVENTS = "notify.view_bizmsg"
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """None for an unknown id. Raises Unavailable when it may be in a Redis that does not answer."""
     try:
         message_id = number(id)

@@ -12,7 +12,7 @@ from typing import Literal
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import ages
+from msgplatform.core import durations
 from msgplatform.core.flows.text import Text
 
 Tone = Literal["accepted", "good", "lost", "bad", "plain", "limit"]
@@ -65,7 +65,7 @@ class Chart:
         return json.dumps({
             "times": list(self.times),
             "unit": self.unit,
-            "units": ages.written_units(),
+            "units": durations.written_units(),
             "leastTop": self.min_top,
             "lastIsOpen": self.last_is_open,
             "lines": [

@@ -16,9 +16,8 @@ from django.utils.translation import gettext as _
 from msgplatform.admin import Textarea, TextInput
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
-from msgplatform.core.json import entered
-from msgplatform.core.json.depth import MAX_STORED
-from msgplatform.core.json.same import same
+from msgplatform.core.json.text import parse_json
+from msgplatform.core.json.values import MAX_STORED, same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
@@ -145,7 +144,7 @@ class JsonField(forms.Field):
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
         _no_null(text)
-        return entered.load(text, MAX_STORED) if text else None
+        return parse_json(text, MAX_STORED) if text else None
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:

@@ -49,7 +49,7 @@ def scope_permissions(scope: str) -> set[str]:
     if scope in ("manage:jobs", "manage:statistics"):  # of every flow
         names.update(flow.permission for flow in flows.all())
     if scope == "manage:jobs":
-        names.update(flow.bulk_permission or flow.again_permission for flow in flows.all())
+        names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
     return names - {""}
 
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 from msgplatform.core.flows import Activity, Figure, Flow, Status
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.points import Point, total
@@ -42,17 +42,17 @@ def card(
     backlog: Sequence[float | None], step: str, period: str,
 ) -> Card:  # fmt: skip
     """`points` are empty for a flow that counts nothing; `backlog` has a value for each of them."""
-    if flow.activity is None or not points:
+    if flow.health.activity is None or not points:
         return Card(flow, status, failures)
     query = urlencode({"flow": flow.name, "period": period})
     address = f"{reverse('console:statistics')}?{query}"
-    counts = over_time(flow.name, flow.activity, points, step=step, is_recent=True)
+    counts = over_time(flow.name, flow.health.activity, points, step=step, is_recent=True)
     charts = [counts, _waiting(flow, points, backlog)]
     return Card(
         flow,
         status,
         failures,
-        _numbers(flow.activity, points, address),
+        _numbers(flow.health.activity, points, address),
         [chart for chart in charts if not chart.is_empty],
         address,
     )

@@ -101,7 +101,9 @@ def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
-    has_statistics = any(user.has_perm(flow.permission) for flow in flows.all() if flow.activity)
+    has_statistics = any(
+        user.has_perm(flow.permission) for flow in flows.all() if flow.health.activity
+    )
     return {
         "title": _("Console"),
         "items": [

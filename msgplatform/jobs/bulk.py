@@ -103,7 +103,7 @@ class BulkRunner(Worker):
         limit = min(PAGE, job.rate) if job.rate else PAGE
         batch = Batch(job)
         # Killed after this and before the update below, the page is done again: it changes nothing.
-        step = flow.bulk_step(job.action, job.filter, job.cursor, limit, batch.note)
+        step = flow.action(job.action).step(job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
         is_last = not step.cursor
         final_values = {"state": _State.DONE, "finished_at": timezone.now()}

@@ -22,13 +22,13 @@ CHANGES: Mapping[str, _State] = {
 def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Counted:
     """How many messages a job would change, counted to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
-    if flow is None or not flow.bulk_actions:
-        names = ", ".join(flow.name for flow in flows.all() if flow.bulk_actions)
+    if flow is None or not flow.actions:
+        names = ", ".join(flow.name for flow in flows.all() if flow.actions)
         raise InvalidInput(f"There is no such flow. Use one of: {names}.", "flow")
-    if action not in flow.bulk_actions:
-        names = ", ".join(flow.bulk_actions)
+    if action not in flow.actions:
+        names = ", ".join(flow.actions)
         raise InvalidInput(f"There is no such action. Use one of: {names}.", "action")
-    return flow.bulk_count(action, filter)
+    return flow.action(action).count(filter)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ class Outcomes:
             values: dict[str, object] = {"look_at": now + timedelta(seconds=wait)}
             ids = batch.ids.split()
             try:
-                endings = flow.bulk_outcome(batch.job.action, ids)
+                outcome = flow.action(batch.job.action).outcome
+                endings = outcome(ids) if outcome else {}
             except (OperationalError, InterfaceError):
                 raise
             except Exception as error:  # noqa: BLE001 - asked again later; others go on

@@ -35,7 +35,7 @@ def failures() -> Iterator[Finding]:
     """The failures that nobody has sent again or acknowledged."""
     is_calm = True
     for flow in flows.all():
-        groups = flow.failures()
+        groups = flow.health.failures()
         is_calm = is_calm and not groups
         for failure in groups[:_LISTED]:
             yield Finding(

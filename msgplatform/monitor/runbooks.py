@@ -50,7 +50,10 @@ class Section:
 
 def by_kind() -> dict[str, Runbook]:
     """Kind → where to act, of the platform and of all flows."""
-    return {**_PLATFORM, **{k: book for flow in flows.all() for k, book in flow.runbooks.items()}}
+    books = dict(_PLATFORM)
+    for flow in flows.all():
+        books |= flow.health.runbooks
+    return books
 
 
 def find(kind: str) -> Runbook | None:

@@ -72,7 +72,7 @@ def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
     }
 
 
-def found(delivery_ids: Sequence[str]) -> list[Hit]:
+def lines(delivery_ids: Sequence[str]) -> list[Hit]:
     """The messages of these deliveries, each once. Raises Unavailable as well."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return _lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])

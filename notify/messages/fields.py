@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.api import filter_fields
-from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option, Text
+from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 
@@ -52,29 +52,33 @@ def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> Filte
     """A choice among these statuses of a delivery."""
     chosen = [ReceiveMsg.Status(status) for status in which]
     choices = [(status.name.lower(), status.label) for status in chosen]
-    return filter_fields.choice(choices, help, nothing)
+    return filter_fields.choice(_("Status"), choices, help, nothing)
 
 
 SUBSCRIPTION = FilterField(
-    _("Type a part of its system or consumer"), "name", options=subscriptions
+    _("Subscription"), _("Type a part of its system or consumer"), "name", options=subscriptions
 )
-EVENT_TYPE = FilterField(_("Exact, such as order.paid"), "name", options=event_types)
+EVENT_TYPE = FilterField(
+    _("Event type"), _("Exact, such as order.paid"), "name", options=event_types
+)
 _STATUS = statuses(ReceiveMsg.Status)
-SEARCH: Mapping[str, FilterField | Text] = {
-    "id": _("A message's or a delivery's id"),
-    "key": _("Idempotency key"),
+SEARCH: Fields = {
+    "id": filter_fields.message_id(_("A message's or a delivery's id")),
+    "key": FilterField(_("Idempotency key")),
     "biz": filter_fields.BIZ,
     "event_type": EVENT_TYPE,
     "status": FilterField(
+        _("Status"),
         _("Of any of its deliveries"),
         "choice",
         (("accepted", BizMsg.State.ACCEPTED.label), *_STATUS.choices),
     ),
     "subscription": SUBSCRIPTION,
-    "channel": _("Exact"),
+    "channel": FilterField(_("Channel"), _("Exact")),
     "since": filter_fields.SINCE,
     "until": filter_fields.UNTIL,
     "text": FilterField(
+        _("Text"),
         _(
             "A part of the payload or of an answer, upper and lower case as it is; together with a "
             "system, a subscription or a time"

@@ -17,10 +17,10 @@ from django.utils.translation import gettext as _
 
 from msgplatform.api.filters import MAX_ID, number, position, searchable
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data.scan import Candidates as Page
-from msgplatform.core.data.scan import scan
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, TextFound
+from msgplatform.messages.scan import Candidates as Page
+from msgplatform.messages.scan import scan
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.candidates import Candidates
@@ -41,7 +41,7 @@ SCANNED_TEXT = 2000  # each of these is read whole
 TEXT_HITS = 50  # of one piece of a search through texts
 
 
-def search(query: str, limit: int) -> list[Hit]:
+def search(query: str, limit: int, personal: bool = True) -> list[Hit]:
     """By message id, delivery id, idempotency key, exact event type or a consumer's URL; newest
     first."""
     query = query.strip()

@@ -48,5 +48,5 @@ def _covers(given: Mapping[str, Any], message: Any, deliveries: Sequence[Any]) -
 
 def _link(job: BulkJob) -> flows.PageLink:
     flow = flows.get(job.flow)
-    action = flow and flow.bulk_actions.get(job.action)
+    action = flow and flow.actions.get(job.action)
     return flows.PageLink.to(job, str(action.title) if action else job.action)

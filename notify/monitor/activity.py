@@ -1,4 +1,4 @@
-"""What Notify counts, for the overview and the statistics: its counters and what they mean."""
+"""Notify's counters and their meaning, for the overview and the statistics."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class _ByEventType(Dimension):
     permission = "notify.view_eventtype"
     _others = "others"
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
         return {
             counter: self._others if counter.subject == OTHERS else str(-counter.subject)
-            for counter in counted
+            for counter in counters
             if counter.subject < 0
         }
 
@@ -62,8 +62,8 @@ class _ByEventType(Dimension):
 
     def choices(self) -> list[tuple[str, Text]]:
         rows = EventType.objects.select_related("biz").order_by("name", "owner")
-        named = [(str(row.pk), str(row)) for row in rows]
-        return [*named, (self._others, gettext("not in the catalogue"))]
+        entries = [(str(row.pk), str(row)) for row in rows]
+        return [*entries, (self._others, gettext("not in the catalogue"))]
 
 
 ACTIVITY = Activity(

@@ -1,7 +1,7 @@
-"""Failures of Notify: deliveries that are exhausted, or poison by our own fault.
+"""Failures: deliveries that are exhausted, or poison by the platform's own fault.
 
-Whoever ends one so says it here, in the same transaction, and so does whoever sends one again
-(`msgplatform/monitor/failure_store.py`).
+The code that ends a delivery counts it here, in the same transaction, and so does the code that
+resends one (`msgplatform/monitor/failure_store.py`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SUBSCRIPTION = Subject(
     ),
     gettext_noop("subscription %(id)d, which was deleted"),
 )
-# What `answer` and `take_back` need of a delivery.
+# The columns of a delivery that `answer` and `take_back` need.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
 
 def answer(status: int, http_status: int, error: str) -> str:
-    """How the last attempt of a failed delivery ended: timeout, HTTP 503."""
+    """The answer to the last attempt of a failure: timeout, HTTP 503."""
     text = error or f"HTTP {http_status}"
     return f"{_POISON}{text}" if status == _Status.POISON else text
 
@@ -65,17 +65,18 @@ def ended(
 
 
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """These are sent again, or have arrived after all: they are locked, and change after this."""
+    """Remove these deliveries from the counts: they are resent, or have arrived after all. They
+    must be locked; call it before they change."""
     counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
 def counted(rows: Iterable[Sequence[Any]]) -> None:
-    """Take back deliveries by their COLUMNS, as they are before they change."""
-    back = []
+    """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
+    rescues = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:
-            back.append(Rescue(subscription, answer(status, http_status, error), ended_at))
-    failure_store.take_back(FLOW, back)
+            rescues.append(Rescue(subscription, answer(status, http_status, error), ended_at))
+    failure_store.take_back(FLOW, rescues)
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.cluster import WEB, Cluster
 from tests.flows.crm_account import two_crms
 from tests.flows.crm_server import Books

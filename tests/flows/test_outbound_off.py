@@ -31,7 +31,7 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 ports = {ports!r}
 biz = Biz.objects.create(name="shop")

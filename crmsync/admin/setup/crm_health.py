@@ -12,9 +12,9 @@ from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
 
 # Counted no further: a CRM may have a million dead records.

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import poller_status, progress
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 
 
 @dataclass(frozen=True)

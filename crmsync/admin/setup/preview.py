@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from crmsync.adapters.base import CRMAdapter, Stored
-from crmsync.adapters.records import same
+from crmsync.adapters.records import is_same_value
 from crmsync.directory import Policy
 from crmsync.poller.policy_poll import described
 from crmsync.poller.reading.database import Database
@@ -110,7 +110,7 @@ def _outcome(row: Mapped, held: Stored | None) -> Outcome:
     changes = tuple(
         (name, held.fields.get(name), value)
         for name, value in row.fields.items()
-        if not same(value, held.fields.get(name))
+        if not is_same_value(value, held.fields.get(name))
     )
     return Outcome(row, "change" if changes else "same", held.remote_id, changes)
 

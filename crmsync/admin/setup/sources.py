@@ -21,8 +21,8 @@ from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import described
 from msgplatform.admin import ModelAdmin, audit, cells
 from msgplatform.admin.fields import LinesField, SecretTextField
-from msgplatform.core.ages import age
 from msgplatform.core.data import databases
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import CRMAdapter, Record, Stored
-from crmsync.adapters.client import recorded
+from crmsync.adapters.client import record_answers
 from crmsync.adapters.outcomes import Ok, Outcome, sentence
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import probes
@@ -161,7 +161,7 @@ def _tried(row: Crm, given: dict[str, Any]) -> Trial:
 
 
 def _sent(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
-    with recorded() as answers:
+    with record_answers() as answers:
         (outcome,) = adapter.send([record])
     calls = [_call(adapter, answer) for answer in answers]
     stored = None

@@ -1,4 +1,4 @@
-"""What every flow counts, over time."""
+"""The counters of every flow, over time."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
 
 def _counting() -> list[str]:
     """Names of the flows that count."""
-    return [flow.name for flow in flows.all() if flow.activity]
+    return [flow.name for flow in flows.all() if flow.health.activity]
 
 
 def _groups() -> list[OpenApiParameter]:
     """A parameter for each further dimension of a flow, such as subscription."""
     having: dict[str, list[str]] = defaultdict(list)
     for flow in flows.all():
-        for dimension in flow.activity.dimensions if flow.activity else ():
+        for dimension in flow.health.activity.dimensions if flow.health.activity else ():
             if dimension.name != SYSTEM:
                 having[dimension.name].append(flow.name)
     return [
@@ -96,17 +96,22 @@ class StatisticsView(QueryView):
                 counts[time_steps.moment(at)][name] += value
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        found = {"flow": self.asked["flow"], "step": step, "total": dict(total), "points": points}
-        return Response(found)
+        answer = {
+            "flow": self.query_values["flow"],
+            "step": step,
+            "total": dict(total),
+            "points": points,
+        }
+        return Response(answer)
 
     def _activity(self) -> Activity:
-        flow = flows.get(self.asked.get("flow", ""))
-        if flow is None or flow.activity is None:
+        flow = flows.get(self.query_values.get("flow", ""))
+        if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
-        return flow.activity
+        return flow.health.activity
 
     def _step(self) -> Step:
-        step = self.asked.get("step", "hour")
+        step = self.query_values.get("step", "hour")
         if step not in _STEPS:
             raise InvalidInput(f"Use one of {', '.join(_STEPS)}.", "step")
         return cast(Step, step)
@@ -122,15 +127,15 @@ class StatisticsView(QueryView):
         return since, until
 
     def _time(self, name: str, usual: datetime) -> datetime:
-        return moment(self.asked[name], name) if name in self.asked else usual
+        return moment(self.query_values[name], name) if name in self.query_values else usual
 
     def _chosen(self, activity: Activity) -> dict[str, str]:
         """Dimension → key of the group that is asked for."""
         has = [dimension.name for dimension in activity.dimensions]
-        chosen = {name: key for name, key in self.asked.items() if name not in _PERIOD}
-        for name in chosen:
+        groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
+        for name in groups:
             if name not in has:
                 raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
-        if SYSTEM in chosen:
-            chosen[SYSTEM] = str(business_system(chosen[SYSTEM], SYSTEM))
-        return chosen
+        if SYSTEM in groups:
+            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM))
+        return groups

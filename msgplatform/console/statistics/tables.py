@@ -89,7 +89,9 @@ def of_all(
     """Each flow, and each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
-    for flow, activity in ((flow, flow.activity) for flow in visible_flows if flow.activity):
+    for flow, activity in (
+        (flow, flow.health.activity) for flow in visible_flows if flow.health.activity
+    ):
         query = form.query(activity)
         query.check()
         sums = groups.sums(query)

@@ -26,11 +26,11 @@ from msgplatform.monitor.statistics import groups
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     """The statistics of one flow (`flow` in the address), or of all that the user may see."""
-    visible_flows = [flow for flow in visible(request) if flow.activity]
+    visible_flows = [flow for flow in visible(request) if flow.health.activity]
     if not visible_flows:
         raise PermissionDenied
     flow = _flow(request)
-    form = StatisticsForm(flow.activity if flow else None, request.GET)
+    form = StatisticsForm(flow.health.activity if flow else None, request.GET)
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
@@ -49,15 +49,15 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The counters of one flow as a file: a line for each step, and with `by` for each group of
     that dimension."""
     flow = _flow(request)
-    if flow is None or flow.activity is None:
+    if flow is None or flow.health.activity is None:
         raise Http404(_("There is no such flow."))
-    form, by = StatisticsForm(flow.activity, request.GET), request.GET.get("by", "")
-    dimension = next((one for one in flow.activity.dimensions if one.name == by), None)
+    form, by = StatisticsForm(flow.health.activity, request.GET), request.GET.get("by", "")
+    dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))
     if form.is_valid():
         try:
-            query = form.query(flow.activity)
+            query = form.query(flow.health.activity)
             rows = groups.csv_lines(query, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
@@ -75,7 +75,7 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     if not name:
         return None
     flow = flow_of(request, name)
-    if flow.activity is None:
+    if flow.health.activity is None:
         raise Http404(_("This flow counts nothing."))
     return flow
 
@@ -87,9 +87,9 @@ def _figures(
     visible_flows: list[flows.Flow],
 ) -> dict[str, Any]:
     context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
-    if flow is None or flow.activity is None:
+    if flow is None or flow.health.activity is None:
         return context | tables.of_all(form, visible_flows, request)
-    return context | tables.of_flow(form, flow, flow.activity, request)
+    return context | tables.of_flow(form, flow, flow.health.activity, request)
 
 
 _FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so

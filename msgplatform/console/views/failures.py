@@ -107,7 +107,7 @@ class FlowFailures:
     @property
     def kind(self) -> Text:
         """The kind of its places, such as subscriptions."""
-        activity = self.flow.activity
+        activity = self.flow.health.activity
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
@@ -146,7 +146,7 @@ def _latest_acknowledgements(
 
 def _flow_failures(flow: flows.Flow, user: Any, clear: bool) -> FlowFailures:
     try:
-        groups = flow.failures()
+        groups = flow.health.failures()
     except UNAVAILABLE as error:
         return FlowFailures(flow, [], str(error)[:200])
     groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
@@ -186,7 +186,7 @@ def _resend_forms(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Res
 
 def _bulk_url(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
-    if action not in flow.bulk_actions:
+    if action not in flow.actions:
         return ""
     query = urlencode({"action": action, **filter, "count": "1"})
     return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
@@ -204,7 +204,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         messages.error(request, sentence)
         return redirect("console:failures")
     values = form.cleaned_data
-    failures_by_id = {failure.id: failure for failure in flow.failures()}
+    failures_by_id = {failure.id: failure for failure in flow.health.failures()}
     group = FailureGroup.objects.filter(pk=values["id"], flow=flow.name).first()
     if group is None:
         messages.warning(request, _("There is nothing left to acknowledge."))

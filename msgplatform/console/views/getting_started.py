@@ -113,7 +113,7 @@ def is_new(request: HttpRequest) -> bool:
     if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
         return False
     try:
-        checklists = [flow.first_steps() for flow in visible(request)]
+        checklists = [flow.setup.first_steps() for flow in visible(request)]
     except UNAVAILABLE:
         return False  # the overview says what is unavailable
     return any(checklists) and not any(
@@ -163,14 +163,14 @@ def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) 
 
 def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     try:
-        lines = _lines(request, flow.first_steps(), flow.name)
-        calls = flow.first_calls()
+        lines = _lines(request, flow.setup.first_steps(), flow.name)
+        calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""
         commands = "\n\n".join(_command(call, key) for call in calls)
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
-    snippets = flow.snippets()
+    snippets = flow.setup.snippets()
     language = request.GET.get("language")
     matches = [one for one in snippets if one.name == language] or snippets
     snippet = matches[0] if matches else None

@@ -52,10 +52,10 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         if not may_change:
             raise PermissionDenied
         return _change(request, row)
-    action = flow.bulk_actions.get(row.action) if flow else None
-    sums = outcomes.sums(row) if action and action.has_outcome else None
+    action = flow.actions.get(row.action) if flow else None
+    sums = outcomes.sums(row) if action and action.outcome else None
     repeat_url = ""
-    personal_fields = set() if clear or not action else flows.personal_names(action.filters)
+    personal_fields = set() if clear or not action else flows.personal_names(action.fields)
     if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
         query = urlencode({"action": row.action, **row.filter, "count": 1})
         repeat_url = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
@@ -99,7 +99,7 @@ def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
 def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
     """The filter of a job: (label of the field, value) of each."""
     labels: dict[str, Any] = {}
-    if flow and row.action in flow.bulk_actions:
+    if flow and row.action in flow.actions:
         fields = BulkForm(flow, row.action, True).fields
         labels = {name: field.label for name, field in fields.items()}
     return [(str(labels.get(name, name)), str(value)) for name, value in row.filter.items()]
@@ -158,7 +158,8 @@ def _hits(
     """The lines of these messages as this person may see them, and a sentence when they cannot be
     read."""
     try:
-        hits = flow.bulk_hits(action, ids) if ids else ()
+        bulk_action = flow.actions.get(action)
+        hits = bulk_action.lines(ids) if bulk_action and ids else ()
     except Unavailable as error:
         return [], str(error)
     except UNAVAILABLE:

@@ -116,7 +116,7 @@ def _jobs(request: HttpRequest) -> list[BulkJob]:
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
     """A card for each flow that this user may see, and the groups in most trouble."""
     # All flows: a problem of one that this person may not see keeps the page from being calm, too.
-    statuses = {flow: flow.status() for flow in flows.all()}
+    statuses = {flow: flow.health.status() for flow in flows.all()}
     visible_flows, now = visible(request), sql.now()
     points = recent.series(visible_flows, span, now)
     waiting = _backlogs(visible_flows, span, now)
@@ -149,7 +149,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
 def _is_set_up(flow: flows.Flow) -> bool:
     """True if one of its first steps is done, or nobody can say."""
     try:
-        steps = flow.first_steps()
+        steps = flow.setup.first_steps()
     except UNAVAILABLE:
         return True
     return not steps or any(step.done for step in steps)
@@ -175,6 +175,6 @@ def _backlogs(
 
 def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
     """The address of the group in trouble, '' for people who may not see it."""
-    activity = trouble.flow.activity
+    activity = trouble.flow.health.activity
     can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
     return trouble.group.url if can_open else ""

@@ -1,6 +1,6 @@
 """A flow's counters in steps of time, and their sum.
 
-    query = CounterQuery(flow.activity, "hour", since, until, {"subscription": "7"})
+    query = CounterQuery(flow.health.activity, "hour", since, until, {"subscription": "7"})
     query.series()       a Point for every hour, gaps filled with zeros
     total(points)        the whole time as one Point
 

@@ -45,7 +45,9 @@ class Span:
 def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
     """Flow → a Point for every step up to now. Flows that count nothing are left out."""
     starts = span.starts(now)
-    activities = {one.activity.counters: (one, one.activity) for one in flows if one.activity}
+    activities = {
+        activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
+    }
     names = {
         name for _flow, activity in activities.values() for name in _overview_counters(activity)
     }
@@ -110,7 +112,9 @@ def worst(
     trouble. One statement for the counters, and at most three for the names of each flow.
     """
     activities = [
-        (flow, flow.activity) for flow in lags if flow.activity and flow.activity.dimensions
+        (flow, flow.health.activity)
+        for flow in lags
+        if flow.health.activity and flow.health.activity.dimensions
     ]
     sums = _last_hour([activity for _flow, activity in activities], now)
     groups_in_trouble = [

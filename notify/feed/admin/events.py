@@ -27,8 +27,8 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
-from msgplatform.core.ages import age
 from msgplatform.core.data import ids, sql
+from msgplatform.core.durations import age
 from notify.feed.actions.replay import replay
 from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES

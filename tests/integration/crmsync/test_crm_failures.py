@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from crmsync.adapters.outcomes import Invalid, Ok, Retry
-from crmsync.flow import CrmsyncFlow
+from crmsync.flow import FLOW
 from crmsync.models import Policy, RecoveryEntry
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
@@ -14,11 +14,10 @@ from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.templatetags.view_links import address
 from tests.integration.crmsync import sync_support as sync
-from tests.integration.crmsync.test_handler_marks import mark
+from tests.integration.crmsync.handler_marks import mark
 from tests.integration.support.bulk_form import preview
 
 pytestmark = pytest.mark.django_db(transaction=True)
-FLOW = CrmsyncFlow()
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def policy() -> Policy:
 
 
 def counted() -> dict[str, int]:
-    return {str(failure.answer): failure.count for failure in FLOW.failures()}
+    return {str(failure.answer): failure.count for failure in FLOW.health.failures()}
 
 
 def open_entries() -> list[int]:
@@ -43,7 +42,7 @@ def test_they_count_by_error_until_somebody_decides(policy: Policy) -> None:
     assert counted() == {"invalid": 2, "retry": 1}
     mark(queued, no, no, Retry(0, "busy"), Ok("r-d"))
     assert counted() == {"invalid": 2, "retry": 1}, "marked again, nothing is counted twice"
-    failure = FLOW.failures()[0]
+    failure = FLOW.health.failures()[0]
     assert failure.where == "sales"
     assert "no number" in failure.said
     assert "13812345678" not in failure.said, "personal data are masked"
@@ -70,7 +69,7 @@ def test_confirmed_after_all(policy: Policy) -> None:
 def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:
     queued = sync.on_its_way(policy, sync.requests("abc"))
     mark(queued, Invalid("", "no"), Invalid("", "no"), Retry(0, "busy"))
-    failure = FLOW.failures()[0]
+    failure = FLOW.health.failures()[0]
     shown = preview(admin_client, "crmsync", action=failure.action, **failure.filter)
     assert shown.context["counted"] == flows.Counted(2)
     listed = admin_client.get(address(failure.list_page)).context["cl"]

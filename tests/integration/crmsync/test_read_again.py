@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import DataError
 
+from bench.harness.mariadb import MariaDb
 from crmsync import models
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
@@ -24,7 +25,6 @@ from crmsync.queues import MainQueue
 from crmsync.recovery import actions
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Alert
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.support.lead_tables import INSERT

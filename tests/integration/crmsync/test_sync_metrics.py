@@ -129,8 +129,8 @@ class TestMetrics:
             for number in range(start, end):
                 put(policy, (WAITING, DEAD, CONFIRMED)[number % 3], str(number))
             with CaptureQueriesContext(connection) as queries:
-                list(flow.metrics())
-                flow.status()
+                list(flow.health.metrics())
+                flow.health.status()
             costs.append(len(queries))
         assert costs[0] == costs[1] <= 20
 

@@ -25,7 +25,7 @@ from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.orders import Order, Result
-from notify.presence import Live
+from notify.presence import LaneState
 from notify.sender import webhook
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -131,7 +131,7 @@ def test_failures_behind_an_open_breaker(row: BizReceive) -> None:
     past = sql.now() - timedelta(hours=2)
     ReceiveMsg.objects.update(next_at=past)
     BizReceive.objects.update(failing_since=past)
-    presence.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
+    presence.report({row.pk: LaneState(sender="s", breaker=State.OPEN, retry_in=60)})
     split()
     assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.EXHAUSTED).count() == 5
     assert shown(counted()) == {PAID: (3, 0, 0, 3), OTHERS: (2, 0, 0, 2)}

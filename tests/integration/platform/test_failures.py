@@ -302,7 +302,7 @@ def test_every_kind_has_a_first_step_a_page_and_a_paragraph(language: str) -> No
     found = {kind for source in code if "alerts" in source for kind in raised.findall(source)}
     found |= {f"{name}.retention" for source in code for name in
               re.findall(r'Archive\(\s*"([a-z.]+)"', source)}  # fmt: skip
-    found |= {f.failure_alert or f"{f.name}.failures" for f in flows.all()}
+    found |= {f.health.failures_alert or f"{f.name}.failures" for f in flows.all()}
     known = runbooks.by_kind()
     assert {kind for kind in known if kind.startswith("platform.")} == PLATFORM
     others = {"platform.alert", "notify.feed"}  # an event, and an app

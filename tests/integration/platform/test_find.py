@@ -11,6 +11,7 @@ from django.test import Client
 from msgplatform import roles
 from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
+from msgplatform.messages import engine
 from msgplatform.models import Biz, Role, SavedFilter
 from notify.messages import find
 from notify.models import BizReceive, ReceiveMsg
@@ -161,16 +162,17 @@ def test_names_are_offered_to_who_may_see_the_messages(row: BizReceive) -> None:
 
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
 def test_what_a_field_offers_the_flow_takes(flow: flows.Flow, row: BizReceive) -> None:
-    pages = [("search", flow.search_fields)]
-    pages += [(name, action.filters) for name, action in flow.bulk_actions.items()]
+    pages = [("search", flow.messages.fields)]
+    pages += [(name, action.fields) for name, action in flow.actions.items()]
     for page, fields in pages:
-        for name, given in fields.items():
-            field = flows.FilterField.of(given)
+        for name, field in fields.items():
             offered = [value for value, _label in field.choices]
             if field.options:
                 offered += [option.value for option in field.options("")]
             for value in offered:
-                assert page != "search" or flow.find({name: value}, "", 1) is not None, name
+                assert (
+                    page != "search" or engine.find(flow.messages, {name: value}, "", 1) is not None
+                ), name
 
 
 def test_a_time_in_a_link_is_shown_in_the_field(row: BizReceive, admin_client: Client) -> None:

@@ -40,7 +40,7 @@ def count(at: datetime, value: int = 1) -> None:
 
 
 def counted(since: datetime, until: datetime, step: Step = "hour") -> CounterQuery:
-    activity = next(flow.activity for flow in flows.all() if flow.name == "notify")
+    activity = next(flow.health.activity for flow in flows.all() if flow.name == "notify")
     assert activity
     return CounterQuery(activity, step, since, until)
 

@@ -222,7 +222,7 @@ def test_the_cost_does_not_grow_with_what_is_shown(row: BizReceive, admin_client
 def test_only_the_time_that_is_looked_at_is_read(row: BizReceive) -> None:
     """However long counters are kept: the index by minute is the only one that fits."""
     now = sql.now().replace(second=0, microsecond=0)
-    activity = flows.all()[0].activity
+    activity = flows.all()[0].health.activity
     assert activity
     MinuteCounter.objects.bulk_create(
         MinuteCounter(

@@ -250,7 +250,7 @@ def test_messages_that_nobody_splits() -> None:
     BizMsg.objects.update(**late("created_at"))
     watch.report_backlogs()
     assert open_keys() == {"platform.backlog:notify:messages"}
-    assert flows.get("notify").status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
+    assert flows.get("notify").health.status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
 
 
 def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
@@ -407,7 +407,7 @@ def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyP
     look = Watch().look
     everybody()
     with monkeypatch.context() as patched:
-        patched.setattr(flows.get("sms"), "failures", broken)
+        patched.setattr(flows.get("sms").health, "failures", broken)
         look()
         look()
     alert = Alert.objects.get()
@@ -423,7 +423,7 @@ def test_a_database_that_refuses_once_is_no_alert(monkeypatch: pytest.MonkeyPatc
 
     look = Watch().look
     everybody()
-    monkeypatch.setattr(flows.get("notify"), "failures", locked)
+    monkeypatch.setattr(flows.get("notify").health, "failures", locked)
     for _ in range(3):
         look()
     assert open_keys() == set()

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.increment import Increment, Page, Row, Watermark
 from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
 from msgplatform.core.data import sql
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.integration.support.sources import NAME, SECONDS, Follower, run_as_owner
 

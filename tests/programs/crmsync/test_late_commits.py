@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.horizon import MysqlHorizon, Reading
 from crmsync.poller.reading.increment import Increment, Row, Watermark
 from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import (
     LEADS,
     SQLITE_TABLE,

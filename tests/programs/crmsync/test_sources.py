@@ -12,6 +12,7 @@ import pytest
 from django.db import DatabaseError
 from django.db.utils import ConnectionHandler
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.comparison import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
@@ -19,7 +20,6 @@ from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused,
 from msgplatform import env
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
 from tests.integration.support.sources import NAME, PASSWORD, Follower, reader_url, run_as_owner

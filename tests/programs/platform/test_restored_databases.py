@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 

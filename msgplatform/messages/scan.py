@@ -1,0 +1,99 @@
+"""Searches that read a bounded number of rows before they answer.
+
+A search picks the index that narrows most, reads candidates from it in pages, newest first, and
+applies the rest of the filter to each page. When it has read enough it answers with the matches so
+far, a cursor from which to continue, and a sentence that says how far back it looked.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.flows import Found, Hit, TextFound
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A page of candidates: (id, whether it matches), by descending id.
+
+    `last` is true when there are no more. Any other page holds at least one candidate.
+    """
+
+    judged: Sequence[tuple[int, bool]]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Ids that match, descending. The next page is below the id `before`; None at the end.
+
+    `scanned` is how many candidates were read if that limit ended the search, else 0.
+    """
+
+    ids: Sequence[int]
+    before: int | None = None
+    scanned: int = 0
+
+    def found(self, hits: Sequence[Hit], *notices: str) -> Found:
+        """The search's answer: the lines of these ids, the cursor, and the notices that are not
+        empty, followed by how far back it looked."""
+        range_text = ""
+        if self.scanned and self.before is not None:
+            time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            range_text = _(
+                "%(count)d messages were looked at, back to %(time)s; go on for older ones."
+            ) % {"count": self.scanned, "time": time_text}
+        notice_text = " ".join(notice for notice in (*notices, range_text) if notice)
+        return Found(hits, "" if self.before is None else str(self.before), notice_text)
+
+    def texts_found(self, hits: Sequence[Hit], *notices: str) -> TextFound:
+        """The same for a piece of a search through texts."""
+        if self.before is None:
+            range_text = _("all searched")
+        else:
+            time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            range_text = _("Looked at back to %s.") % time_text
+        notice_text = " ".join(notice for notice in (range_text, *notices) if notice)
+        return TextFound(hits, "" if self.before is None else str(self.before), notice_text)
+
+
+def scan(
+    read: Callable[[int], Candidates],
+    before: int,
+    limit: int,
+    max_candidates: int,
+    seconds: float = math.inf,
+) -> Scan:
+    """The first `limit` matches below the id `before`, looking at about `max_candidates` candidates
+    and for about `seconds`.
+
+    `read(before)` gives the page of candidates below an id. A page is always looked at to its end,
+    so it should be small compared with `max_candidates`.
+    """
+    match_ids: list[int] = []
+    candidate_count = 0
+    until = time.monotonic() + seconds
+    while True:
+        # A page at a time; `before` moves with each candidate, so a full answer ends in mid-page.
+        page = read(before)
+        for place, (candidate, matches) in enumerate(page.judged, 1):
+            before = candidate
+            if matches:
+                match_ids.append(candidate)
+            if len(match_ids) == limit:
+                # A cursor only if there is something left: no "next" that leads to an empty page.
+                more = not page.last or place < len(page.judged)
+                return Scan(match_ids, before if more else None)
+        candidate_count += len(page.judged)
+        if page.last:
+            return Scan(match_ids)
+        # The bounds that keep the cost of a search from growing with the table.
+        if candidate_count >= max_candidates or time.monotonic() >= until:
+            return Scan(match_ids, before, candidate_count)
