@@ -80,7 +80,7 @@ class CounterFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         names: set[str] = set()
         for activity in (flow.health.activity for flow in flows.all() if flow.health.activity):
-            names.update(name for measure in activity.stored for name in measure.counters)
+            names.update(name for measure in activity.stored_measures for name in measure.counters)
             names.update(name for figure in activity.figures for name in figure.counters)
         return [(name, name) for name in sorted(names)]
 

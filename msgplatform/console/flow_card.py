@@ -73,7 +73,7 @@ def over_time(
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
     day, up to a step that goes on. Measures in `omitted_names` are left out."""
     # Live measures cover the last day only, so a chart of another time leaves them out.
-    measures = activity.measures if is_recent else activity.stored
+    measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
     line_measures = [one for one in measures if one.tone in tones and one.name not in omitted_names]
     lines = []

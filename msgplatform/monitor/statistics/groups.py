@@ -69,7 +69,7 @@ def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[
 
     def rank(line: Line) -> tuple[int, int, int, str]:
         failures, failed_attempts, deliveries = (
-            activity.counted(tone, line.counts) for tone in ("lost", "bad", "good")
+            activity.total(tone, line.counts) for tone in ("lost", "bad", "good")
         )
         return -failures, -failed_attempts, -deliveries, line.group.title
 
@@ -103,7 +103,7 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     group_by_key = dimension.groups(groups.sums(query).keys()) if dimension else None
     titles = [dimension.name, f"{dimension.name}_title"] if dimension else []
     yield [
-        _("time"), *titles, *(measure.name for measure in activity.stored),
+        _("time"), *titles, *(measure.name for measure in activity.stored_measures),
         "success", *(figure.name for figure in activity.figures),
     ]  # fmt: skip
     columns = ("at", "biz_id", "subject", "name", "value")
@@ -126,6 +126,6 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
 
 def _numbers(query: CounterQuery, counts: Counts) -> list[str]:
     activity = query.activity
-    measures = [str(measure.of(counts)) for measure in activity.stored]
+    measures = [str(measure.of(counts)) for measure in activity.stored_measures]
     shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]
     return [*measures, *("" if share is None else f"{share:.4f}" for share in shares)]

@@ -70,7 +70,7 @@ def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, lis
 
 def _overview_counters(activity: Activity) -> set[str]:
     """The counters that the overview shows."""
-    measures = [one for one in activity.stored if one.tone in ("accepted", "good", "lost")]
+    measures = [one for one in activity.stored_measures if one.tone in ("accepted", "good", "lost")]
     names = {name for measure in measures for name in measure.counters}
     return names.union(*(figure.counters for figure in activity.figures))
 
@@ -155,8 +155,8 @@ def _troubles_of(
     for group in (*(line.group for line in lines.values()), *silent.values()):
         counts = lines[group.key].counts if group.key in lines else {}
         failures, failed_attempts = (
-            activity.counted("lost", counts),
-            activity.counted("bad", counts),
+            activity.total("lost", counts),
+            activity.total("bad", counts),
         )
         if failures > 0 or failed_attempts > 0 or group.key in ages:
             yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))
