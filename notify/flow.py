@@ -8,11 +8,10 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.flows.messages import OwnSearch
 from notify import orders
 from notify.actions.actions import ACTIONS
 from notify.archive.retention import ARCHIVE
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import BizReceive
 from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
@@ -64,16 +63,7 @@ FLOW = flows.Flow(
         "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
                                "notify.delete_eventtype"),
     },
-    messages=OwnSearch(
-        fields=find.FIELDS,
-        search=find.search,
-        find=find.find,
-        page=find.page,
-        file=find.file,
-        search_text=find.search_text,
-        searched_text_label=gettext_lazy("payloads and answers"),
-        search_warning=find.notice,
-    ),
+    messages=MESSAGES,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 from crmsync import directory
 from crmsync.directory import Page
-from crmsync.hive import limits
+from crmsync.intake import limits
 from msgplatform.api.access.authentication import HasScope
 from msgplatform.api.access.throttling import client_address
 

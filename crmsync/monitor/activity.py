@@ -1,4 +1,4 @@
-"""What CRM sync counts, for the overview and the statistics: its counters and what they mean.
+"""The counters of CRM sync and their meaning, for the overview and the statistics.
 
 The subject of a counter is its policy, which belongs to a CRM and to a source.
 """
@@ -26,7 +26,7 @@ _FAILED = {counters.failed(error): error for error in ERRORS}
 
 
 class _OfPolicy(Dimension):
-    """What the policy of a counter belongs to: `name` is the field of Policy."""
+    """The CRM or source to which the policy of a counter belongs: `name` is a field of Policy."""
 
     names_subjects = True
 
@@ -34,11 +34,11 @@ class _OfPolicy(Dimension):
         self.name, self.title, self.permission = subject.name, subject.title, subject.permission
         self.relation, self._rows = f"crmsync.Policy.{subject.name}", subject.rows
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        policies = {counter.subject for counter in counted}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        policies = {counter.subject for counter in counters}
         rows = Policy.objects.filter(pk__in=policies)
         of = dict(rows.values_list("pk", f"{self.name}_id"))
-        return {counter: str(of[counter.subject]) for counter in counted if counter.subject in of}
+        return {counter: str(of[counter.subject]) for counter in counters if counter.subject in of}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(self._rows(), keys)

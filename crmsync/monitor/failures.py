@@ -1,7 +1,7 @@
-"""Records that are dead, as the page Failures shows them: by CRM and error class.
+"""Dead records for the page Failures, by CRM and error class.
 
-They are the open entries of the recovery log that are about a record. Whoever opens or closes one
-says it here, in the same transaction.
+They are the open entries of the recovery log that are about a record. Code that opens or closes an
+entry calls `add` or `take_back` in the same transaction.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ CRM = Subject(
 )
 
 
-def add(crm: int, dead: Iterable[tuple[int, str, str]], now: datetime) -> None:
+def add(crm: int, records: Iterable[tuple[int, str, str]], now: datetime) -> None:
     """Count records that died: (record, error class, reason), in the caller's transaction."""
-    lost = [
-        Loss(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
+    losses = [
+        Loss(crm, error, record, personal.in_sentence(reason)) for record, error, reason in records
     ]
-    failure_store.add(FLOW, lost, now)
+    failure_store.add(FLOW, losses, now)
 
 
 def take_back(entries: QuerySet[RecoveryEntry]) -> None:
-    """Those of these entries that are open are closed, or opened anew, after this."""
+    """Remove entries from the counts. Call it before they are closed or reopened; entries that are
+    not open, or not about a record, were never counted."""
     rows = entries.order_by().values_list(
         "state", "record_id", "crm_id", "error_class", "created_at"
     )
-    back = [
+    rescues = [
         Rescue(crm, error, since)
         for state, record, crm, error, since in rows
         if state == _OPEN and record is not None
     ]
-    failure_store.take_back(FLOW, back)
+    failure_store.take_back(FLOW, rescues)
 
 
 def failures() -> Sequence[Failure]:

@@ -16,9 +16,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import failures
 from gateway.connections import sms_redis
-from gateway.failures import AGAIN, OLDEST_DAYS
 from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request
@@ -27,6 +25,8 @@ from gateway.messages import in_flight, resent
 from gateway.messages.index import ACCOUNT, NUMBER
 from gateway.messages.lines import archived
 from gateway.models import SgipMt, SmsAccount
+from gateway.monitor import failures
+from gateway.monitor.failures import AGAIN, OLDEST_DAYS
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging

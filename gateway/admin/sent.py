@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.admin import again, codes, trial_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
-from gateway.failures import AGAIN
 from gateway.messages import resent
 from gateway.messages.index import MESSAGES
 from gateway.models import SgipMt
+from gateway.monitor.failures import AGAIN
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age

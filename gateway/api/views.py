@@ -27,6 +27,7 @@ from gateway.api.serializers import (
     SmsSerializer,
     SmsVerdictsSerializer,
 )
+from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
@@ -128,8 +129,7 @@ class SmsListView(ListView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, requests.Send)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        (verdict,) = requests.accept([requests.request(caller_of(request).biz_id, body)])
-        return answer(verdict)
+        return answer(accept.accept_one(requests.request(caller_of(request).biz_id, body)))
 
 
 @describe.register
@@ -168,7 +168,7 @@ class SmsBatchView(BatchView):
         return requests.request(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[SmsRequest]) -> list[Verdict]:
-        return requests.accept_many(items)
+        return accept.accept_many(items)
 
 
 @extend_schema(tags=["sms"])

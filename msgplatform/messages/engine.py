@@ -26,7 +26,7 @@ from msgplatform.api.filters import MAX_ID, position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, TextFound
-from msgplatform.core.flows.messages import Fields, MessageStore, OwnSearch, Reader, Source, Values
+from msgplatform.core.flows.messages import Fields, MessageStore, Reader, Source, Values
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 BATCH = 500  # ids of one page that is checked
@@ -51,8 +51,6 @@ def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: in
     A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming the
     field, or "cursor".
     """
-    if isinstance(store, OwnSearch):
-        return store.find(entered, cursor, limit)
     values = read_filter(store.fields, entered)
     store.check(values)
     return find_values(store, values, position(cursor), limit)
@@ -82,8 +80,6 @@ def search(store: MessageStore, query: str, limit: int, personal: bool = True) -
     query = query.strip()
     if not query or "\x00" in query:
         return []
-    if isinstance(store, OwnSearch):
-        return store.search(query, limit, personal)
     lines = list(store.other_lines(query))
     for values in store.readings(query, personal):
         if found := find_values(store, values, MAX_ID, limit).hits:
@@ -101,8 +97,6 @@ def search_text(
     when the live ones did not answer. Live messages come first: a message that is archived
     meanwhile is found in the archive. Raises InvalidInput naming "cursor".
     """
-    if isinstance(store, OwnSearch):
-        return store.search_text(query, since, cursor, seconds)
     query = filters.searchable(query, "text")
     missing = ""
     if store.live is not None and (not cursor or cursor.startswith(_LIVE)):

@@ -16,11 +16,12 @@ from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.bulk import preview as bulk_preview
 from msgplatform.core.bulk.cursor import BulkCursor, Page
 from msgplatform.core.data import sql
+from msgplatform.core.flows.messages import Values
+from msgplatform.messages.engine import read_filter
 from notify.actions import fill_missing, one_message, preview, replay
 from notify.actions.requeue import Requeue
 from notify.actions.send_again import FAILED
-from notify.messages import fields
-from notify.messages.filters import Filter, parse
+from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
 
 
 class Job(Protocol):
@@ -30,7 +31,7 @@ class Job(Protocol):
     def apply(self, ids: Sequence[int]) -> int: ...
 
 
-_JOBS: Mapping[str, Callable[[Filter, datetime], Job]] = {
+_JOBS: Mapping[str, Callable[[Values, datetime], Job]] = {
     "requeue": Requeue,
     "replay": replay.Replay,
     "replay_failed": replay.ReplayFailed,
@@ -53,7 +54,7 @@ def _action(
     )
 
 
-_FAILED = fields.statuses(
+_FAILED = statuses(
     FAILED.values(),
     _("Poison ones need somebody to look at them first"),
     nothing=_("exhausted, unless ids are given"),
@@ -94,7 +95,7 @@ def step(
 
 def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:
     fields, required = ACTIONS[action].fields, ACTIONS[action].required
-    return _JOBS[action](parse(given, fields, required), begun)
+    return _JOBS[action](read_filter(fields, given, required), begun)
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
@@ -102,14 +103,14 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
             "requeue",
             _("Send failed deliveries again"),
             {
-                "subscription": fields.SUBSCRIPTION,
+                "subscription": SUBSCRIPTION,
                 "biz": filter_fields.BIZ,
                 "status": _FAILED,
                 "answer": flows.FilterField(
                     _("Answer"),
                     _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
                 ),
-                "event_type": fields.EVENT_TYPE,
+                "event_type": EVENT_TYPE,
                 "since": filter_fields.SINCE,
                 "until": filter_fields.UNTIL,
                 "ids": filter_fields.ids(
@@ -126,10 +127,10 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
             "replay",
             _("Replay since a time"),
             {
-                "subscription": fields.SUBSCRIPTION,
+                "subscription": SUBSCRIPTION,
                 "since": filter_fields.SINCE,
                 "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
+                "event_type": EVENT_TYPE,
             },
             _("Everything that the subscription should have got is sent again, even what was "
               "delivered. Archived messages are brought back for it."),
@@ -140,11 +141,11 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
             "replay_failed",
             _("Replay what never succeeded"),
             {
-                "subscription": fields.SUBSCRIPTION,
+                "subscription": SUBSCRIPTION,
                 "biz": filter_fields.BIZ,
                 "since": filter_fields.SINCE,
                 "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
+                "event_type": EVENT_TYPE,
             },
             _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
               "another attempt are sent now. Archived messages are brought back for it."),
@@ -158,9 +159,9 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
                 "biz": filter_fields.BIZ,
                 "since": filter_fields.SINCE,
                 "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
+                "event_type": EVENT_TYPE,
                 "subscription": replace(
-                    fields.SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
+                    SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
                 ),
             },
             _("Each message gets the deliveries that it lacks, such as those for a newer "

@@ -12,7 +12,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages.hits import hits
+from notify.messages.lines import lines as message_lines
 from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def _types(message_ids: Collection[int]) -> dict[int, str]:
 
 def _lines(message_ids: Sequence[int]) -> list[Hit]:
     """The messages as a search shows them, in this order, each once."""
-    found = _anywhere(message_ids, hits)
+    found = _anywhere(message_ids, message_lines)
     return [found[pk] for pk in dict.fromkeys(message_ids) if pk in found]
 
 

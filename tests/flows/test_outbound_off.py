@@ -25,7 +25,7 @@ PROGRAMS = (
 # Longer than the pauses of a program that looks for work.
 QUIET_SECONDS = 5.0
 SET_UP = """
-from crmsync.hive.intake import NewLead, add_many
+from crmsync.intake.intake import NewLead, add_many
 from crmsync.models import Crm, Policy, Source
 from gateway.intake import accept
 from gateway.intake.request import Request

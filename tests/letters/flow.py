@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 
+from msgplatform.api import filter_fields
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.messages import OwnSearch
+from msgplatform.core.flows.messages import BY_ID, Source, ordered
+from msgplatform.messages import engine
 from tests.letters.models import Letter
 
 DELIVERED = flows.Metric("letters_delivered", "Letters that were delivered")
@@ -26,14 +28,6 @@ def _status() -> flows.Status:
     )
 
 
-def _search(query: str, limit: int, _personal: bool = True) -> list[flows.Hit]:
-    return [_hit(row) for row in Letter.objects.filter(text=query)[:limit]] if query else []
-
-
-def _find(filter: Mapping[str, str], _cursor: str, limit: int) -> flows.Found:
-    return flows.Found([_hit(row) for row in _chosen(filter)[:limit]])
-
-
 def _page(id: str, _after: str = "") -> flows.Page | None:
     row = Letter.objects.filter(pk=id).first() if id.isdecimal() else None
     if row is None:
@@ -43,14 +37,19 @@ def _page(id: str, _after: str = "") -> flows.Page | None:
 
 
 def _count(filter: Mapping[str, Any]) -> flows.Counted:
-    return flows.Counted(_chosen(filter).filter(delivered=True).count())
+    return flows.Counted(_delivered(filter).count())
 
 
 def _step(
     filter: Mapping[str, Any], _cursor: str, limit: int, _note: flows.Note = flows.unnoted
 ) -> flows.Step:
-    pks = _chosen(filter).filter(delivered=True).values_list("pk", flat=True)[:limit]
-    return flows.Step("", Letter.objects.filter(pk__in=list(pks)).delete()[0])
+    pks = list(_delivered(filter).values_list("pk", flat=True)[:limit])
+    return flows.Step("", Letter.objects.filter(pk__in=pks).delete()[0])
+
+
+def _delivered(filter: Mapping[str, Any]) -> Any:
+    values = engine.read_filter({"text": FIELDS["text"]}, filter)
+    return Letter.objects.filter(text__contains=values.get("text", ""), delivered=True)
 
 
 def run_demo(run: flows.DemoRun) -> Mapping[str, Any]:
@@ -80,18 +79,37 @@ def run_demo(run: flows.DemoRun) -> Mapping[str, Any]:
     }
 
 
-def _chosen(filter: Mapping[str, Any]) -> Any:
-    if unknown := set(filter) - {"text"}:
-        raise InvalidInput("there is no such field", min(unknown))
-    return Letter.objects.filter(text__contains=filter.get("text", ""))
+def _lines(ids: Sequence[int]) -> dict[int, flows.Hit]:
+    rows = Letter.objects.filter(pk__in=ids).select_related("biz")
+    return {
+        row.pk: flows.Hit(
+            str(row.pk),
+            row.text,
+            "delivered" if row.delivered else "posted",
+            row.created_at,
+            row.biz.name,
+        )
+        for row in rows
+    }
 
 
-def _hit(row: Letter) -> flows.Hit:
-    state = "delivered" if row.delivered else "posted"
-    return flows.Hit(str(row.pk), row.text, state, row.created_at, row.biz.name)
-
-
-_WORD = flows.FilterField("Text", "A word of it")
+FIELDS: flows.Fields = {
+    "id": filter_fields.message_id("A letter's id"),
+    "biz": filter_fields.BIZ,
+    "text": flows.FilterField("Text", "A word of it"),
+}
+LETTERS = Source(
+    rows=Letter.objects.all,
+    lines=_lines,
+    indexes=[BY_ID, ordered("biz")],
+    conditions={"id": "id", "biz": "biz_id", "text": lambda text: Q(text__contains=text)},
+)
+MESSAGES = flows.MessageStore(
+    fields=FIELDS,
+    sources=lambda _values: [LETTERS],
+    readings=lambda query, _personal: [*engine.exact_id(query), {"text": query}],
+    page=_page,
+)
 FLOW = flows.Flow(
     name="letters",
     title="Letters",
@@ -100,10 +118,10 @@ FLOW = flows.Flow(
     permission="letters.view_letter",
     bulk_permission="letters.change_letter",
     scopes={"letters:read": "read letters", "letters:write": "post letters"},
-    messages=OwnSearch(fields={"text": _WORD}, search=_search, find=_find, page=_page),
+    messages=MESSAGES,
     actions={
         "return": flows.BulkAction(
-            title="Return to the sender", fields={"text": _WORD}, count=_count, step=_step
+            title="Return to the sender", fields={"text": FIELDS["text"]}, count=_count, step=_step
         )
     },
     health=flows.Health(

@@ -34,6 +34,10 @@ from msgplatform.core.errors import InvalidInput
 log = logging.get(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
+# A level of arrays or structs takes three or four elements; no method takes more than two levels.
+MAX_DEPTH = 24
+# What XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may send it.
+_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 # The key is in the body: a browser does not add it, so that there is nothing to forge.
@@ -53,7 +57,7 @@ def endpoint(request: HttpRequest) -> HttpResponse:
             text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
         )
     try:
-        name, parameters = read_call(read_body(request, MAX_BODY_BYTES))
+        name, parameters = _read_call(read_body(request, MAX_BODY_BYTES))
         answer = _answer(_dispatch(request, name, parameters))
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
         answer = _fault_answer(_fault(error))
@@ -113,7 +117,7 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
 
 
 def _fault(error: Exception) -> faults.Fault:
-    """The fault that an error is to the caller. An unexpected error is logged under an id."""
+    """What is expected says what is wrong; anything else is logged, and answered with its id."""
     fault = faults.of(error)
     if fault is not None:
         return fault
@@ -122,12 +126,7 @@ def _fault(error: Exception) -> faults.Fault:
     return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
 
 
-# A level of arrays or structs takes three or four elements; no method takes more than two levels.
-MAX_DEPTH = 24
-# Characters that XML 1.0 cannot carry (§2.2). A handset may send them, and the library writes them.
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
+# -- bytes ----------------------------------------------------------------------------------------
 class _Unmarshaller(xmlrpc.client.Unmarshaller):
     def __init__(self) -> None:
         super().__init__(use_datetime=True)
@@ -145,7 +144,7 @@ class _Unmarshaller(xmlrpc.client.Unmarshaller):
         super().end(tag)
 
 
-def read_call(body: bytes) -> tuple[str, list[Any]]:
+def _read_call(body: bytes) -> tuple[str, list[Any]]:
     """The method's name and its parameters; times are aware. Raises Fault."""
     target = _Unmarshaller()
     parser = DefusedExpatParser(target, forbid_dtd=True)
@@ -180,14 +179,14 @@ def _answer(value: Any) -> bytes:
     return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
 
 
-def _fault_answer(fault_answer: faults.Fault) -> bytes:
+def _fault_answer(error: faults.Fault) -> bytes:
     """The body of a response with a fault."""
-    xml_fault = xmlrpc.client.Fault(fault_answer.code, fault_answer.text)
-    return xmlrpc.client.dumps(xml_fault, methodresponse=True).encode()
+    fault_value = xmlrpc.client.Fault(error.code, error.text)
+    return xmlrpc.client.dumps(fault_value, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:
-    """The value without the characters that would make the answer no XML."""
+    """Without the characters that would make the answer no XML."""
     if isinstance(value, str):
         return _FORBIDDEN.sub("\ufffd", value)
     if isinstance(value, list):

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from django.db.models import Q, QuerySet
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows.page import File, Found, Hit, Page, TextFound
+from msgplatform.core.flows.page import File, Hit, Page, TextFound
 from msgplatform.core.flows.text import Text
 
 MAX_OPTIONS = 20  # that one answer to a few typed letters has
@@ -233,18 +233,3 @@ class MessageStore:
     # A sentence when a part of the messages cannot be searched at present, else ''.
     search_warning: Callable[[], str] = lambda: ""
     live: Live | None = None
-
-
-def _nothing(*_given: Any) -> Any:
-    return ()
-
-
-@dataclass(kw_only=True, eq=False)
-class OwnSearch(MessageStore):
-    """A store of a flow with a search of its own."""
-
-    sources: Callable[[Values], Sequence[Source]] = _nothing
-    readings: Callable[[str, bool], Iterable[Values]] = _nothing
-    search: Callable[..., list[Hit]] = _nothing
-    find: Callable[..., Found] = _nothing
-    search_text: Callable[..., TextFound] = _nothing

@@ -8,7 +8,7 @@ from typing import Any
 from crmsync.adapters.outcomes import Outcome
 from crmsync.directory import Crm, Crms
 from crmsync.handler import marks
-from crmsync.handler.answers import Answer, Delivered, Unsent
+from crmsync.handler.answers import Answer, DeliveryResult, Unsent
 from tests.integration.crmsync.sync_support import Queued
 
 
@@ -25,4 +25,4 @@ def mark(queued: Queued, *outcomes: Outcome | Unsent) -> None:
     entries = queued.order.entries
     given: Sequence[Any] = outcomes * len(entries) if len(outcomes) == 1 else outcomes
     answers = [Answer(e, outcome) for e, outcome in zip(entries, given, strict=True)]
-    marks.apply(crm_of(queued), queued.order, Delivered(answers))
+    marks.apply(crm_of(queued), queued.order, DeliveryResult(answers))

@@ -19,11 +19,11 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from bench.harness.mariadb import MariaDb
+from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup import probes
 from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
-from crmsync.monitor import crm_status
 from crmsync.poller.reading import source as described
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
@@ -270,10 +270,10 @@ class TestCrms:
         }
         Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
         Crm.objects.filter(name="off").update(enabled=False)
-        crm_status.report({
-            crms["well"].pk: crm_status.Live(1, 0.25, 40.0),
-            crms["opened"].pk: crm_status.Live(breaker=State.OPEN, retry_in=30.0),
-            crms["held"].pk: crm_status.Live(held_for=12.0),
+        presence.report_crms({
+            crms["well"].pk: presence.LiveCrm(1, 0.25, 40.0),
+            crms["opened"].pk: presence.LiveCrm(breaker=State.OPEN, retry_in=30.0),
+            crms["held"].pk: presence.LiveCrm(held_for=12.0),
         })  # fmt: skip
         crm_rows.dead(crm_rows.policy(crms["well"]), "1", {"name": "x"})
         answer = admin_client.get(f"{ADMIN}crm/")

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from crmsync.adapters.outcomes import Conflict, Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.handler import marks
-from crmsync.handler.answers import Answer, Delivered, Unsent
+from crmsync.handler.answers import Answer, DeliveryResult, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
 from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
@@ -169,7 +169,7 @@ def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy)
         crm, entries = crm_of(queued), queued.order.entries
         answers = [Answer(e, o) for e, o in zip(entries, outcomes, strict=True)]
         with CaptureQueriesContext(connection) as queries:
-            marks.apply(crm, queued.order, Delivered(answers))
+            marks.apply(crm, queued.order, DeliveryResult(answers))
         found.append(len(queries))
     assert found[0] == found[1]
 

@@ -18,7 +18,7 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import BizReceive
 from tests.integration.gateway.sms_messages import archived
 from tests.integration.support import sms_rows
@@ -95,8 +95,8 @@ def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
-    assert find.find({"biz": "orders"}, "", 50).hits
-    assert find.find({"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
+    assert engine.find(MESSAGES, {"biz": "orders"}, "", 50).hits
+    assert engine.find(MESSAGES, {"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
 
 
 def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) -> None:

@@ -13,7 +13,6 @@ from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
 from msgplatform.messages import engine
 from msgplatform.models import Biz, Role, SavedFilter
-from notify.messages import find
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import message
 from tests.integration.support.notify_rows import publish, subscription
@@ -52,7 +51,7 @@ def test_a_text_of_the_last_day_is_found_piece_by_piece(
     row: BizReceive, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "TEXT_SECONDS", 0.0)  # a piece is one batch
-    monkeypatch.setattr(find, "BATCH", 10)
+    monkeypatch.setattr(engine, "BATCH", 10)
     (new,) = publish(row.biz, 1, PARCEL)
     publish(row.biz, 35)
     done = [message(row, ReceiveMsg.Status.DELIVERED, days=days, payload=PARCEL)

@@ -16,7 +16,6 @@ from django.test import Client
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.flows import contract
-from msgplatform.core.flows.messages import OwnSearch
 from msgplatform.models import ApiKey, Biz
 from tests.integration.support.answers import Answer
 
@@ -32,10 +31,10 @@ THINGS = flows.Flow(
     title="Things",
     permission="msgplatform.view_biz",
     scopes={READ: "Read things.", WRITE: "Write things."},
-    messages=OwnSearch(
+    messages=flows.MessageStore(
         fields={},
-        search=lambda query, limit, personal=True: [],
-        find=lambda filter, cursor, limit: flows.Found([]),
+        sources=lambda values: [],
+        readings=lambda query, personal: [],
         page=lambda id, after="": None,
     ),
     health=flows.Health(

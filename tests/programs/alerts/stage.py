@@ -109,6 +109,13 @@ class Stage(SmsCluster):
     def repair(self) -> None:
         self.console.run(f"{_IMPORTS}incidents.repair()")
 
+    def begin_without_programs(self) -> None:
+        url = self.places["well"]
+        self.console.run(f"{_IMPORTS}crm_incidents.begin_without_programs({url!r})")
+
+    def end_without_programs(self) -> None:
+        self.console.run(f"{_IMPORTS}crm_incidents.end_without_programs()")
+
     def incidents(self) -> dict[str, tuple[str, bool, int]]:
         """Kind → what its alert says, whether a person resolves it, in which act it happens."""
         return {kind: tuple(facts) for kind, facts in self.script(_INCIDENTS).items()}

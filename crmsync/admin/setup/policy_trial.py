@@ -1,5 +1,5 @@
-"""Trying a policy before it is saved: a mapped sample, a dry run, the fields that a mapping can
-name."""
+"""Views that try a policy before it is saved: a mapped sample, a dry run, the fields that a mapping
+can name. `preview` does the reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from msgplatform.admin import ModelAdmin, audit, row_id
 from msgplatform.core import personal
 from msgplatform.core.errors import PlatformError
 
-# What would happen to a row, in words and with a tone. What needs a look comes first.
+# The words and the tone for each fate of a row; fates that need a look come first.
 FATES: dict[preview.Fate, tuple[Any, str]] = {
     "refused": (gettext_lazy("refused by the mapping"), "bad"),
     "change": (pgettext_lazy("would be", "changed"), "warn"),
@@ -36,7 +36,7 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
         return form
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
-        policy = directory.policies.from_row(form.instance)
+        policy = directory.policy_from_row(form.instance)
         rows = probes.ask(lambda: preview.sample(policy))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
@@ -47,14 +47,14 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
 
 
 def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -> HttpResponse:
-    """What a run would do to the newest rows, by what the CRM holds."""
+    """The effect of a run on the newest rows, compared with the records in the CRM."""
     form = probes.posted_form(model_admin, request, pk)
     if isinstance(form, HttpResponse):
         return form
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
-        policy = directory.policies.from_row(form.instance)
-        crm = directory.crms.from_row(form.instance.crm)
+        policy = directory.policy_from_row(form.instance)
+        crm = directory.crm_from_row(form.instance.crm)
 
         def work() -> list[preview.Outcome]:
             adapter = crm.open()
@@ -105,12 +105,12 @@ def _fields(crm: Crm) -> list[Any] | None:
     last."""
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
-        found = adapter.fields()
+        fields = adapter.fields()
     finally:
         adapter.close()
-    if found is None:
+    if fields is None:
         return None
-    return sorted(found.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
+    return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
 
 
 def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
@@ -119,8 +119,7 @@ def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
 
 
 def _sees(request: HttpRequest, action: str, policy: Policy) -> bool:
-    """Whether personal data is shown in clear. The audit log says who looked, before anything is
-    shown."""
+    """True if personal data is shown in clear. The audit log gets an entry before that."""
     clear = bool(request.user.has_perm(personal.PERMISSION))
     audit(request, action, str(policy), personal_data=clear)
     return clear
@@ -147,16 +146,16 @@ def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
     row = outcome.row
     changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]
     # For a record that exists only the differences are shown.
-    made = outcome.fate == "create"
+    is_new = outcome.fate == "create"
     return {
         "row": row, "words": words, "tone": tone, "remote_id": outcome.remote_id,
         "changes": changes,
-        "fields": [(n, _text(v, clear)) for n, v in row.fields.items()] if made else [],
+        "fields": [(n, _text(v, clear)) for n, v in row.fields.items()] if is_new else [],
     }  # fmt: skip
 
 
 def _text(value: Any, clear: bool) -> str:
-    """A value for people: nothing is “empty”, and text has no quotation marks."""
+    """A value for people: “empty” for none, and text without quotation marks."""
     if value is None or value == "":
         return _("empty")
     return str(value if clear else personal.masked(value))

@@ -1,6 +1,8 @@
-"""Take leads in: stored durably before the answer, and once however often a request is repeated.
+"""Take leads in, for the REST API and the landing page: a lead is stored durably before the answer,
+and once however often its request comes.
 
-The REST API and the landing page end here.
+A lead that was accepted once stays accepted, even if its landing page has other fields or is
+switched off since: a caller that got no answer and repeats the lead must not take it for lost.
 """
 
 from __future__ import annotations
@@ -39,20 +41,28 @@ class NewLead:
     key: str | None = None
 
     def content(self) -> bytes:
-        """What has to be equal when a key is repeated."""
-        # In an order that does not change: stored keys are compared with it for days.
+        """The content that has to be equal when a key comes twice."""
+        # The order is fixed: stored hashes are compared with it for days.
         parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
         return json.dumps(parts, sort_keys=True).encode()
 
     def item(self) -> Item[NewLead]:
-        """The lead as `idempotency` stores it: once for each key of its system."""
+        """The lead as `idempotency` stores it: once for each key of its business system."""
         return idempotency.item(self, self.biz, self.key, self.content())
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLead:
+    """A lead with an idempotency key that cannot be accepted now, and may have been before."""
+
+    lead: NewLead
+    error: InvalidInput
 
 
 def checked(
     page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
 ) -> NewLead:
-    """Make a lead of what a caller sent, with a key that is checked; None counts as not given.
+    """Make a lead of a caller's values and a checked key; a value that is None counts as missing.
 
     Raises InvalidInput naming the field.
     """
@@ -66,14 +76,14 @@ def checked(
 
 def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a field that the landing page does not have."""
-    has = {each.name: each.path for each in page.fields}
-    given = {name: name for name, value in columns.items() if value not in (None, "")}
+    page_paths = {each.name: each.path for each in page.fields}
+    sent_paths = {name: name for name, value in columns.items() if value not in (None, "")}
     # Unlike a column, an extra field counts when it is empty too: its name may be mistyped.
-    given |= {name: f"extra.{name}" for name in extra}
-    for name, path in given.items():
-        if has.get(name) != path:
-            known = ", ".join(has.values())
-            raise InvalidInput(_("This landing page has no such field. It has: %s.") % known, path)
+    sent_paths |= {name: f"extra.{name}" for name in extra}
+    for name, path in sent_paths.items():
+        if page_paths.get(name) != path:
+            names = ", ".join(page_paths.values())
+            raise InvalidInput(_("This landing page has no such field. It has: %s.") % names, path)
 
 
 def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
@@ -89,14 +99,13 @@ def without_page(
     uid: str,
     key: str,
 ) -> NewLead:
-    """The lead that `checked` makes where the landing page has just the fields that are given.
+    """The lead that `checked` makes for a landing page that has exactly these fields.
 
     Raises InvalidInput naming the field.
     """
-    given = {**extra, **columns}
     values = {
         name: lead_fields.clean(LeadField(name, required=False), value)
-        for name, value in given.items()
+        for name, value in {**extra, **columns}.items()
     }
     uid = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
     return _of_values(biz, appkey, values, uid, key)
@@ -111,34 +120,55 @@ def _of_values(
 
 
 def of_public(lead: NewLead, key: str) -> NewLead:
-    """The lead of a form or script of the public, with its idempotency key: kept apart from the
-    keys of the business system, and made of the content too, so that nobody who guesses a key can
-    use it up for another visitor."""
+    """The lead with the idempotency key of a public form or script. It is kept apart from the keys
+    of the business system, and made of the content too: a visitor who guesses a key cannot use it
+    up for another."""
     # Hashed to a fixed length, since keys are stored and have a limit.
     text = "\n".join((lead.appkey, key, lead.content().decode()))
     return replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
-def add(lead: NewLead) -> Verdict:
+def add(lead: NewLead | RefusedLead) -> Verdict:
     """Store one lead, in one transaction with others that arrive in this process at that moment.
 
     Raises Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
+    if isinstance(lead, RefusedLead):
+        return _judge_refused([lead])[0]
     return _committer().submit(lead.item())
 
 
-def add_many(leads: Sequence[NewLead]) -> list[Verdict]:
+def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
     """Store leads in one transaction; the verdicts come in the same order.
 
     Must not run inside a transaction of the caller. Raises OperationalError when the database is
     unavailable.
     """
-    return _store([lead.item() for lead in leads])
+    of_refused = iter(_judge_refused([each for each in leads if isinstance(each, RefusedLead)]))
+    items = [each.item() for each in leads if isinstance(each, NewLead)]
+    of_new = iter(_store(items) if items else ())
+    return [next(of_refused if isinstance(each, RefusedLead) else of_new) for each in leads]
+
+
+def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
+    """A duplicate or a conflict for leads whose key is known; the others are rejected."""
+    items = [each.lead.item() for each in leads]
+    first_leads = idempotency.first_ones(items, LeadIdempotency)
+    verdicts = []
+    for each, item in zip(leads, items, strict=True):
+        if stored_lead := first_leads.get((item.biz, item.key)):
+            lead_id, payload_hash = stored_lead
+            verdicts.append(
+                Verdict.duplicate_or_conflict(payload_hash == item.payload_hash, lead_id)
+            )
+        else:
+            verdicts.append(Verdict.rejected(each.error))
+    return verdicts
 
 
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Item[NewLead], Verdict]:
-    # One for each process: requests of all its threads share a transaction.
+    # One in each process: requests of all its threads share a transaction.
     return GroupCommit(_store, max_items=500)
 
 

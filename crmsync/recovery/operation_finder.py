@@ -1,4 +1,4 @@
-"""Operations to be replayed: those in the database, then those that only Redis has."""
+"""Find the operations to replay: those in the database, then those that only Redis has."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.get(__name__)
 
 # Operations read at once: each may hold hundreds of requests.
 PAGE = 20
-# An operation's id is older than its `start_at`, and made by another clock.
+# The id of an operation is older than its `start_at`, and comes from another clock.
 _EARLIER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KnownOperation:
     """An operation. `is_stored`: the database has it, not only Redis. `start_at` is milliseconds
     since 1970."""
 
@@ -37,9 +37,9 @@ class Found:
     is_stored: bool
 
 
-class Finder:
-    """Reads page by page. `missing` are the ids that were asked for and not found anywhere;
-    `problem` says why Redis could not be read, '' when it could."""
+class OperationFinder:
+    """Reads page by page. `missing` are requested ids that neither store has; `problem` is the
+    reason why Redis could not be read, '' when it could."""
 
     def __init__(self, policy_id: int | None = None) -> None:
         self._policy = policy_id
@@ -47,7 +47,7 @@ class Finder:
         self.missing: list[int] = []
         self.problem = ""
 
-    def since(self, moment: datetime) -> Iterator[Found]:
+    def since(self, moment: datetime) -> Iterator[KnownOperation]:
         """Operations that began at `moment` (aware) or later, oldest first; in the database, then
         in Redis."""
         start = round(moment.timestamp() * 1000)
@@ -55,7 +55,7 @@ class Finder:
         while True:
             rows = Operation.objects.filter(id__gt=after, **self._of_policy)
             page = list(rows.order_by("id").only("id", "policy_id", "data", "start_at")[:PAGE])
-            yield from (self._stored(row) for row in page if row.start_at >= start)
+            yield from (self._from_row(row) for row in page if row.start_at >= start)
             if len(page) < PAGE:
                 break
             after = page[-1].pk
@@ -65,35 +65,35 @@ class Finder:
         except RedisError as error:
             self.problem = str(error)[:200]
 
-    def these(self, operation_ids: Sequence[int]) -> Iterator[Found]:
-        """These operations, oldest first."""
-        wanted = sorted(set(operation_ids))
-        seen = set()
-        for some in chunks(wanted, PAGE):
+    def by_ids(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
+        """The operations with these ids, oldest first; in the database, then in Redis."""
+        sorted_ids = sorted(set(operation_ids))
+        seen_ids = set()
+        for some in chunks(sorted_ids, PAGE):
             for row in Operation.objects.filter(id__in=some, **self._of_policy).order_by("id"):
-                seen.add(row.pk)
-                yield self._stored(row)
-        left = [each for each in wanted if each not in seen]
+                seen_ids.add(row.pk)
+                yield self._from_row(row)
+        redis_ids = [each for each in sorted_ids if each not in seen_ids]
         try:
-            for found in self._only_in_redis(left):
-                seen.add(found.id)
-                yield found
+            for operation in self._only_in_redis(redis_ids):
+                seen_ids.add(operation.id)
+                yield operation
         except RedisError as error:
             self.problem = str(error)[:200]
-        self.missing = [each for each in left if each not in seen]
+        self.missing = [each for each in redis_ids if each not in seen_ids]
 
-    def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[Found]:
+    def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
         for some in chunks(operation_ids, PAGE):
-            stored = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
-            copies = cache.read([each for each in some if each not in stored])
+            stored_ids = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
+            copies = cache.read([each for each in some if each not in stored_ids])
             for copy in sorted(copies.values(), key=lambda copy: copy.id):
                 if self._policy in (None, copy.policy_id):
                     requests = _requests(copy.id, copy.data)
-                    yield Found(copy.id, copy.policy_id, requests, copy.start_at, False)
+                    yield KnownOperation(copy.id, copy.policy_id, requests, copy.start_at, False)
 
-    def _stored(self, row: Operation) -> Found:
+    def _from_row(self, row: Operation) -> KnownOperation:
         requests = _requests(row.pk, bytes(row.data))
-        return Found(row.pk, row.policy_id, requests, row.start_at, True)
+        return KnownOperation(row.pk, row.policy_id, requests, row.start_at, True)
 
 
 def _requests(operation_id: int, data: bytes) -> list[Request]:

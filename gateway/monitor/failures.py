@@ -22,6 +22,7 @@ from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.counters import FLOW
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
@@ -29,7 +30,6 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
 _RESULT = "result "
 _MESSAGES = "admin:gateway_sgipmt_changelist"
@@ -55,19 +55,19 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
-def narrowed(rows: QuerySet[SgipMt], wanted: str) -> QuerySet[SgipMt]:
+def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
     """Those of these rows that have this answer."""
-    if wanted in (_Final.EXPIRED, _Final.UNKNOWN):
-        return rows.filter(final=wanted)
-    code = wanted.removeprefix(_RESULT)
-    if wanted.startswith(_RESULT) and code.isascii() and code.isdigit():
+    if answer in (_Final.EXPIRED, _Final.UNKNOWN):
+        return rows.filter(final=answer)
+    code = answer.removeprefix(_RESULT)
+    if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
         return rows.filter(error_code=code, result__gt=0)
     # Cut, maybe with a blank at its end: others with this beginning are counted too, but not sent.
-    is_cut = len(wanted) >= MAX_ANSWER - 1
-    said = Q(error__startswith=wanted) if is_cut else Q(error=wanted)
-    if wanted == _Final.FAILED:
-        said |= Q(error="")
-    return rows.filter(said, error_code=0)
+    is_cut = len(answer) >= MAX_ANSWER - 1
+    matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
+    if answer == _Final.FAILED:
+        matching |= Q(error="")
+    return rows.filter(matching, error_code=0)
 
 
 def answer_of(row: SgipMt) -> str:
@@ -76,20 +76,22 @@ def answer_of(row: SgipMt) -> str:
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
-    lost = []
+    losses = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
-            lost.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
-    failure_store.add(FLOW, lost, now)
+            losses.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
+    failure_store.add(FLOW, losses, now)
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
     """Their new messages were just accepted, for the first time."""
-    back = [Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
-    if back:
+    rescues = [
+        Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
+    ]
+    if rescues:
         with transaction.atomic():
-            failure_store.take_back(FLOW, back)
+            failure_store.take_back(FLOW, rescues)
 
 
 def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:

@@ -24,9 +24,9 @@ class MoIntake:
     def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
         """(gateway's id, request) each; when it returns, all are safe."""
         # An id for each request, also for a part: its message gets the first one's.
-        made = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
+        message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
         whole: list[tuple[Mo, mo_store.SequenceWords]] = []
-        for (gateway, request), message in zip(requests, map(str, made), strict=True):
+        for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
             if isinstance(request, sgip.UserRpt):
                 report = Mo(
                     id=message,
@@ -55,13 +55,13 @@ class MoIntake:
 
     def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
         parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-        kept = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
+        outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
         # The handset uses a reference again: what came of the older message is taken in as it is.
-        while kept.what == "cut":
-            self._join(parts_key, kept.parts)
-            kept = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
-        if kept.what == "whole":
-            self._join(parts_key, kept.parts)
+        while outcome.what == "cut":
+            self._join(parts_key, outcome.parts)
+            outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
+        if outcome.what == "whole":
+            self._join(parts_key, outcome.parts)
 
     @staticmethod
     def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:

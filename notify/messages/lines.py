@@ -15,7 +15,7 @@ from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg
 
 
-def hits(place: Store, message_ids: Sequence[int]) -> dict[int, Hit]:
+def lines(place: Store, message_ids: Sequence[int]) -> dict[int, Hit]:
     """Message → its line; three queries, however many they are."""
     columns = ["id", "event_type", "biz_id", "created_at", *([] if place.cold else ["state"])]
     rows = list(place.messages.filter(id__in=message_ids).order_by().values(*columns))
