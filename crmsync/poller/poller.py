@@ -68,7 +68,7 @@ class Poll(Worker):
             poller_status.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Orders that killed handlers had claimed; the database has the records of all of them.
-            recovery.recover(put_back=names.holds_only_copies)
+            recovery.recover(put_back=names.has_only_copies)
         if self._next_alerts.take():
             self._alert_conditions.reconcile()
         return False

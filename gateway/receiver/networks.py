@@ -9,7 +9,7 @@ from ipaddress import ip_network
 
 from gateway.directory import Directory
 from msgplatform.core import logging
-from msgplatform.core.http.addresses import Network, inside
+from msgplatform.core.http.addresses import Network, is_inside
 
 log = logging.get(__name__)
 
@@ -36,7 +36,7 @@ class Networks:
 
     def may(self, gateway: int, address: str) -> bool:
         """Whether this gateway connects from there."""
-        return inside(address, self._by_gateway.get(gateway, ()))
+        return is_inside(address, self._by_gateway.get(gateway, ()))
 
     def gateways(self, address: str) -> Collection[int]:
         """The gateways that connect from there; none: it is a stranger's address."""

@@ -61,7 +61,7 @@ class Maker(Worker):
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of what a
             # subscriber answered and is put back; an order can be made again.
-            recovery.recover(put_back=names.holds_only_copies)
+            recovery.recover(put_back=names.has_only_copies)
         settled = self.settle_held()
         worked = self._work(self.splitter.waiting())
         if pause := self._gather.note_batch(worked):
