@@ -11,9 +11,9 @@ class CrmsyncConfig(AppConfig):
 
     def ready(self) -> None:
         from crmsync import checks  # noqa: F401
-        from crmsync.flow import CrmsyncFlow
+        from crmsync.flow import FLOW
         from crmsync.models import lead_triggers
         from msgplatform.core import flows
 
-        flows.register(CrmsyncFlow())
+        flows.register(FLOW)
         post_migrate.connect(lead_triggers.renew, sender=self, dispatch_uid="crmsync.triggers")

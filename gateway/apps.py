@@ -12,6 +12,6 @@ class GatewayConfig(AppConfig):
 
     def ready(self) -> None:
         from gateway import checks  # noqa: F401
-        from gateway.flow import SmsFlow
+        from gateway.flow import FLOW
 
-        flows.register(SmsFlow())
+        flows.register(FLOW)

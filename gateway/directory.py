@@ -152,11 +152,11 @@ class Directory(Snapshot[Known]):
 
     def account(self, biz_id: int, name: str) -> Account | None:
         """The business system's account of this name; without one, its default or its only one."""
-        mine = [account for account in self.accounts.values() if account.biz_id == biz_id]
+        accounts = [account for account in self.accounts.values() if account.biz_id == biz_id]
         if name:
-            return next((account for account in mine if account.row.name == name), None)
-        default = [account for account in mine if account.row.is_default]
-        return next(iter(default or (mine if len(mine) == 1 else [])), None)
+            return next((account for account in accounts if account.row.name == name), None)
+        default = [account for account in accounts if account.row.is_default]
+        return next(iter(default or (accounts if len(accounts) == 1 else [])), None)
 
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """Whose an MO is: the longest SP number that it begins with, then a keyword."""
@@ -168,14 +168,17 @@ class Directory(Snapshot[Known]):
         # On a number that several accounts share, the keyword decides; then an account without
         # keywords, which takes everything else.
         word = text.strip().casefold()
-        named = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
-        silent = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
-        return next(iter(named or silent or (best if len(best) == 1 else [])), None)
+        by_keyword = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
+        rest = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
+        return next(
+            iter(by_keyword or rest or (best if len(best) == 1 else [])),
+            None,
+        )
 
 
-def _prefix(written: str) -> str:
+def _prefix(prefix: str) -> str:
     """As recipients are written: the beginning of a mobile number may stand without its 86."""
-    digits = sgip.international(written)
+    digits = sgip.international(prefix)
     return f"86{digits}" if _MOBILE.match(digits) else digits
 
 

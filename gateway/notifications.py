@@ -11,32 +11,32 @@ from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMt, SmsAccount
-from notify.intake import Event
+from notify.intake.intake import Event
 
 REPORT, MO = "sms.report", "sms.mo"
 
 
-def report(found: Finished, directory: Directory) -> Event:
+def report(message: Finished, directory: Directory) -> Event:
     """The ending of a message. Its key makes a repeat of the same ending the same event."""
-    code, sentence = ending(found.error)
-    mt = found.mt
+    code, sentence = ending(message.error)
+    mt = message.mt
     return _report(
         mt.biz,
         id=mt.id,
         reference=mt.reference,
         to=mt.user_number,
         account=directory.account_names.get(mt.account, ""),
-        state=found.final,
+        state=message.final,
         error_code=code,
         error=sentence,
-        parts=found.parts,
-        times=(found.accepted_at, found.submitted_at, found.reported_at),
+        parts=message.parts,
+        times=(message.accepted_at, message.submitted_at, message.reported_at),
     )
 
 
-def announced(found: Finished, final: str, payload: bytes) -> Event:
+def announced(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
-    return Event(found.mt.biz, REPORT, payload, _report_key(found.id, final))
+    return Event(message.mt.biz, REPORT, payload, _report_key(message.id, final))
 
 
 def late_report(mt: SgipMt) -> Event:
@@ -103,11 +103,11 @@ def _report(
     times: Sequence[float],
 ) -> Event:
     """`times` are those of acceptance, Submit and Report."""
-    accepted, submitted, reported = map(iso, times)
+    accepted_at, submitted_at, reported_at = map(iso, times)
     payload = {
         "id": id, "reference": reference, "to": to, "account": account, "state": state,
-        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted,
-        "submitted_at": submitted, "reported_at": reported,
+        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted_at,
+        "submitted_at": submitted_at, "reported_at": reported_at,
     }  # fmt: skip
     return Event(biz, REPORT, msgspec.json.encode(payload), _report_key(id, state))
 

@@ -1,6 +1,6 @@
 """Connections to the gateways, as their processes report them, and how senders share them.
 
-Kept in the SMS Redis, so that no other server is needed. Every function but `bound`, `share` and
+The SMS Redis keeps them, so that no other server is needed. Every function but `bound`, `share` and
 `process_name` raises RedisError.
 """
 
@@ -9,15 +9,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
+from msgplatform.core.connections import clock
 from msgplatform.core.daemons.presence import Presence
 
 # Reported every two seconds; a report this old is of a process that is gone.
 TTL_SECONDS = 10
+_FORGET_SECONDS = 60
 
 
 class LinkState(msgspec.Struct, frozen=True):
@@ -49,8 +52,8 @@ def process_name() -> str:
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
     # Only here: what makes the states need not know which process it is in.
-    mine = [msgspec.structs.replace(state, process=process) for state in states]
-    _links.report({process: mine})
+    own_states = [msgspec.structs.replace(state, process=process) for state in states]
+    _links.report({process: own_states})
 
 
 def withdraw(process: str) -> None:
@@ -66,6 +69,25 @@ def live() -> list[LinkState]:
 def bound(states: Iterable[LinkState]) -> frozenset[int]:
     """The gateways that take Submits from some process."""
     return frozenset(s.gateway for s in states if s.kind == "submit" and not s.problem)
+
+
+def seconds_down(gateways: Collection[int]) -> dict[int, float]:
+    """How long each of these gateways has had no connection, as far as anybody has looked.
+
+    `gateways` are all gateways without a connection: the times of the others are forgotten. Redis
+    keeps them, so that an outage does not begin anew for the next process that looks; without a
+    look for _FORGET_SECONDS, as while the platform is stopped, nothing is known.
+    """
+    client: Any = sms_redis()
+    now = clock(client)
+    times = {int(id): float(at) for id, at in client.hgetall(keys.GATEWAYS_DOWN).items()}
+    if over := times.keys() - gateways:
+        client.hdel(keys.GATEWAYS_DOWN, *over)
+    if gateways:
+        times = {id: times.get(id, now) for id in gateways}
+        client.hset(keys.GATEWAYS_DOWN, mapping=times)
+        client.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
+    return {id: now - times[id] for id in gateways}
 
 
 def share(connections: int, process: str, others: Collection[str]) -> int:

@@ -31,7 +31,7 @@ _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
 
 def wrong_settings() -> list[CheckMessage]:
-    """What the platform's own settings have that keeps every program from starting."""
+    """Errors in the platform's own settings that keep every program from starting."""
     return [
         *_secret_key(),
         *_encryption_keys(),
@@ -44,7 +44,7 @@ def wrong_settings() -> list[CheckMessage]:
 
 @register(TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [*wrong_settings(), *_shared_redis_server(), *_debug()]
+    return [*wrong_settings(), *_shared_redis_server(), *_debug(), *_old_names()]
 
 
 @register(TAG, deploy=True)
@@ -168,6 +168,16 @@ def _debug() -> Iterator[CheckMessage]:
             hint="Set DEBUG=no: error pages show settings and source to everybody.",
             obj="DEBUG",
             id="msgplatform.W007",
+        )
+
+
+def _old_names() -> Iterator[CheckMessage]:
+    for old_name, name in env.renamed.items():
+        yield Warning(
+            f"{old_name} is the old name of {name}",
+            hint=f"Set {name} instead: a later version does not read {old_name} any more.",
+            obj=old_name,
+            id="msgplatform.W008",
         )
 
 

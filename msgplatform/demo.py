@@ -40,7 +40,7 @@ _READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that
 
 @dataclass
 class Run:
-    """What each flow gets (`core.flows.DemoRun`)."""
+    """The demo as each flow sees it (`core.flows.DemoRun`)."""
 
     base_url: str
     messages: int
@@ -89,7 +89,7 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     write_encryption_key(folder)
-    port, reservation = _held(port)
+    port, reservation = _reserve_port(port)
     reservation.set_inheritable(True)  # it is kept by the process that begins below
     environment = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
@@ -101,7 +101,7 @@ def enter(port: int) -> None:
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
     }
     for flow in flows.all():
-        settings |= flow.demo_environment()
+        settings |= flow.setup.demo_environment()
     arguments = [sys.executable, *sys.argv]
     os.execve(sys.executable, arguments, {**environment, **settings})  # noqa: S606 - ourselves
 
@@ -114,19 +114,23 @@ def write_encryption_key(folder: Path) -> None:
 
 
 def configures(name: str) -> bool:
-    """Whether a variable could lead the demo to somebody's real database, Redis or network."""
+    """True if a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
             *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND", "METRICS_", "API_"),
-            *(flow.environment_prefix for flow in flows.all() if flow.environment_prefix),
+            *(
+                flow.setup.environment_prefix
+                for flow in flows.all()
+                if flow.setup.environment_prefix
+            ),
         )
     )
 
 
-def _held(requested_port: int) -> tuple[int, socket.socket]:
-    """The port that is wanted; for 0 the one where people expect it, or else any. It is kept for
-    this demo."""
+def _reserve_port(requested_port: int) -> tuple[int, socket.socket]:
+    """The port that was asked for, or for 0 the usual one, or else a free one, and its
+    reservation."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 
@@ -168,7 +172,7 @@ class Demo:
         message is missing, a flow has a problem, or an error was logged."""
         figures: dict[str, Mapping[str, Any]] = {}
         for flow in flows.all():
-            figures[flow.name] = flow.demo(self.run)
+            figures[flow.name] = flow.setup.run_demo(self.run)
         errors = unexpected_errors(self.run.folder / "logs")
         ok = (
             bool(figures)

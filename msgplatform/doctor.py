@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks, and the commands that repair it."""
+"""An examination of this installation: its parts, its problems, and the commands that repair it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def examine() -> Iterator[Finding]:
     )  # fmt: skip
     for look in own:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
-    # What looks into tables would only find errors that `_database` has explained.
+    # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
         for look in (_secrets, _users, findings.open_alerts, findings.failures):
             yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
-            yield from _guarded(flow.examine, str(flow.title))
+            yield from _guarded(flow.health.examine, str(flow.title))
 
 
 def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def _database() -> Iterator[Finding]:
 
 
 def _schema_problem(alias: str) -> Finding | None:
-    """What keeps every program from its tables; None also when the database does not answer."""
+    """The problem that keeps programs from their tables; None also when the database is silent."""
     try:
         if missing := schema_state.missing_tables(connections[alias]):
             return Finding("bad", missing)
@@ -233,7 +233,7 @@ def _daemons() -> Iterator[Finding]:
 
 
 def _watch() -> Iterator[Finding]:
-    """Who notices that something is wrong: alerts are only as good as that."""
+    """A program must watch the platform: without one nobody notices that something is wrong."""
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")
     else:

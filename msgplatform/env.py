@@ -39,13 +39,44 @@ class Problem:
 
 problems: list[Problem] = []
 
+# New name → the name that a variable had before. The old one is still read, with a warning.
+OLD_NAMES = {
+    "NOTIFY_BREAKER_ENABLED": "NOTIFY_BREAKER",
+    "FEED_SHARE_BY_HOUR": "FEED_HOURS",
+    "FEED_MIN_SHARE": "FEED_SHARE_LEAST",
+    "FEED_MAX_AUTHORS": "FEED_MOST_AUTHORS",
+    "FEED_FANOUT_BATCH": "FEED_SLICE",
+    "FEED_READ_FANOUT_ABOVE": "FEED_MERGE_ABOVE",
+    "FEED_WRITE_FANOUT_BELOW": "FEED_PUSH_BELOW",
+    "CRM_RATE_PER_IP": "CRM_RATE_ADDRESS",
+}
+# Old name → new name of every variable that was read under its old name.
+renamed: dict[str, str] = {}
+
+
+def _value(name: str) -> str:
+    """The value of the variable, or of its old name; '' when it is unset or empty."""
+    value = os.environ.get(name, "").strip()
+    old_name = OLD_NAMES.get(name, "")
+    old_value = os.environ.get(old_name, "").strip() if old_name else ""
+    if not old_value:
+        return value
+    renamed[old_name] = name
+    if value and value != old_value:
+        _report(
+            name,
+            f"{name}={value} and {old_name}={old_value} differ, and both name the same setting",
+            f"Remove {old_name}, the old name of {name}.",
+        )
+    return value or old_value
+
 
 def _report(variable: str, message: str, hint: str) -> None:
     problems.append(Problem(variable, message, hint))
 
 
 def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
-    raw = os.environ.get(name, "").strip()
+    raw = _value(name)
     if not raw:
         return default
     try:
@@ -57,7 +88,7 @@ def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
 
 def text(name: str, default: str = "") -> str:
     """The variable, or `default` when it is unset or empty."""
-    return os.environ.get(name, "").strip() or default
+    return _value(name) or default
 
 
 def flag(name: str, default: bool) -> bool:
@@ -307,7 +338,7 @@ def time_zone(name: str, default: str) -> str:
 
 
 def state_dir() -> Path:
-    """Where databases, sockets, logs and locks of this installation live (mode 0700)."""
+    """The folder of this installation's databases, sockets, logs and locks (mode 0700)."""
     return Path(text("STATE_DIR", str(BASE_DIR / "var"))).resolve()
 
 

@@ -21,7 +21,7 @@ from msgplatform.core import flows, personal
 from msgplatform.models import Role
 
 VIEWER, OPERATOR, ADMINISTRATOR = "viewer", "operator", "administrator"
-# What operators may do with the platform's own rows; `Flow.operate` has those of each flow.
+# Operators' permissions for the platform's own rows; `Flow.operator_permissions` has a flow's.
 OPERATE = (
     "msgplatform.add_bulkjob",
     "msgplatform.change_bulkjob",
@@ -42,7 +42,7 @@ def _views(label: str, codename: str, model: str) -> bool:
 
 
 def _operates(label: str, codename: str, model: str) -> bool:
-    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operate)}
+    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)}
     return _views(label, codename, model) or f"{label}.{codename}" in acts
 
 
@@ -66,7 +66,7 @@ def update(sender: AppConfig, using: str, **_: Any) -> None:
     tables = {model._meta.db_table for model in (ContentType, Permission, Group, Role)}
     if not tables <= set(connections[using].introspection.table_names()):
         return
-    # Whether Django has done it for this last app depends on the order of INSTALLED_APPS.
+    # Django may not have done it for this last app yet: that depends on INSTALLED_APPS.
     create_permissions(sender, verbosity=0, using=using)
     make(using)
 
@@ -98,7 +98,7 @@ def _group(role: str, using: str) -> Group:
 
 
 def _give(group: Group, permission_ids: set[int]) -> None:
-    """Give the group just these permissions; writes nothing if it has them already."""
+    """Give the group exactly these permissions; writes nothing if it has them already."""
     current_ids = set(group.permissions.values_list("pk", flat=True))
     if current_ids != permission_ids:
         group.permissions.set(permission_ids)

@@ -12,9 +12,9 @@ class NotifyConfig(AppConfig):
 
     def ready(self) -> None:
         from notify import checks, directory  # noqa: F401
-        from notify.flow import NotifyFlow
+        from notify.flow import FLOW
         from notify.monitor import alert_events
 
-        flows.register(NotifyFlow())
+        flows.register(FLOW)
         alert_events.register()
-        directory.ring_when_saved()
+        directory.connect_signals()

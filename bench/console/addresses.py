@@ -67,7 +67,7 @@ def _searches() -> Iterator[Page]:
     }.items():  # fmt: skip
         yield Page(f"Search {what}", address(reverse("console:search"), q=text))
     for flow in flows.all():
-        if flow.texts:
+        if flow.messages.searched_text_label:
             yield Page(
                 f"Texts of {flow.title}, none",
                 address(reverse("console:texts", args=[flow.name]), q="no such text"),
@@ -143,7 +143,7 @@ def _statistics() -> Iterator[Page]:
     for period in PERIODS:
         yield Page(f"Statistics of {period}", address(path, period=period))
         for flow in flows.all():
-            if flow.activity:
+            if flow.health.activity:
                 name = f"Statistics of {flow.title} of {period}"
                 yield Page(name, address(path, period=period, flow=flow.name))
     narrow = {"flow": "notify", "subscription": subscription.pk}

@@ -45,7 +45,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
         '\'{"changes":{"title":["Shop","Market"]}}\' '
         f"FROM seq_1_to_{entries} n"
     )
-    kinds = sorted(runbooks.every())
+    kinds = sorted(runbooks.by_kind())
     kind = f"ELT(1 + n.seq MOD {len(kinds)}, {', '.join(repr(each) for each in kinds)})"
     spread = Spread(alerts, DAYS, now)
     cursor.execute(

@@ -13,14 +13,16 @@ from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
-from notify import intake, orders
+from msgplatform.messages import engine
+from notify import orders
 from notify.archive import due as walk
 from notify.archive import stores
 from notify.archive.listing import Messages
 from notify.archive.move import move
+from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import ReceiveMsg
 from notify.monitor import metrics
 from notify.orders import Result
@@ -105,7 +107,7 @@ def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
         ("by id", {"id": str(message_id)}),
         ("by text", {"biz": biz, "text": "no such text"}),
     ):
-        seen.step(f"Search {name}", lambda given=given: find.find(given, "", 20))  # type: ignore[misc]
+        seen.step(f"Search {name}", lambda given=given: engine.find(MESSAGES, given, "", 20))  # type: ignore[misc]
     middle = ids.first_id_at(timezone.now() - timedelta(days=3))
     for name, given in (
         ("by event type", {"event_type": "order.shipped"}),
@@ -113,9 +115,9 @@ def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
     ):
         seen.step(
             f"Search {name}, a page in the middle",
-            lambda given=given: find.find(given, str(middle), 20),  # type: ignore[misc]
+            lambda given=given: engine.find(MESSAGES, given, str(middle), 20),  # type: ignore[misc]
         )
-    seen.step("Page of one message", lambda: find.page(str(message_id)))
+    seen.step("Page of one message", lambda: MESSAGES.page(str(message_id)))
     seen.step("API: first page of a system's messages", lambda: Messages(heavy.biz.pk)[:51])
     seen.step(
         "API: a page in the middle",

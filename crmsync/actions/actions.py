@@ -1,18 +1,19 @@
-"""CRM sync's bulk actions: what `run_bulk` does page by page, and the count that comes before."""
+"""CRM sync's bulk actions: the work of `run_bulk`, page by page, and the count before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
+from crmsync.actions import preview
 from crmsync.actions.filters import POLICY, Filter, parse
+from crmsync.actions.one_message import resend_one
 from crmsync.actions.pages import OpenEntries, Records
-from crmsync.messages.filters import CRM, ERROR_CLASS
+from crmsync.messages.index import CRM, ERROR_CLASS
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
 from msgplatform.api import filter_fields
@@ -20,97 +21,107 @@ from msgplatform.core import flows
 from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.bulk.cursor import BulkCursor, Page
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.errors import InvalidInput
 
-BY = "bulk"  # as whoever handled an entry; the bulk job's own row says who started it
+BY = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
 
 
-class Chosen(Protocol):
+class Selection(Protocol):
     def page(self, position: str, limit: int) -> Page: ...
 
 
-@dataclass(frozen=True)
-class _Action:
-    chosen: Callable[[Filter, datetime], Chosen]
-    apply: Callable[[Sequence[int], datetime], int]
-    shown: flows.BulkAction
+_Select = Callable[[Filter, datetime], Selection]
+_Apply = Callable[[Sequence[int], datetime], int]
+
+
+def _action(
+    title: flows.Text,
+    fields: flows.Fields,
+    help: flows.Text,
+    select: _Select,
+    apply: _Apply,
+    of_records: bool = False,
+    has_outcome: bool = True,
+    **more: Any,
+) -> flows.BulkAction:
+    def selection(given: Mapping[str, Any], begun: datetime) -> Selection:
+        return select(parse(given, fields), begun)
+
+    def count(given: Mapping[str, Any]) -> flows.Counted:
+        return bulk_cursor.count(selection(given, sql.now()).page)
+
+    def preview_job(given: Mapping[str, Any]) -> flows.Preview:
+        begun = sql.now()
+        return preview.preview(selection(given, begun).page, begun, of_records)
+
+    def step(
+        given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
+    ) -> flows.Step:
+        """The next page. A step that is repeated does nothing twice."""
+        # The first step fixes the time at which the job began, and does nothing else.
+        if not cursor:
+            selection(given, sql.now())  # refuses a wrong filter
+            return flows.Step(BulkCursor.begin(), 0)
+        at = BulkCursor.read(cursor)
+        page = selection(given, at.begun).page(at.position, limit)
+        if page.ids and has_outcome:
+            note(page.ids)
+        done = apply(page.ids, at.begun) if page.ids else 0
+        return flows.Step(at.moved_to(page.position), done)
+
+    return flows.BulkAction(
+        title=title,
+        fields=fields,
+        help=help,
+        count=count,
+        preview=preview_job,
+        step=step,
+        outcome=partial(preview.outcome, of_records=of_records) if has_outcome else None,
+        lines=partial(preview.lines, of_records=of_records),
+        **more,
+    )
 
 
 _ENTRIES = {
     "crm": CRM,
     "policy": POLICY,
     "error_class": ERROR_CLASS,
-    "since": filter_fields.time(_("In the recovery log since this time or later")),
-    "until": filter_fields.time(_("In the recovery log before this time")),
-    "ids": flows.FilterField(_("Ids of entries of the recovery log, at most 500"), "ids"),
+    "since": filter_fields.since(_("In the recovery log since this time or later")),
+    "until": filter_fields.until(_("In the recovery log before this time")),
+    "ids": filter_fields.ids(_("Ids of entries of the recovery log, at most 500")),
 }
 
-ACTIONS: Mapping[str, _Action] = {
-    "retry": _Action(
+ACTIONS: Mapping[str, flows.BulkAction] = {
+    "retry": _action(
+        _("Try dead records again"),
+        _ENTRIES,
+        _("Each gets all its tries again. Rows that the mapping refused are read again."),
         OpenEntries,
         lambda ids, begun: transactions.retrying(partial(entries.retry, ids, BY)),
-        flows.BulkAction(
-            _("Try dead records again"),
-            _ENTRIES,
-            _("Each gets all its tries again. Rows that the mapping refused are read again."),
-            has_outcome=True,
-        ),
+        resend=resend_one,
     ),
-    "dismiss": _Action(
+    "dismiss": _action(
+        _("Dismiss dead records"),
+        _ENTRIES,
+        _("These records are not sent. Later changes at the source are sent as usual."),
         OpenEntries,
         lambda ids, begun: transactions.retrying(partial(entries.dismiss, ids, BY)),
-        flows.BulkAction(
-            _("Dismiss dead records"),
-            _ENTRIES,
-            _("These records are not sent. Later changes at the source are sent as usual."),
-        ),
+        has_outcome=False,
     ),
-    "resend": _Action(
+    "resend": _action(
+        _("Send records again"),
+        {
+            "crm": CRM,
+            "policy": POLICY,
+            "key": flows.FilterField(
+                _("Record key"), _("Exact: the key of the row at its source")
+            ),
+            "since": filter_fields.since(_("Last changed at this time or later")),
+            "until": filter_fields.until(_("Last changed before this time")),
+        },
+        _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
+          "or a policy. Dismissed records are left alone."),
         Records,
         lambda ids, begun: resend(ids, begun, BY),
-        flows.BulkAction(
-            _("Send records again"),
-            {
-                "crm": CRM,
-                "policy": POLICY,
-                "key": _("Exact: the key of the row at its source"),
-                "since": filter_fields.time(_("Last changed at this time or later")),
-                "until": filter_fields.time(_("Last changed before this time")),
-            },
-            _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
-              "or a policy. Dismissed records are left alone."),
-            has_outcome=True,
-        ),
+        of_records=True,
     ),
 }  # fmt: skip
-
-
-def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
-    """How many rows the action would touch now, counted up to a bound."""
-    _action, rows = chosen(action, given, sql.now())
-    return bulk_cursor.count(rows.page)
-
-
-def step(
-    action: str, given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
-) -> flows.Step:
-    """The next page. A step that is repeated does nothing twice."""
-    # The first step fixes the time at which the job began, and does nothing else.
-    if not cursor:
-        chosen(action, given, sql.now())  # refuses a wrong filter
-        return flows.Step(BulkCursor.begin(), 0)
-    at = BulkCursor.read(cursor)
-    chosen_action, rows = chosen(action, given, at.begun)
-    page = rows.page(at.position, limit)
-    if page.ids and chosen_action.shown.has_outcome:
-        note(page.ids)
-    done = chosen_action.apply(page.ids, at.begun) if page.ids else 0
-    return flows.Step(at.moved_to(page.position), done)
-
-
-def chosen(action: str, given: Mapping[str, Any], begun: datetime) -> tuple[_Action, Chosen]:
-    """An action, and the rows that a filter means for it. Raises InvalidInput."""
-    if action not in ACTIONS:
-        raise InvalidInput("there is no such bulk action", "action")
-    found = ACTIONS[action]
-    return found, found.chosen(parse(given, found.shown.filters), begun)

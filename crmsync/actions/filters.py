@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync.messages.filters import crm
+from crmsync.messages.index import read_crm
 from crmsync.models import Policy
 from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
@@ -61,10 +61,15 @@ def _policies(typed: str) -> Sequence[Option]:
     return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
 
 
-POLICY = FilterField(gettext_lazy("Type a part of its source or CRM"), "name", options=_policies)
+POLICY = FilterField(
+    gettext_lazy("Policy"),
+    gettext_lazy("Type a part of its source or CRM"),
+    "name",
+    options=_policies,
+)
 _READERS = {
     **filters.READERS,
-    "crm": crm,
+    "crm": read_crm,
     "policy": policy,
     "since": filters.moment,
     "until": filters.moment,

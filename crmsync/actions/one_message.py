@@ -5,16 +5,16 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from crmsync.messages import policies
-from crmsync.messages.hits import RECORD
+from crmsync.messages.lines import RECORD
 from crmsync.models import Record
 from crmsync.recovery.resend import resend
 from msgplatform.api.filters import number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import SentAgain
+from msgplatform.core.flows import Resent
 
 
-def send_again(id: str, recipient: str, by: str) -> SentAgain:
+def resend_one(id: str, recipient: str, by: str) -> Resent:
     """Its newest version. Raises InvalidInput when there is no such lead or record, or none yet."""
     records = {record.pk: record for record in _records(id)}
     if not records:
@@ -27,7 +27,7 @@ def send_again(id: str, recipient: str, by: str) -> SentAgain:
     else:
         wanted = [pk for pk, record in records.items() if record.state == Record.State.DEAD]
     count = resend(wanted, sql.now(), by)
-    return SentAgain(count, len(wanted) - count)
+    return Resent(count, len(wanted) - count)
 
 
 def _records(id: str) -> list[Record]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
-from crmsync.actions.actions import chosen
-from crmsync.messages import hits, policies
+from crmsync.messages import lines as message_lines
+from crmsync.messages import policies
 from crmsync.models import Record, RecoveryEntry
 from msgplatform.core.bulk import preview as bulk_preview
+from msgplatform.core.bulk.cursor import Page
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
 
@@ -23,21 +23,18 @@ _ENDINGS: Mapping[int, Ending] = {
 Kind = tuple[int, str]
 
 
-def shown_before(action: str, given: Mapping[str, Any]) -> Preview:
-    """What the action would change now. Raises InvalidInput."""
-    begun = sql.now()
-    _action, rows = chosen(action, given, begun)
-    of_records = action == "resend"
-    result = bulk_preview.tally(rows.page, _records if of_records else _entries)
+def preview(page: Callable[[str, int], Page], begun: datetime, of_records: bool) -> Preview:
+    """The rows that an action would change now; `page` reads entries, or records."""
+    result = bulk_preview.tally(page, _records if of_records else _entries)
     known = policies.by_id()
     titles = {(pk, what): f"{known.get(pk, pk)} · {what}" for pk, what in result.groups}
-    chosen_ids = result.sample if of_records else _records_of(result.sample)
-    return result.preview(begun, titles, _lines(chosen_ids, known))
+    record_ids = result.sample if of_records else _records_of(result.sample)
+    return result.preview(begun, titles, _lines(record_ids, known))
 
 
-def outcome(action: str, ids: Sequence[str]) -> dict[str, Ending]:
+def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     """What became of the records of these entries, or of these records."""
-    records = _records_named(action, ids)
+    records = _records_named(ids, of_records)
     rows = Record.objects.filter(id__in=[pk for pk in records.values() if pk is not None])
     # What is to be read again keeps its state until the poller has done so.
     endings: dict[int, Ending] = {
@@ -54,16 +51,16 @@ def outcome(action: str, ids: Sequence[str]) -> dict[str, Ending]:
     return found
 
 
-def found(action: str, ids: Sequence[str]) -> list[Hit]:
+def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
     """The lines of the records of these entries, or of these records."""
-    records = _records_named(action, ids)
+    records = _records_named(ids, of_records)
     wanted = [record for pk in ids if (record := records.get(pk)) is not None]
     return _lines(wanted, policies.by_id())
 
 
-def _records_named(action: str, ids: Sequence[str]) -> dict[str, int | None]:
+def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None]:
     """What a step noted → its record; entries that are gone are left out."""
-    if action == "resend":
+    if of_records:
         return {pk: int(pk) for pk in ids}
     rows = RecoveryEntry.objects.filter(id__in=[int(pk) for pk in ids])
     return {str(pk): record for pk, record in rows.values_list("id", "record_id")}
@@ -89,4 +86,4 @@ def _records_of(entry_ids: Sequence[int]) -> list[int]:
 
 
 def _lines(record_ids: Sequence[int], known: policies.Policies) -> list[Hit]:
-    return list(hits.of_records(record_ids, known).values())
+    return list(message_lines.of_records(record_ids, known).values())

@@ -1,4 +1,4 @@
-"""Records as adapters are given them, and as a CRM holds them."""
+"""Records as adapters take them, and as a CRM holds them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Retry
 class Record:
     """One version of one record.
 
-    `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
-    field that is not in it is left as it is, None clears it. With `remote_id` that record of the
-    CRM is changed, whatever key it has; without it, or when there is no such record any more, the
+    `key` is the id that both sides know. `fields` maps the CRM's field names to values: None clears
+    a field, and a field that is missing here stays as it is. With `remote_id` the CRM's record of
+    that id is changed, whatever its key; without one, or when that record no longer exists, the
     record is found by `key`, or created.
 
     `is_adopted`: people made the CRM's record, and `deleted` only takes the key off it.
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as the CRM holds it. `version` is None where the CRM keeps none."""
+    """A record as the CRM holds it. `version` is None in a CRM that keeps no versions."""
 
     remote_id: str
     fields: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the CRM. `max_length` in characters, 0 when there is no limit or none is known."""
+    """A field of the CRM. `max_length` in characters, 0 without a known limit."""
 
     name: str
     kind: str = ""
@@ -70,7 +70,7 @@ def _has_value(crm_record: Stored, name: str) -> bool:
 
 
 def compare(record: Record, crm_record: Stored | None) -> Outcome:
-    """What became of a record whose outcome was Unknown, by what the CRM holds now."""
+    """The outcome of a record that was Unknown, now that `crm_record` is what the CRM holds."""
     if record.deleted:
         if crm_record is None or crm_record.deleted:
             return Ok(crm_record.remote_id if crm_record else "", created=False)
@@ -84,13 +84,13 @@ def compare(record: Record, crm_record: Stored | None) -> Outcome:
         is_same = all(
             is_same_value(value, crm_record.fields.get(n)) for n, value in record.fields.items()
         )
-    # Not every CRM says the id in what it returns; it may be known from an earlier answer.
+    # Some CRMs leave the id out of their answers; an earlier answer may have given it.
     remote_id = crm_record.remote_id or record.remote_id
     return Ok(remote_id, created=False) if is_same else Conflict(remote_id)
 
 
 def is_same_value(our_value: Any, crm_value: Any) -> bool:
-    """Whether a CRM that keeps values in its own types holds what was sent."""
+    """True if both values are the same to a CRM that keeps values in types of its own."""
     if our_value in (None, "") or crm_value in (None, ""):
         return our_value in (None, "") and crm_value in (None, "")
     if isinstance(our_value, bool) or isinstance(crm_value, bool):

@@ -1,4 +1,4 @@
-"""Settings and credentials of adapters, and how they are read from what was stored."""
+"""Settings and credentials of adapters, and how the stored JSON is checked and read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class AdapterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings that every adapter has; its own ones are added in a subclass.
+    """The settings that every adapter has; a subclass adds more.
 
-    With 0, `batch_size`, `per_second` and `per_day` are those of the adapter.
+    0 in `batch_size`, `per_second` or `per_day` stands for the adapter's own value.
     """
 
     batch_size: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -35,8 +35,8 @@ class AdapterCredentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
-    """The settings as an instance of `kind`. Raises InvalidInput with the setting's name, and
-    without its value, which may be a secret."""
+    """Read settings as an instance of `kind`. Raises InvalidInput with the name of the setting but
+    not its value, which may be a secret."""
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in values:
             raise InvalidInput(_("The setting %s is missing.") % field.name, field.name)
@@ -58,7 +58,7 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 
 def _named(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:
-    """The path with the name that the person wrote: `headers[...]` is `headers.Accept`."""
+    """The path with the name that a person wrote: `headers[...]` becomes `headers.Accept`."""
     name, ellipsis, rest = path.partition("[...]")
     values = settings.get(name)
     if not ellipsis or not isinstance(values, Mapping):

@@ -49,7 +49,7 @@ class NewRunBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LeadCrmsView(APIView):
-    """What each CRM holds of a lead, and what waits."""
+    """The state of a lead at each CRM."""
 
     required_scope = "leads:read"
 

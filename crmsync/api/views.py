@@ -23,9 +23,8 @@ from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, NewLeadBody
 from crmsync.api.serializers import LeadSerializer, NewLeadSerializer, NewLeadsSerializer
 from crmsync.directory import Page
-from crmsync.hive import intake, repeats
-from crmsync.hive.intake import NewLead
-from crmsync.hive.repeats import Refused
+from crmsync.intake import intake
+from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
@@ -146,14 +145,14 @@ class LeadListView(ListView):
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         page = directory.page(body.appkey)
         if not is_page:
-            return answer(repeats.add(_lead(caller_of(request).biz_id, page, body)))
+            return answer(intake.add(_lead(caller_of(request).biz_id, page, body)))
         if page is None:
             raise InvalidInput(_UNKNOWN, "appkey")
         cors.admit(request, page)
         lead = _lead(page.biz_id, page, body, is_public=True)
         if isinstance(lead, NewLead):  # the other kind is only looked up
             cors.limit_page(request, page)
-        return answer(repeats.add(lead))
+        return answer(intake.add(lead))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
@@ -193,18 +192,18 @@ class LeadBatchView(BatchView):
         self._pages: dict[str, Page | None] = {}
         return super().post(request)
 
-    def read(self, body: NewLeadBody) -> NewLead | Refused:
+    def read(self, body: NewLeadBody) -> NewLead | RefusedLead:
         if body.appkey not in self._pages:
             self._pages[body.appkey] = directory.page(body.appkey)
         return _lead(caller_of(self.request).biz_id, self._pages[body.appkey], body)
 
-    def accept(self, items: list[NewLead | Refused]) -> list[Verdict]:
-        return repeats.add_many(items)
+    def accept(self, items: list[NewLead | RefusedLead]) -> list[Verdict]:
+        return intake.add_many(items)
 
 
 def _lead(
     biz: int, page: Page | None, body: NewLeadBody, is_public: bool = False
-) -> NewLead | Refused:
+) -> NewLead | RefusedLead:
     """Raises InvalidInput for what cannot be a repeat either."""
     key, columns, extra = body.idempotency_key, body.columns, body.extra_fields
     uid = body.uid_text or ""
@@ -223,4 +222,4 @@ def _lead(
             lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
         except InvalidInput:  # no landing page takes these values: then it is no repeat
             raise error from None
-        return Refused(intake.of_public(lead, key) if is_public else lead, error)
+        return RefusedLead(intake.of_public(lead, key) if is_public else lead, error)

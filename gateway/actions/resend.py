@@ -12,41 +12,46 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import failures
 from gateway.connections import sms_redis
-from gateway.failures import AGAIN, OLDEST_DAYS
 from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, store
-from gateway.messages import in_flight
-from gateway.messages.filters import ACCOUNT, NUMBER, Filter, parse
-from gateway.messages.hits import archived
+from gateway.messages import in_flight, resent
+from gateway.messages.index import ACCOUNT, NUMBER
+from gateway.messages.lines import archived
 from gateway.models import SgipMt, SmsAccount
+from gateway.monitor import failures
+from gateway.monitor.failures import AGAIN, OLDEST_DAYS
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID
+from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging
 from msgplatform.core.bulk import preview as bulk_preview
 from msgplatform.core.bulk.cursor import COUNT_MOST, BulkCursor, Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows import (
     BulkAction,
     Counted,
     Ending,
+    Fields,
     FilterField,
     Hit,
     Note,
     Preview,
+    Resent,
     Step,
     unnoted,
 )
+from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.messages.engine import read_filter
 
 log = logging.get(__name__)
 
@@ -59,47 +64,46 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
-ACTION = BulkAction(
-    gettext_lazy("Send failed messages again"),
-    {
-        "since": filter_fields.time(
-            gettext_lazy("Accepted at this time or later; 30 days ago at most")
-        ),
-        "until": filter_fields.UNTIL,
-        "state": filter_fields.choice(
-            [(final.value, final.label) for final in AGAIN], nothing=gettext_lazy("failed")
-        ),
-        "biz": filter_fields.BIZ,
-        "account": ACCOUNT,
-        "gateway": gettext_lazy("A gateway's id"),
-        "answer": gettext_lazy("Why it failed, as the page Failures shows it: result 5"),
-        "number": NUMBER,
-        "ids": FilterField(gettext_lazy("Message ids, at most 500"), "ids"),
-    },
-    gettext_lazy("Each is sent once more as a new message with an id of its own, however often "
-                 "this is asked for. An unknown one may arrive twice."),
-    has_outcome=True,
-)  # fmt: skip
+_FIELDS: Fields = {
+    "since": filter_fields.since(
+        gettext_lazy("Accepted at this time or later; 30 days ago at most")
+    ),
+    "until": filter_fields.UNTIL,
+    "state": filter_fields.choice(
+        gettext_lazy("State"),
+        [(final.value, final.label) for final in AGAIN],
+        nothing=gettext_lazy("failed"),
+    ),
+    "biz": filter_fields.BIZ,
+    "account": ACCOUNT,
+    "gateway": FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=number),
+    "answer": FilterField(
+        gettext_lazy("Answer"),
+        gettext_lazy("Why it failed, as the page Failures shows it: result 5"),
+    ),
+    "number": NUMBER,
+    "ids": filter_fields.ids(gettext_lazy("Message ids, at most 500")),
+}
 
 
 def count(given: Mapping[str, Any]) -> Counted:
     """How many the filter means, counted to a bound. Raises InvalidInput."""
-    filter = _filter(given)
-    rows = filter.indexed()
-    if filter.biz is not None:
-        rows = rows.filter(biz_id=filter.biz)
-    if filter.gateway is not None:
-        rows = rows.filter(gateway_id=filter.gateway)
-    if filter.answer is not None:
-        rows = failures.narrowed(rows, filter.answer)
+    values = _values(given)
+    rows = _indexed(values)
+    if "biz" in values:
+        rows = rows.filter(biz_id=values["biz"])
+    if "gateway" in values:
+        rows = rows.filter(gateway_id=values["gateway"])
+    if "answer" in values:
+        rows = failures.narrowed(rows, values["answer"])
     found = rows.order_by()[: COUNT_MOST + 1].count()
     return Counted(min(found, COUNT_MOST), more=found > COUNT_MOST)
 
 
-def shown_before(given: Mapping[str, Any]) -> Preview:
+def preview(given: Mapping[str, Any]) -> Preview:
     """What the action would send again now. Raises InvalidInput."""
-    filter, begun = _filter(given), sql.now()
-    result = bulk_preview.tally(partial(_page, filter, begun), _described)
+    values, begun = _values(given), sql.now()
+    result = bulk_preview.tally(partial(_page, values, begun), _described)
     accounts = dict(
         SmsAccount.objects.filter(
             pk__in={account for account, _final in result.groups}
@@ -109,16 +113,16 @@ def shown_before(given: Mapping[str, Any]) -> Preview:
         (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
         for account, final in result.groups
     }
-    return result.preview(begun, titles, archived(result.sample))
+    return result.preview(begun, titles, list(archived(result.sample).values()))
 
 
 def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted) -> Step:
     """The next `limit`, oldest first. What ends after the first step began is left alone."""
-    filter = _filter(given)
+    values = _values(given)
     if not cursor:
         return Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
-    page = _page(filter, at.begun, at.position, limit)
+    page = _page(values, at.begun, at.position, limit)
     tried = _send(page.ids) if page.ids else []
     # A limit of today stops the job; what was sent behind it is found sent when the job goes on.
     limited = (n for n, (_row, v) in enumerate(tried) if v.code == LimitReached.code)
@@ -143,18 +147,35 @@ def outcome(ids: Sequence[str]) -> dict[str, Ending]:
     return {pk: _ENDINGS[final] for pk, final in finals.items() if final in _ENDINGS}
 
 
-def found(ids: Sequence[str]) -> list[Hit]:
+def lines(ids: Sequence[str]) -> list[Hit]:
     """The lines of the new messages, in this order. Raises RedisError."""
-    live = {hit.id: hit for hit in in_flight.hits(list(ids))}
-    gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live])}
+    live = {hit.id: hit for hit in in_flight.lines(list(ids))}
+    gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live]).values()}
     return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
 
 
-def _page(filter: Filter, begun: datetime, position: str, limit: int) -> Page:
+def resend_one(id: str, recipient: str, _by: str) -> Resent:
+    """Its only recipient is named by the message's own id. Raises RedisError, and InvalidInput for
+    a message that is not in the archive; NotNow for one that intake refuses."""
+    row = SgipMt.objects.filter(pk=number(id)).first()
+    if row is None or recipient not in ("", str(row.pk)):
+        raise InvalidInput(_("there is no such message in the archive"), "id")
+    if row.final not in AGAIN:
+        return Resent(0, 1)
+    given = {"ids": str(row.pk), "state": row.final}
+    sent = step(given, step(given, "", 1).cursor, 1)
+    if sent.left_because:
+        raise NotNow(sent.left_because)
+    count = sent.done
+    new = resent.again_as(row.biz_id, row.pk) if count else ""
+    return Resent(count, 1 - count, new)
+
+
+def _page(values: Values, begun: datetime, position: str, limit: int) -> Page:
     """The next `limit` rows, oldest first, of which some may not be meant."""
-    ended = filter.indexed().filter(archived_at__lte=begun, id__gt=read_id(position))
+    ended = _indexed(values).filter(archived_at__lte=begun, id__gt=read_id(position))
     rows = list(ended.only(*_JUDGED).order_by("id")[:limit])
-    ids = [row.pk for row in rows if _fits(filter, row)]
+    ids = [row.pk for row in rows if _fits(values, row)]
     return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
 
 
@@ -166,23 +187,32 @@ def _described(ids: Sequence[int]) -> bulk_preview.Described[tuple[int, str]]:
             yield pk, (account, final), id_numbers.datetime_of(pk)
 
 
-def _filter(given: Mapping[str, Any]) -> Filter:
-    filter = parse(given, ACTION.filters, () if given.get("ids") else ("since",))
+def _values(given: Mapping[str, Any]) -> Values:
+    values = read_filter(_FIELDS, given, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
-    state = filter.state or SgipMt.Final.FAILED.value
+    state = values.get("state", SgipMt.Final.FAILED.value)
     if state not in AGAIN:
         raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
-    values = {name: getattr(filter, name) for name in Filter.__slots__}
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
-    since = max(filter.since or 0, oldest)
-    return Filter(**{**values, "state": state, "since": min(since, MAX_ID)})
+    since = max(values.get("since", 0), oldest)
+    return {**values, "state": state, "since": min(since, MAX_ID)}
 
 
-def _fits(filter: Filter, row: SgipMt) -> bool:
+def _indexed(values: Values) -> QuerySet[SgipMt]:
+    """Rows by the conditions that indexes narrow; `_fits` decides about the others."""
+    columns = {
+        "ids": "id__in", "number": "user_number", "account": "account_id", "state": "final",
+        "since": "id__gte", "until": "id__lt",
+    }  # fmt: skip
+    asked = {column: values[name] for name, column in columns.items() if name in values}
+    return SgipMt.objects.filter(**asked)
+
+
+def _fits(values: Values, row: SgipMt) -> bool:
     return (
-        filter.biz in (None, row.biz_id)
-        and filter.gateway in (None, row.gateway_id)
-        and filter.answer in (None, failures.answer_of(row))
+        values.get("biz", row.biz_id) == row.biz_id
+        and values.get("gateway", row.gateway_id) == row.gateway_id
+        and values.get("answer") in (None, failures.answer_of(row))
     )
 
 
@@ -227,3 +257,17 @@ def _request(row: SgipMt, account: SmsAccount) -> Request:
         reference=row.reference,
         idempotency_key=failures.resend_key(row.pk),
     )
+
+
+ACTION = BulkAction(
+    title=gettext_lazy("Send failed messages again"),
+    fields=_FIELDS,
+    help=gettext_lazy("Each is sent once more as a new message with an id of its own, however "
+                      "often this is asked for. An unknown one may arrive twice."),
+    count=count,
+    preview=preview,
+    step=step,
+    outcome=outcome,
+    lines=lines,
+    resend=resend_one,
+)  # fmt: skip

@@ -86,11 +86,11 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 self.fields[name].validators.append(check)
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        digits = cleaned.get("extension_digits") or 0
-        if len(cleaned.get("sp_number") or "") + digits > _MAX_NUMBER:
+        form_values = super().clean() or {}
+        digits = form_values.get("extension_digits") or 0
+        if len(form_values.get("sp_number") or "") + digits > _MAX_NUMBER:
             self.add_error("extension_digits", gettext("With the SP number at most 21 digits."))
-        if cleaned.get("is_default") and (biz := cleaned.get("biz")):
+        if form_values.get("is_default") and (biz := form_values.get("biz")):
             others = SmsAccount.objects.filter(biz=biz, is_default=True).exclude(
                 pk=self.instance.pk
             )
@@ -98,7 +98,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 self.add_error(
                     "is_default", gettext("%s is this system's default already.") % other
                 )
-        return cleaned
+        return form_values
 
 
 class AccountList(PlainList):
@@ -110,15 +110,15 @@ class AccountList(PlainList):
         today = timezone.localdate(timezone=timezone.get_default_timezone()).isoformat()
         names = [keys.spent(row.pk, today) for row in rows]
         try:
-            spent: Any = sms_redis().mget(names) if names else []
+            counts: Any = sms_redis().mget(names) if names else []
         except RedisError:
             messages.warning(
                 request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
             )
-            spent = None
+            counts = None
         # None: unknown, which is not the same as nothing.
         for number, row in enumerate(rows):
-            row.spent = None if spent is None else int(spent[number] or 0)
+            row.spent = None if counts is None else int(counts[number] or 0)
         self.result_list = rows
 
 

@@ -13,9 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
 from gateway.actions import resend
-from gateway.failures import AGAIN
 from gateway.messages import resent
 from gateway.models import SgipMt
+from gateway.monitor.failures import AGAIN
 from msgplatform.admin import audit, audit_messages, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError

@@ -63,14 +63,14 @@ class PasswordField(forms.CharField):
         )
         self._stored = ""
 
-    def keep(self, stored: str | Unreadable) -> None:
+    def keep(self, password: str | Unreadable) -> None:
         """From now on an empty one means this, unless it cannot be decrypted."""
-        if isinstance(stored, Unreadable):
+        if isinstance(password, Unreadable):
             self.help_text = _("The stored one cannot be decrypted: give it again.")
             return
-        self._stored = stored
-        self.required = not stored
-        if stored:
+        self._stored = password
+        self.required = not password
+        if password:
             self.help_text = _("Never shown; leave it empty to keep it.")
 
     def clean(self, value: Any) -> str:

@@ -17,12 +17,14 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.admin import again, codes, trial_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
-from gateway.failures import AGAIN
-from gateway.messages import find, resent
+from gateway.messages import resent
+from gateway.messages.index import MESSAGES
 from gateway.models import SgipMt
+from gateway.monitor.failures import AGAIN
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
+from msgplatform.messages import engine
 
 _FOUND = 500  # what a search shows at most: the page makes an IN of them
 _Final = SgipMt.Final
@@ -74,7 +76,9 @@ class SgipMtAdmin(ArchiveAdmin):
 
     def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
         """What the search of the console finds."""
-        return rows.filter(pk__in=[int(hit.id) for hit in find.search(text, _FOUND, clear)])
+        return rows.filter(
+            pk__in=[int(hit.id) for hit in engine.search(MESSAGES, text, _FOUND, clear)]
+        )
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """With what its page offers to do."""

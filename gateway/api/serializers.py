@@ -8,7 +8,7 @@ import msgspec
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from gateway.api.requests import MAX_RECIPIENTS
+from gateway.intake.accept import MAX_RECIPIENTS
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from gateway.models import SgipMt

@@ -27,6 +27,7 @@ from gateway.api.serializers import (
     SmsSerializer,
     SmsVerdictsSerializer,
 )
+from gateway.intake import accept
 from gateway.intake.daily_limit import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
@@ -37,8 +38,7 @@ from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import Problem
+from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -129,8 +129,7 @@ class SmsListView(ListView):
     def post(self, request: Request) -> HttpResponse:
         body = decode(request, requests.Send)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        (verdict,) = requests.accept([requests.request(caller_of(request).biz_id, body)])
-        return answer(verdict)
+        return answer(accept.accept_one(requests.request(caller_of(request).biz_id, body)))
 
 
 @describe.register
@@ -169,7 +168,7 @@ class SmsBatchView(BatchView):
         return requests.request(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[SmsRequest]) -> list[Verdict]:
-        return requests.accept_many(items)
+        return accept.accept_many(items)
 
 
 @extend_schema(tags=["sms"])

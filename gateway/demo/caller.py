@@ -60,11 +60,11 @@ class Caller(threading.Thread):
             sms: Any = proxy.sms
             for count, (numbers, text, options) in enumerate(calls):
                 to = numbers if len(numbers) > 1 else numbers[0]
-                first = sms.send(self._token, to, text, options)
+                answer = sms.send(self._token, to, text, options)
                 if count % _REPEAT_EVERY == 0:
-                    again = sms.send(self._token, to, text, options)
-                    self._require(again["ids"] == first["ids"], "a repeat got other ids")
-                self.accepted.update(zip(first["ids"], numbers, strict=True))
+                    repeat_answer = sms.send(self._token, to, text, options)
+                    self._require(repeat_answer["ids"] == answer["ids"], "a repeat got other ids")
+                self.accepted.update(zip(answer["ids"], numbers, strict=True))
 
     def _over_rest(self, calls: Sequence[Call]) -> None:
         connection = Connection(self._base_url)

@@ -34,9 +34,9 @@ class Listener:
                 self.repeated += 1
                 continue
             self._events.add(event)
-            received = json.loads(body)
-            data = received["data"]
-            if received["type"] == "sms.report":
+            event_body = json.loads(body)
+            data = event_body["data"]
+            if event_body["type"] == "sms.report":
                 self.reports[data["id"]].append(data["state"])
             else:
                 self.mos.append(data["text"])

@@ -60,12 +60,12 @@ class Account:
 
     def missing_mos(self) -> int:
         """Texts that users sent and the right system has not got, or got twice."""
-        wanted: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
+        expected_texts: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
         for owner, _user, _sp_number, text in self.mos:
-            wanted[owner][text] += 1
+            expected_texts[owner][text] += 1
         return sum(
             abs(count - Counter(self.ears[name].mos)[text])
-            for name, texts in wanted.items()
+            for name, texts in expected_texts.items()
             for text, count in texts.items()
         )
 
@@ -77,9 +77,9 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
-    smgs, ears = _start(run)
+    smgs, listeners = _start(run)
     tokens = scenario.create(
-        {name: ear.url for name, ear in ears.items()},
+        {name: ear.url for name, ear in listeners.items()},
         {name: smg.port for name, smg in smgs.items()},
     )
     count = max(1, run.messages // 2)
@@ -90,11 +90,11 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     callers = _send(run, tokens, count)
     mos = scenario.mos(_MOS)
     smgs["city"].deliver([mo[1:] for mo in mos])
-    account = Account(callers, ears, mos)
-    archived = _await(run, account)
+    account = Account(callers, listeners, mos)
+    archived_states = _await(run, account)
     trickle = Trickle(run.base_url, tokens, count, smgs["city"].deliver)
     run.trickle("sms", trickle.send, _TRICKLE_SECONDS)
-    return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
+    return _report(account, archived_states, sum(smg.submitted() for smg in smgs.values()))
 
 
 def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
@@ -102,7 +102,7 @@ def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
     folder = Path(run.folder)
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
     # The listeners first: a simulator may send as soon as it runs.
-    ears = {
+    listeners = {
         name: run.until_end.enter_context(Listener(folder / f"{name}-listener.log"))
         for name in scenario.SYSTEMS
     }
@@ -110,16 +110,18 @@ def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
         operator.name: run.until_end.enter_context(SmgProcess(operator, folder, receiver))
         for operator in scenario.OPERATORS
     }
-    return smgs, ears
+    return smgs, listeners
 
 
 def _await_links() -> None:
     """Messages and users' texts would wait for a gateway that is not bound both ways."""
     names = [operator.name for operator in scenario.OPERATORS]
     gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
-    wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+    expected_links = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
     deadline = time.monotonic() + _LINK_SECONDS
-    while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
+    while missing := expected_links - {
+        (s.gateway, s.kind) for s in presence.live() if not s.problem
+    }:
         if time.monotonic() > deadline:
             raise PlatformError(f"gateways are not bound: {sorted(missing)}")
         time.sleep(0.1)
@@ -144,58 +146,66 @@ def _await(run: DemoRun, account: Account) -> dict[str, str]:
     """Until everything was reported and archived or time is up; id → state in the archive."""
     deadline = time.monotonic() + run.timeout
     progress = Every(2.0)
-    wanted = account.states()
+    expected_states = account.states()
     while True:
         account.listen()
         open_mos = account.missing_mos()
-        left = len(account.open_endings())
+        open_count = len(account.open_endings())
         # The archive is asked last: it is the last step, and thousands of rows.
-        archived = _archived(list(wanted)) if not left and not open_mos else {}
-        done = not left and not open_mos and len(archived) == len(wanted)
-        done = done and SgipMo.objects.count() >= len(account.mos)
-        if done or time.monotonic() > deadline:
-            return archived or _archived(list(wanted))
+        archived_states = (
+            _archived(list(expected_states)) if not open_count and not open_mos else {}
+        )
+        is_complete = (
+            not open_count and not open_mos and len(archived_states) == len(expected_states)
+        )
+        is_complete = is_complete and SgipMo.objects.count() >= len(account.mos)
+        if is_complete or time.monotonic() > deadline:
+            return archived_states or _archived(list(expected_states))
         if progress.take():
-            run.say(f"sms: {left} endings and {open_mos} MOs are still missing")
+            run.say(f"sms: {open_count} endings and {open_mos} MOs are still missing")
         time.sleep(0.2)
 
 
 def _archived(ids: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for some in chunks(ids, _CHUNK):
         rows = SgipMt.objects.filter(id__in=[int(id) for id in some])
-        found |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
-    return found
+        states |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
+    return states
 
 
-def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mapping[str, Any]:
-    wanted = account.states()
-    reported = {id for ear in account.ears.values() for id in ear.reports}
-    lost = {id for id in wanted if id not in reported or id not in archived}
-    wrong = account.wrong() + sum(archived.get(id, state) != state for id, state in wanted.items())
-    missing = account.missing_mos()
+def _report(account: Account, archived_states: Mapping[str, str], parts: int) -> Mapping[str, Any]:
+    expected_states = account.states()
+    reported_ids = {id for ear in account.ears.values() for id in ear.reports}
+    lost_ids = {id for id in expected_states if id not in reported_ids or id not in archived_states}
+    wrong_count = account.wrong() + sum(
+        archived_states.get(id, state) != state for id, state in expected_states.items()
+    )
+    missing_count = account.missing_mos()
     # A sample of each system: what sms.query answers must be the same.
-    asked = 0
+    wrong_answers = 0
     for caller in account.callers:
         sample = list(caller.accepted)[:1000]
         answers = caller.asked(sample) if sample else []
-        asked += sum(got != wanted[id] for id, got in zip(sample, answers, strict=True))
+        wrong_answers += sum(
+            got != expected_states[id] for id, got in zip(sample, answers, strict=True)
+        )
     problems = [
-        f"{wrong} messages have a wrong ending" if wrong else "",
-        f"{missing} MOs are missing or came twice" if missing else "",
-        f"{asked} answers to sms.query are wrong" if asked else "",
+        f"{wrong_count} messages have a wrong ending" if wrong_count else "",
+        f"{missing_count} MOs are missing or came twice" if missing_count else "",
+        f"{wrong_answers} answers to sms.query are wrong" if wrong_answers else "",
     ]
-    states = Counter(wanted[id] for id in wanted if id in reported)
+    states = Counter(expected_states[id] for id in expected_states if id in reported_ids)
     return {
-        "accepted": len(wanted),
+        "accepted": len(expected_states),
         "at_least": MIN_MESSAGES,
         "systems": len(account.callers),
         "gateways": len(scenario.OPERATORS),
         "copies": parts,
         "delivered": states["delivered"],
         "failed": states["failed"],
-        "received": len(account.mos) - missing,
-        "lost": len(lost) + missing,
+        "received": len(account.mos) - missing_count,
+        "lost": len(lost_ids) + missing_count,
         "duplicates": sum(ear.repeated for ear in account.ears.values()),
         "problem": "; ".join(filter(None, problems)),
     }

@@ -29,7 +29,7 @@ from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 
@@ -57,66 +57,66 @@ class Forwarder(Worker):
         self.directory.refresh()
         if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
             self._next_overdue.restart()
-        done = 0
+        count = 0
         if self._gather.is_due:
-            leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
-            done = len(leased.entries)
-            self._gather.note_batch(done)
-            bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
+            lease = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+            count = len(lease.entries)
+            self._gather.note_batch(count)
+            bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
         mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, self._forward_mos, _set_aside)
-        done += len(mos)
-        self.heartbeat.done += done
-        return done > 0
+        count += len(mos)
+        self.heartbeat.done += count
+        return count > 0
 
-    def _forward_reports(self, leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+    def _forward_reports(self, lease: store.Leased, ids: Sequence[str]) -> Sequence[str]:
         """Publish endings, each with those before it that were announced. Nothing is done when
         another forwarder has taken over one of them: the lease of all is over."""
-        found = store.read(ids)
+        messages = store.read(ids)
         failpoint("forwarder_after_read")
-        if not store.holds(leased, ids):
+        if not store.holds(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        fresh = {message.id: notifications.report(message, self.directory) for message in found}
-        open_ends = [message for message in found if RANK[message.final] < _LAST]
-        payloads = store.announce({m.id: (m.final, fresh[m.id].payload) for m in open_ends})
+        reports = {
+            message.id: notifications.report(message, self.directory) for message in messages
+        }
+        open_ends = [message for message in messages if RANK[message.final] < _LAST]
+        payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
-        made: list[intake.Event] = []
-        for message in found:
+        events: list[intake.Event] = []
+        for message in messages:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
-            made += [
+            events += [
                 notifications.announced(message, end, message.announced[end])
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
-            event = fresh[message.id]
+            event = reports[message.id]
             # Empty: the message has another ending by now, which is published in its turn.
             if payload := payloads.get(message.id, event.payload):
-                made.append(replace(event, payload=payload))
-        publish(made)
+                events.append(replace(event, payload=payload))
+        publish(events)
         # A forwarder that is killed here publishes the same keys once more.
         failpoint("forwarder_after_publish")
-        store.published({message.id: message.final for message in found})
+        store.published({message.id: message.final for message in messages})
         # Archived already, by an earlier entry of the same id.
-        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
+        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """With their owner written down first, for the archive."""
         name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
-        found: list[Mo] = []
+        mos: list[Mo] = []
         for mo in mo_store.read(ids):
             account = self.directory.owner_of(mo.sp_number, mo.text) or default
             owner = {"biz": account.biz_id, "account": account.id} if account else {}
-            found.append(msgspec.structs.replace(mo, **owner))
-        mo_store.rewrite(found)
-        publish(
-            [notifications.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"]
-        )
+            mos.append(msgspec.structs.replace(mo, **owner))
+        mo_store.rewrite(mos)
+        publish([notifications.mo(mo, self.directory) for mo in mos if mo.biz and mo.kind == "mo"])
         failpoint("forwarder_after_mo_publish")
-        there = [mo.id for mo in found]
-        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
-        store.drop(keys.MO_REPORTING, list(set(ids).difference(there)))
+        mo_ids = [mo.id for mo in mos]
+        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, mo_ids)
+        store.drop(keys.MO_REPORTING, list(set(ids).difference(mo_ids)))
         return ids
 
 
@@ -130,10 +130,10 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def publish(made: Sequence[intake.Event]) -> None:
+def publish(events: Sequence[intake.Event]) -> None:
     """Make all of them durable, or raise an exception. One that Notify refuses is our own fault:
     it raises an alert, and must not hold up the archive."""
-    for event, verdict in zip(made, intake.publish_many(made) if made else (), strict=True):
+    for event, verdict in zip(events, intake.publish_many(events) if events else (), strict=True):
         if verdict.code == Conflict.code:
             # Published by a forwarder that was killed; more of it, as another Report, is known now.
             log.info("event_known", key=event.idempotency_key)

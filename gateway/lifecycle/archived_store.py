@@ -41,9 +41,9 @@ def keep(batch: Batch) -> None:
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
         return
-    packed = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
+    member = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
     try:
-        scripts.run("keep", [packed, seconds, MAX_BYTES])
+        scripts.run("keep", [member, seconds, MAX_BYTES])
     except ResponseError as error:
         # Before Redis 7 the error of a script is only quoted.
         if not isinstance(error, OutOfMemoryError) and _FULL not in str(error):
@@ -54,6 +54,6 @@ def keep(batch: Batch) -> None:
 def batches() -> Iterator[Batch]:
     """The oldest first; one at a time, since all of them may be much."""
     client: Any = sms_redis()
-    for place in range(client.zcard(keys.ARCHIVED)):
-        for packed in client.zrange(keys.ARCHIVED, place, place):
-            yield _decode(zlib.decompress(packed))
+    for position in range(client.zcard(keys.ARCHIVED)):
+        for member in client.zrange(keys.ARCHIVED, position, position):
+            yield _decode(zlib.decompress(member))

@@ -209,18 +209,19 @@ class Finished(msgspec.Struct, frozen=True):
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )
-        unknown, expired, refused = row[13:]
+        unknown_event, expired_event, refusals = row[13:]
         accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
+        events = ("unknown", unknown_event), ("expired", expired_event)
         # part/state:error:time, and part/node/seqno:ts.
         by_part: dict[int, tuple[int, int, float]] = {}
         for part, report in _by_part(reports):
             code, report_error, at = report.split(":")
             by_part[part] = int(code), int(report_error), float(at)
-        sent = []
+        submit_list = []
         for token in submits.split():
-            part_sent, node, name = token.split("/")
+            part_number, node, name = token.split("/")
             seqno, ts = name.split(":")
-            sent.append(Sent(int(part_sent), int(node), int(ts), int(seqno)))
+            submit_list.append(Sent(int(part_number), int(node), int(ts), int(seqno)))
         return cls(
             mt=decode_mt(row[0] or b""),
             state=state,
@@ -235,9 +236,9 @@ class Finished(msgspec.Struct, frozen=True):
             ended_at=ended_at,
             results={part: int(result) for part, result in _by_part(results)},
             reports=by_part,
-            sent=sent,
-            announced={k: b for k, b in (("unknown", unknown), ("expired", expired)) if b},
-            refused={part: int(result) for part, result in _by_part((refused or b"").decode())},
+            sent=submit_list,
+            announced={final: event for final, event in events if event},
+            refused={part: int(result) for part, result in _by_part((refusals or b"").decode())},
         )
 
     @property

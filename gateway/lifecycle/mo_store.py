@@ -36,7 +36,7 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
         arguments += [keys.mo_seen(*sequence), mo.id, msgspec.json.encode(mo)]
-    return [bool(taken) for taken in scripts.run("mo", arguments)] if mos else []
+    return [bool(answer) for answer in scripts.run("mo", arguments)] if mos else []
 
 
 @dataclass(frozen=True)

@@ -103,17 +103,17 @@ def _accepted(answer: bytes) -> First | OverLimit | None:
     return msgspec.json.decode(answer, type=First) if answer else None
 
 
-def first_calls(asked: Sequence[tuple[int, str]]) -> list[First | None]:
+def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[First | None]:
     """What the first call with each (system, idempotency key) was; None when nothing is known."""
-    names = [keys.idempotency(biz, key) for biz, key in asked]
+    names = [keys.idempotency(biz, key) for biz, key in call_keys]
     rows: Any = sms_redis().mget(names) if names else ()
     return [msgspec.json.decode(row, type=First) if row else None for row in rows]
 
 
 # -- sender --------------------------------------------------------------------------------------
-def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
+def claim(gateway: int, holder: str, limit: int, lease: float) -> list[Claimed]:
     """Pending messages of a gateway, the most urgent first, leased for `lease` seconds."""
-    flat = scripts.run("claim", [gateway, holder, most, lease])
+    flat = scripts.run("claim", [gateway, holder, limit, lease])
     return [
         Claimed(
             _with_reference(decode_mt(flat[i + 1]), int(flat[i + 7] or 0)),
@@ -151,27 +151,28 @@ def submit(
     their messages are `overdue`, also when their gateway is gone, and nobody repeats them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
-    for new in submits:
-        users = {member.user_number: member.id for member in new.members}
+    for submit in submits:
+        users = {member.user_number: member.id for member in submit.members}
         arguments += [
-            new.seqno, new.ts, new.node, new.part, new.parts, new.ascii_limit, new.frame,
-            msgspec.json.encode(users), len(new.members), *(m.id for m in new.members),
+            submit.seqno, submit.ts, submit.node, submit.part, submit.parts, submit.ascii_limit,
+            submit.frame, msgspec.json.encode(users), len(submit.members),
+            *(member.id for member in submit.members),
         ]  # fmt: skip
-    mine = scripts.run("submit", arguments)
-    return [new for new, may in zip(submits, mine, strict=True) if may]
+    answers = scripts.run("submit", arguments)
+    return [submit for submit, may in zip(submits, answers, strict=True) if may]
 
 
-def respond(responses: Sequence[Response], most_tries: int) -> list[str]:
+def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
     """Apply Submit_Resps: `done`, `repeated`, `unanswered` or `unknown` for each."""
-    arguments: list[scripts.Argument] = [most_tries]
+    arguments: list[scripts.Argument] = [max_tries]
     for response in responses:
         arguments += [response.name, response.result, response.verdict, response.delay]
-    return [what.decode() for what in scripts.run("respond", arguments)]
+    return [outcome.decode() for outcome in scripts.run("respond", arguments)]
 
 
-def due(gateway: int, patience: float, most_repeats: int, count: int) -> list[tuple[str, bytes]]:
+def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """(name, frame) of Submits without an answer, to be written again byte for byte."""
-    flat = scripts.run("due", [gateway, patience, most_repeats, count])
+    flat = scripts.run("due", [gateway, patience, max_repeats, count])
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
@@ -212,22 +213,22 @@ def overdue(count: int) -> int:
 
 
 # -- forwarder and pump --------------------------------------------------------------------------
-def take(source: str, leased: str, most: int, lease: float) -> list[str]:
+def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
     """Move entries of a list into its leased set; those whose holder is gone come first."""
-    return lease_some(source, leased, most, lease).entries
+    return lease_some(source, lease_key, limit, lease).entries
 
 
-def lease_some(source: str, leased: str, most: int, lease: float) -> Leased:
+def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Leased:
     """As `take`, with what tells later whether they are still ours."""
-    until, entries = scripts.run("take", [most, lease], [source, leased])
-    return Leased([entry.decode() for entry in entries], leased, float(until))
+    until, entries = scripts.run("take", [limit, lease], [source, lease_key])
+    return Leased([entry.decode() for entry in entries], lease_key, float(until))
 
 
-def holds(leased: Leased, entries: Sequence[str]) -> bool:
+def holds(lease: Leased, entries: Sequence[str]) -> bool:
     """Whether nobody took one of these entries over, and nobody is done with one."""
     # No two leases end at the same microsecond, so that the score tells whose it is.
-    scores: Any = sms_redis().zmscore(leased.key, list(entries)) if entries else ()
-    return all(score == leased.until for score in scores)
+    scores: Any = sms_redis().zmscore(lease.key, list(entries)) if entries else ()
+    return all(score == lease.until for score in scores)
 
 
 def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
@@ -247,15 +248,15 @@ def published(endings: Mapping[str, str]) -> int:
     return int(scripts.run("published", flat, lists)) if flat else 0
 
 
-def pass_on(leased: str, target: str, entries: Sequence[str]) -> int:
+def pass_on(lease_key: str, target: str, entries: Sequence[str]) -> int:
     """From the leased set to the next list, each once."""
-    return int(scripts.run("pass_on", list(entries), [leased, target])) if entries else 0
+    return int(scripts.run("pass_on", list(entries), [lease_key, target])) if entries else 0
 
 
-def drop(leased: str, entries: Sequence[str]) -> None:
+def drop(lease_key: str, entries: Sequence[str]) -> None:
     """Remove these entries from the leased set: nothing follows them."""
     if entries:
-        sms_redis().zrem(leased, *entries)
+        sms_redis().zrem(lease_key, *entries)
 
 
 def read(ids: Sequence[str]) -> list[Finished]:
@@ -264,14 +265,14 @@ def read(ids: Sequence[str]) -> list[Finished]:
     return [Finished.of_row(row) for row in rows if row]
 
 
-def forget(archived: Iterable[Finished]) -> set[str]:
+def forget(messages: Iterable[Finished]) -> set[str]:
     """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
     One whose ending changed meanwhile stays: it will be published and archived once more. So does
     one of which more is known now, as the Report of another part: it will be archived once more.
     """
-    flat = [value for m in archived for value in (m.id, m.final, str(m.facts))]
-    return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
+    flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
+    return {id.decode() for id in scripts.run("forget", flat)} if flat else set()
 
 
 __all__ = [

@@ -15,13 +15,13 @@ Place = tuple[int, int]
 FRONT: Place = (9, 0)
 
 
-def look(gateway: int, holder: str, begin: Place, most: int) -> tuple[list[Waiting], Place | None]:
+def look(gateway: int, holder: str, start: Place, limit: int) -> tuple[list[Waiting], Place | None]:
     """What waits for a gateway, the most urgent first, from a place on, and where to go on (None:
     that was the end). Nothing is claimed; the messages stay where they are.
 
     While another holder looks through this gateway's messages there is nothing to see.
     """
-    flat = scripts.run("look", [gateway, holder, *begin, most])
+    flat = scripts.run("look", [gateway, holder, *start, limit])
     waiting = [
         Waiting(decode_mt(flat[i + 1]), bool(flat[i + 2]), int(flat[i + 3]), int(flat[i + 4]))
         for i in range(2, len(flat), 5)

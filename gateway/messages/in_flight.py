@@ -15,32 +15,40 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
+from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished, Mt, decode_mt
 from gateway.models import SgipMt
+from msgplatform.api import filters
 from msgplatform.core import personal
-from msgplatform.core.flows import Hit
+from msgplatform.core.connections import RedisError
+from msgplatform.core.flows import Hit, TextFound
+from msgplatform.core.flows.messages import Values
 from msgplatform.models import Biz
 
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
 _SHOWN_TEXT = 40
+WALK_SECONDS = 0.1  # in which messages in flight are looked at for a list
+MAX_WALKED = 5000  # messages that match, of which the newest are shown
+_HITS = 50  # of one piece of a search through texts
 
 
 @dataclass
 class Walk:
-    """A part of a walk: `found` are ids, `seen` is how many messages were looked at, `cursor` is
-    where it goes on, None at the end."""
+    """A part of a walk: the ids that match, how many messages were looked at (`seen`), and where it
+    goes on (`cursor`), None at the end."""
 
-    found: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
     seen: int = 0
     cursor: int | None = 0
 
 
-def walk(wanted: Callable[[Mt, str], bool], cursor: int, seconds: float, most: int) -> Walk:
-    """Go on from a cursor, 0 at first, until the time is over or more than `most` are found.
-    `wanted` gets a message and how it ended, '' while it has not. Raises RedisError."""
+def walk(matches: Callable[[Mt, str], bool], cursor: int, seconds: float, max_ids: int) -> Walk:
+    """Go on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
+    gets a message and how it ended, '' while it has not. Raises RedisError."""
     part, redis = Walk(cursor=cursor), sms_redis()
     until = time.monotonic() + seconds
     while True:
@@ -48,10 +56,10 @@ def walk(wanted: Callable[[Mt, str], bool], cursor: int, seconds: float, most: i
         following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
         for mt, final in _messages(redis, names):
             part.seen += 1
-            if wanted(mt, final):
-                part.found.append(mt.id)
+            if matches(mt, final):
+                part.ids.append(mt.id)
         part.cursor = int(following) or None
-        if part.cursor is None or len(part.found) >= most or time.monotonic() >= until:
+        if part.cursor is None or len(part.ids) >= max_ids or time.monotonic() >= until:
             return part
 
 
@@ -63,20 +71,99 @@ def _messages(redis: Any, names: Sequence[bytes | str]) -> Iterator[tuple[Mt, st
     yield from ((decode_mt(row), (final or b"").decode()) for row, final in rows if row)
 
 
-def hits(ids: list[str], fits: Callable[[Finished], bool] = lambda _found: True) -> list[Hit]:
-    """The lines of those that are still there, and fit."""
-    rows = [found for found in store.read(ids) if fits(found)]
-    names = systems({found.mt.biz for found in rows})
+class InFlight:
+    """The messages in Redis, as the engine searches them (`core.flows.messages.Live`)."""
+
+    @property
+    def missing(self) -> str:
+        return _("The SMS Redis does not answer: only the archive was searched.")
+
+    def warning(self) -> str:
+        """A sentence when they cannot be searched at present, else ''."""
+        try:
+            sms_redis().ping()
+        except RedisError:
+            return _("The SMS Redis does not answer.")
+        return ""
+
+    def find(self, values: Values, limit: int) -> tuple[list[Hit], str]:
+        """By id or key a message is found at once, by what else it has as far as a short walk
+        gets."""
+
+        def matches(mt: Mt, final: str) -> bool:
+            return _matches(values, mt, final)
+
+        warning = ""
+        if "id" in values:
+            ids = [str(values["id"])]
+        elif "key" in values:
+            ids = ids_of_key(values["key"])
+        else:
+            part = walk(matches, 0, WALK_SECONDS, MAX_WALKED)
+            # The newest: all of them are on the first page.
+            ids = sorted(part.ids, key=int, reverse=True)[:limit]
+            if part.cursor is not None or len(part.ids) > limit:
+                warning = _(
+                    "%d messages in flight were looked at, not all; an id or a key finds each."
+                )
+                warning %= part.seen
+        return lines(ids, lambda message: matches(message.mt, message.final)), warning
+
+    def search_text(self, query: str, cursor: str, seconds: float) -> TextFound:
+        """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
+        begin, _colon, seen = cursor.partition(":")
+        number = sgip.international(query)
+
+        def matches(mt: Mt, _final: str) -> bool:
+            return query in mt.text or query == mt.reference or number == mt.user_number
+
+        at = filters.number(begin, "cursor") if begin else 0
+        part = walk(matches, at, seconds, _HITS)
+        looked_at = part.seen + (filters.number(seen, "cursor") if seen else 0)
+        following = "" if part.cursor is None else f"{part.cursor}:{looked_at}"
+        looked = ngettext(
+            "%d message in flight was looked at.",
+            "%d messages in flight were looked at.",
+            looked_at,
+        )
+        return TextFound(lines(part.ids), following, looked % looked_at)
+
+
+def _matches(values: Values, mt: Mt, final: str) -> bool:
+    """True if a message matches the whole filter."""
+    message_id = int(mt.id)
+    columns = {
+        "id": message_id, "number": mt.user_number, "account": mt.account, "state": final,
+        "biz": mt.biz, "reference": mt.reference, "key": mt.key,
+    }  # fmt: skip
+    return (
+        all(columns[name] == value for name, value in values.items() if name in columns)
+        and values.get("since", 0) <= message_id
+        and message_id < values.get("until", message_id + 1)
+    )
+
+
+def ids_of_key(key: str) -> list[str]:
+    """Messages of the calls with this key, of every system, while Redis keeps the key."""
+    owners = Biz.objects.values_list("pk", flat=True)
+    calls = store.first_calls([(biz, key) for biz in owners])
+    return [id for call in calls if call for id in call.ids]
+
+
+def lines(ids: list[str], matches: Callable[[Finished], bool] = lambda _message: True) -> list[Hit]:
+    """The lines of the messages that are still in Redis, and match."""
+    rows = [message for message in store.read(ids) if matches(message)]
+    names = systems({message.mt.biz for message in rows})
     return [
         Hit(
-            id=found.mt.id,
-            title=title(found.mt.user_number, found.mt.text),
-            masked_title=personal.masked(found.mt.user_number),
-            state=str(SgipMt.Final(found.final).label) if found.final else _(found.state),
-            at=datetime.fromtimestamp(found.accepted_at, UTC),
-            biz=names.get(found.mt.biz, str(found.mt.biz)),
+            id=message.mt.id,
+            title=title(message.mt.user_number, message.mt.text),
+            masked_title=personal.masked(message.mt.user_number),
+            state=str(SgipMt.Final(message.final).label) if message.final else _(message.state),
+            at=datetime.fromtimestamp(message.accepted_at, UTC),
+            biz=names.get(message.mt.biz, str(message.mt.biz)),
         )
-        for found in rows
+        for message in rows
     ]
 
 

@@ -9,11 +9,11 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from gateway import notifications, presence, sgip
-from gateway.failures import AGAIN
 from gateway.lifecycle.messages import Finished
 from gateway.messages import steps
 from gateway.messages.steps import Step
 from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.failures import AGAIN
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Recipient, Tone
 

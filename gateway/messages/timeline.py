@@ -21,14 +21,15 @@ from msgplatform.api.filters import number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.messages import engine
 from msgplatform.models import Biz
-from notify.messages import find as events_search
+from notify.messages.index import MESSAGES as EVENTS
 
 _LINK = '<a href="{}">{}</a>'
 _EVENTS = "notify.view_bizmsg"
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """None for an unknown id. Raises Unavailable when it may be in a Redis that does not answer."""
     try:
         message_id = number(id)
@@ -146,7 +147,7 @@ def _ended(at: datetime | None, final: str, code: int, sentence: str) -> Timelin
 def _published(message: str) -> Iterator[TimelineEntry]:
     """Its endings as Notify's events, each with how its deliveries stand."""
     for final in SgipMt.Final.values:
-        for hit in events_search.search(f"{notifications.REPORT}:{message}:{final}", 1):
+        for hit in engine.search(EVENTS, f"{notifications.REPORT}:{message}:{final}", 1):
             yield TimelineEntry(
                 hit.at,
                 _("Published as %(type)s: %(state)s")

@@ -15,23 +15,25 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.failures import FLOW
 from gateway.lifecycle import keys
-from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.pump.rows import ERROR, SEGMENTS
+from gateway.models import SgipMt, SmsAccount
+from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
+from gateway.monitor.failures import GATEWAY
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
+from msgplatform.monitor.subjects import Subject
 
 _Final = SgipMt.Final
 _ACCEPTED = "accepted by us"  # no counter of the database
+_ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by("name"))
 
 
 class _ByAccount(BySubject):
     """What an account sent and received; 0 stands for MOs to a number that no account has."""
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.subject) for counter in counted if counter.subject >= 0}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.subject) for counter in counters if counter.subject >= 0}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         nobody = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
@@ -45,12 +47,12 @@ class _BySpNumber(Dimension):
     title = _("SP number")
     names_subjects = True
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        accounts = {counter.subject for counter in counted if counter.subject > 0}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        accounts = {counter.subject for counter in counters if counter.subject > 0}
         rows = SmsAccount.objects.filter(pk__in=accounts)
         numbers = dict(rows.values_list("pk", "sp_number"))
         return {
-            counter: numbers[counter.subject] for counter in counted if counter.subject in numbers
+            counter: numbers[counter.subject] for counter in counters if counter.subject in numbers
         }
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
@@ -81,8 +83,8 @@ def _answer(name: str) -> str:
 def _accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
     """What was accepted in each minute, of the last day. Raises RedisError."""
     rows: dict[bytes, bytes] = sms_redis().hgetall(keys.MT_MINUTES)  # type: ignore[assignment]
-    found = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
-    return {at: {_ACCEPTED: value} for at, value in found.items() if since <= at <= until}
+    counts = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
+    return {at: {_ACCEPTED: value} for at, value in counts.items() if since <= at <= until}
 
 
 ACTIVITY = Activity(
@@ -97,14 +99,11 @@ ACTIVITY = Activity(
         ),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
-        Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
+        Measure("received", pgettext_lazy("a number", "received"), (MO,)),
     ),
     dimensions=(
-        BySubject(
-            "gateway", _("gateway"), lambda: SmsGateway.objects.order_by("name"),
-            sign=-1, is_apart=True,
-        ),
-        _ByAccount("account", _("account"), lambda: SmsAccount.objects.order_by("name")),
+        BySubject(GATEWAY, sign=-1, is_apart=True),
+        _ByAccount(_ACCOUNT),
         BySystem("gateway.SmsAccount.biz"),
         _BySpNumber(),
     ),

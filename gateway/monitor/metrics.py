@@ -113,13 +113,17 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
         pipe.zcard(scheduled_key)
         pipe.zcount(scheduled_key, "-inf", now)
         pipe.zrange(scheduled_key, 0, 0, withscores=True)
-        *lists, claimed, scheduled, due, first = pipe.execute()
-    waiting = {int(message) for found in (*lists[1::2], claimed) for message in found}
+        *lists, claimed_ids, scheduled_count, due, first = pipe.execute()
+    pending_ids = {int(message) for members in (*lists[1::2], claimed_ids) for message in members}
     times = [at for _message, at in first if at <= now]
-    if (oldest := _oldest(client, sorted(waiting))) is not None:
+    if (oldest := _oldest(client, sorted(pending_ids))) is not None:
         times.append(oldest)
     return Queue(
-        gateway, sum(lists[::2]) + due, len(claimed), scheduled - due, min(times, default=None)
+        gateway,
+        sum(lists[::2]) + due,
+        len(claimed_ids),
+        scheduled_count - due,
+        min(times, default=None),
     )
 
 
@@ -175,10 +179,10 @@ def status() -> Status:
         _("awaiting their Reports"): now.stages["awaiting_report"],
         _("not archived yet"): now.stages["unarchived"] + now.stages["mo_unarchived"],
     }
-    shown = {name: value for name, value in facts.items() if value}
+    filled_facts = {name: value for name, value in facts.items() if value}
     backlog = waiting + sum(now.stages[name] for name in _OURS)
     oldest = max(ages.values(), default=None)
-    return Status(backlog, oldest, shown, bad=bad, oldest_by=ages)
+    return Status(backlog, oldest, filled_facts, bad=bad, oldest_by=ages)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 def samples() -> Iterator[Sample]:
     """For `/metrics`. Raises what `read` raises."""
     now = read()
-    bound = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
+    links = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:
         gateway = queue.gateway.name
         yield _PENDING.of(queue.pending, gateway=gateway)
@@ -216,7 +220,7 @@ def samples() -> Iterator[Sample]:
         yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
         yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
-            yield _LINKS.of(bound[queue.gateway.pk, kind], gateway=gateway, kind=kind)
+            yield _LINKS.of(links[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in now.stages.items():
         yield _STAGE.of(value, stage=name)
     yield _ACCEPTED.of(now.accepted)

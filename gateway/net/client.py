@@ -136,12 +136,12 @@ class Client:
             self._wanted.clear()
             began = asyncio.get_running_loop().time()
             end = await self._once()
-            lasted = asyncio.get_running_loop().time() - began
+            duration = asyncio.get_running_loop().time() - began
             # After a connection that worked, the shortest pause is enough.
-            failed = _is_failure(end)
-            if not failed or lasted > _PROVEN:
+            is_failure = _is_failure(end)
+            if not is_failure or duration > _PROVEN:
                 backoff.reset()
-            if end and end.reason is CloseReason.UNBOUND and not failed:
+            if end and end.reason is CloseReason.UNBOUND and not is_failure:
                 await self._wanted.wait()
             else:
                 await asyncio.sleep(backoff.next())

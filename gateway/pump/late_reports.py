@@ -7,7 +7,6 @@ knows is kept for a while (a pump may be about to archive its message), then arc
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -17,18 +16,17 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from gateway import failures, notifications
+from gateway import notifications
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
-from gateway.pump import rows as archive
+from gateway.monitor import counters, failures
 from msgplatform.core import alerts, logging, personal
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import MinuteCounter
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 
@@ -39,24 +37,26 @@ PATIENCE_SECONDS = 120.0
 _CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
 
 
-def settle(most: int) -> int:
+def settle(limit: int) -> int:
     """Look up `most` of them at most; returns how many are settled."""
-    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, most, AGAIN_SECONDS)
-    done = bisect.isolate(entries, _settle_some, _set_aside)
-    store.drop(keys.UNMATCHED, done)
-    return len(done)
+    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, AGAIN_SECONDS)
+    settled_entries = bisect.isolate(entries, _settle_some, _set_aside)
+    store.drop(keys.UNMATCHED, settled_entries)
+    return len(settled_entries)
 
 
 def _settle_some(entries: Sequence[str]) -> list[str]:
     """Those that are settled. All may be repeated as a whole: what was written is found again."""
-    done = []
+    settled_entries = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
         parts = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
         part = parts.filter(user_number=report.user_number).order_by("-id").first()
         if part is not None and report.gateways:
-            mine = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
-            part = part if mine.exists() else None  # its gateway may not report on this message
+            own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
+            part = (
+                part if own_messages.exists() else None
+            )  # its gateway may not report on this message
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")
@@ -64,8 +64,8 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
             intake.publish_many([notifications.late_report(mt)])
-        done.append(entry)
-    return done
+        settled_entries.append(entry)
+    return settled_entries
 
 
 def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
@@ -111,11 +111,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
             return None  # other parts are still open
         failures.turned_out_otherwise([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
-        # In the statistics of the time at which it was archived as unknown.
-        subject = mt.biz_id, mt.account_id, mt.gateway_id
-        counts = Counter(archive.ending(*subject, mt.final, str(mt.error_code)))
-        counts.subtract(archive.ending(*subject, SgipMt.Final.UNKNOWN, ""))
-        MinuteCounter.correct(failures.FLOW, counts, mt.archived_at, row.archived_at)
+        counters.recount(before, mt, row.archived_at)
         return mt
 
 
@@ -129,11 +125,11 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
         if row.state is not None or row.part not in states:
             states[row.part] = (row.state, row.error_code)
     states[part.part] = (report.state, report.error)
-    failed = [error or 0 for state, error in states.values() if state]
-    if not failed and any(state is None for state, _ in states.values()):
+    error_codes = [error or 0 for state, error in states.values() if state]
+    if not error_codes and any(state is None for state, _ in states.values()):
         return False
-    mt.final = SgipMt.Final.FAILED if failed else SgipMt.Final.DELIVERED
-    mt.error_code = failed[0] if failed else 0
+    mt.final = SgipMt.Final.FAILED if error_codes else SgipMt.Final.DELIVERED
+    mt.error_code = error_codes[0] if error_codes else 0
     mt.error = notifications.ending(str(mt.error_code))[1][:100]
     mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
     return True
@@ -143,8 +139,8 @@ def _written(row: SgipReport) -> bool:
     """Whether a pump that was killed before it dropped the Report wrote it. A row's id is younger
     than its Report, so that the key bounds the search for Reports without a message too."""
     oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
-    same = {
+    columns = {
         name: getattr(row, name)
         for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
     }
-    return SgipReport.objects.filter(id__gte=oldest, **same).exists()
+    return SgipReport.objects.filter(id__gte=oldest, **columns).exists()

@@ -28,8 +28,8 @@ def keep() -> float | None:
 
 def awaits_report(now: datetime) -> Q:
     """Messages that ended as unknown and may still get their real ending."""
-    submitted = now - timedelta(days=REPORT_DAYS)
-    return Q(final=SgipMt.Final.UNKNOWN, submitted_at__gt=submitted)
+    since = now - timedelta(days=REPORT_DAYS)
+    return Q(final=SgipMt.Final.UNKNOWN, submitted_at__gt=since)
 
 
 _PARTS = (Table(SgipMtPart, of="mt_id"), Table(SgipReport, of="mt_id"))

@@ -12,9 +12,11 @@ take the last place of their address, the oldest of them goes.
 from __future__ import annotations
 
 import hmac
+import socket
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from ipaddress import ip_network
 
 from django.utils.translation import gettext_noop as _
 
@@ -23,10 +25,10 @@ from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
 from gateway.net import Connection
 from gateway.presence import LinkState
-from gateway.receiver.networks import Networks
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.http.addresses import Network, is_inside
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
 
@@ -42,6 +44,8 @@ _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
+# How long the addresses of a host's name are used before the resolver is asked again.
+_NAME_SECONDS = 60.0
 
 
 class BindAuthentication:
@@ -86,8 +90,8 @@ class BindAuthentication:
         places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
         if self._from.total() >= places and not self._displace(address):
             return "full"
-        most = MAX_FROM_ADDRESS * len(gateways)
-        if self._from[address] >= most and not self._displace(address):
+        limit = MAX_FROM_ADDRESS * len(gateways)
+        if self._from[address] >= limit and not self._displace(address):
             return "too_many"
         return ""
 
@@ -106,25 +110,25 @@ class BindAuthentication:
         """The Result for a Bind; that its type is right was seen before."""
         address = connection.address
         # Gateways may share an address; one whose login is wrong must not keep the others out.
-        who = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(who):  # known addresses were admitted without asking this
+        guesser = f"{address} ({bind.login_name})" if address in self._known else address
+        if self.wrong_logins.delays(guesser):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
         if gateway is None:
-            self.wrong_logins.add(who, name=bind.login_name)
+            self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
         # A login that is refused from here on is no guess: it delays nobody.
-        mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
-        if mine >= MAX_CONNECTIONS:
+        connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        if connection_count >= MAX_CONNECTIONS:
             self._refused["too_many"] += 1
             return int(sgip.Result.TOO_MANY_CONNECTIONS)
         return int(sgip.Result.OK)
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
-        closed: sgip.Closed | None = None
+        closed_event: sgip.Closed | None = None
         for event in events:
             if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
@@ -138,13 +142,13 @@ class BindAuthentication:
                     self._known.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.Closed:
-                closed = event
+                closed_event = event
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Last: what came together with the end of the connection still counts as its gateway's.
-        if closed:
-            self._closed(connection, closed)
+        if closed_event:
+            self._closed(connection, closed_event)
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -172,10 +176,10 @@ class BindAuthentication:
             alerts.resolve(_STRANGER)
         if not self._refused or not self.next_log.take():
             return
-        refused, self._refused = self._refused, Counter()
+        refusals, self._refused = self._refused, Counter()
         stranger = self._last_stranger
-        log.warning("connections_refused", **refused, last_stranger=stranger)
-        if refused["stranger"] and self._next_alert.take():
+        log.warning("connections_refused", **refusals, last_stranger=stranger)
+        if refusals["stranger"] and self._next_alert.take():
             self._alerted = stranger
             alerts.raise_alert(
                 _STRANGER,
@@ -188,7 +192,7 @@ class BindAuthentication:
                         "yours, add the address to its networks in the console; else close the "
                         "port to it."
                     ),
-                    count=refused["stranger"],
+                    count=refusals["stranger"],
                     address=stranger,
                 ),
                 key=_STRANGER,
@@ -219,22 +223,63 @@ class BindAuthentication:
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The one with this login that connects from there. All are compared, each in constant
         time, so that nobody learns from how long it takes."""
-        found = None
+        match = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)
-            known = gateway.smg_login_password
-            is_right = _same(bind.login_password, known or "") & name and known is not None
+            password = gateway.smg_login_password
+            is_right = _same(bind.login_password, password or "") & name and password is not None
             if is_right and self.networks.may(gateway.id, connection.address):
-                found = gateway
-        return found
+                match = gateway
+        return match
+
+
+class Networks:
+    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only
+    reads. The dict that it reads is replaced as a whole."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._by_gateway: dict[int, tuple[Network, ...]] = {}
+        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
+
+    def refresh(self) -> None:
+        """Take over what was changed in the console, and where names point to by now."""
+        gateways = self._directory.gateways
+        self._by_gateway = {
+            gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
+            for gateway in gateways.values()
+        }
+
+    def may(self, gateway: int, address: str) -> bool:
+        """Whether this gateway connects from there."""
+        return is_inside(address, self._by_gateway.get(gateway, ()))
+
+    def gateways(self, address: str) -> Collection[int]:
+        """The gateways that connect from there; none: it is a stranger's address."""
+        return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
+
+    def _of_host(self, host: str) -> tuple[Network, ...]:
+        networks, due = self._hosts.get(host, ((), 0.0))
+        now = time.monotonic()
+        if now < due:
+            return networks
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            networks = tuple(
+                {ip_network(str(address[0]).partition("%")[0]) for *_, address in answers}
+            )
+        except (OSError, ValueError) as error:  # the addresses known before stay
+            log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
+        self._hosts[host] = networks, now + _NAME_SECONDS
+        return networks
 
 
 def _address_of_open_alert() -> str:
     """Of which stranger an alert is open, '' when there is none."""
-    said = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
-    text = said.get("text")
+    message = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
+    text = message.get("text")
     return str(text[1].get("address", "")) if isinstance(text, list) else ""
 
 
-def _same(given: str, known: str) -> bool:
-    return hmac.compare_digest(given.encode(), known.encode())
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

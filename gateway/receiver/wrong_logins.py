@@ -38,23 +38,25 @@ class WrongLogins:
 
     def delays(self, address: str) -> bool:
         """Whether the next login from there has to wait still."""
-        known = self._by_address.get(address)
-        return known is not None and time.monotonic() < known.until
+        guesses = self._by_address.get(address)
+        return guesses is not None and time.monotonic() < guesses.until
 
     def add(self, address: str, **context: object) -> None:
         """One more from there; `context` is for the log, which has a line at 1, 2, 4, 8 … times."""
         now = time.monotonic()
-        known = self._by_address.setdefault(address, _Guesses())
+        guesses = self._by_address.setdefault(address, _Guesses())
         self._by_address.move_to_end(address)
-        if now - known.last > _FORGOTTEN_AFTER:
-            known.count = 0
-        known.count += 1
-        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
-        known.last, known.until = now, now + delay
-        if known.count & (known.count - 1) == 0:
-            log.warning("login_refused", address=address, count=known.count, delay=delay, **context)
-        if known.count == ALERT_AT:
-            self._to_report.append((address, known.count))
+        if now - guesses.last > _FORGOTTEN_AFTER:
+            guesses.count = 0
+        guesses.count += 1
+        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(guesses.count - 1, 32))
+        guesses.last, guesses.until = now, now + delay
+        if guesses.count & (guesses.count - 1) == 0:
+            log.warning(
+                "login_refused", address=address, count=guesses.count, delay=delay, **context
+            )
+        if guesses.count == ALERT_AT:
+            self._to_report.append((address, guesses.count))
         if len(self._by_address) > _MAX_ADDRESSES:
             self._by_address.popitem(last=False)
 

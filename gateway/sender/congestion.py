@@ -9,7 +9,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import Response
 from gateway.sender.packing import Pack
-from gateway.sender.results import AGAIN, UNANSWERED
+from gateway.sender.pending_submits import AGAIN, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
@@ -47,19 +47,19 @@ class Pace:
         self.is_short = False
         if not rate:
             return packs
-        wanted = sum(map(cost, packs)) - int(self._credit)
+        missing_credit = sum(map(cost, packs)) - int(self._credit)
         # Redis is asked for what is missing only: credit of earlier turns is used first.
-        if wanted > 0:
-            allowed, _ = self._limit.take(rate, wanted)
-            self._credit += allowed
-        chosen: list[Pack] = []
+        if missing_credit > 0:
+            allowance, _ = self._limit.take(rate, missing_credit)
+            self._credit += allowance
+        affordable_packs: list[Pack] = []
         for pack in packs:
             if self._credit < min(cost(pack), max(1.0, _CREDIT_SECONDS * rate)):
                 break
             self._credit -= cost(pack)
-            chosen.append(pack)
-        self.is_short = len(chosen) < len(packs)
-        return chosen
+            affordable_packs.append(pack)
+        self.is_short = len(affordable_packs) < len(packs)
+        return affordable_packs
 
 
 def cost(pack: Pack) -> int:

@@ -24,8 +24,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
-from gateway.sender.pending_submits import PendingSubmit, PendingSubmits
-from gateway.sender.results import UNANSWERED, response
+from gateway.sender.pending_submits import UNANSWERED, PendingSubmit, PendingSubmits, response
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
@@ -45,7 +44,7 @@ class Link:
     """
 
     def __init__(
-        self, gateway: Gateway, connections: int, arrivals: Arrivals, changed: threading.Event
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, wake_event: threading.Event
     ) -> None:
         self.gateway, self.connections = gateway, connections
         self.problem = "connecting"
@@ -54,7 +53,7 @@ class Link:
         self.state_changed = True  # others should know now
         self.bound_since: dict[Connection, float] = {}
         self.sent = self.received = 0
-        self._arrivals, self._changed = arrivals, changed
+        self._arrivals, self._changed = arrivals, wake_event
         self._outs = PendingSubmits(gateway.row.response_timeout)
         # Counted by the worker's thread and by the loop: the difference is between the two.
         self._given = self._got = 0
@@ -85,9 +84,9 @@ class Link:
         """True if connections of this sender's share are missing while others are bound."""
         return 0 < len(self.bound_since) < self.connections
 
-    def give(self, outs: list[PendingSubmit]) -> None:
+    def give(self, submits: list[PendingSubmit]) -> None:
         """Called by the thread that remembered them, which hands them over with `put`."""
-        self._given += len(outs)
+        self._given += len(submits)
 
     def states(self) -> list[LinkState]:
         """What the console shows: each connection, or why there is none."""
@@ -151,22 +150,24 @@ class Link:
         if self._client and self._next_wake.take():
             self._client.wake()
 
-    def put(self, outs: Iterable[PendingSubmit]) -> None:
+    def put(self, submits: Iterable[PendingSubmit]) -> None:
         """Write these as soon as the windows allow it; what is in flight is not written twice."""
-        for out in outs:
+        for submit in submits:
             self._got += 1
-            self._outs.add(out)
+            self._outs.add(submit)
         self._pump()
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
         for event in events:
             if type(event) is sgip.Answered:
-                out: PendingSubmit = event.context
-                self._outs.forget(out.name)
+                submit: PendingSubmit = event.context
+                self._outs.forget(submit.name)
                 result: int = event.response.result  # type: ignore[attr-defined]  # Submit_Resp
                 self._answers.append(
-                    response(out.name, result, repeated=out.repeated, tries=out.tries)
+                    response(
+                        submit.name, result, is_repeated=submit.is_repeated, tries=submit.tries
+                    )
                 )
             elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
@@ -191,8 +192,8 @@ class Link:
         if client is None or not ready:
             return
         for connection in sorted(client.bound, key=lambda one: -one.capacity):
-            while connection.capacity > 0 and (out := self._outs.next()):
-                connection.send(out.frame, out)
+            while connection.capacity > 0 and (submit := self._outs.next()):
+                connection.send(submit.frame, submit)
                 self.sent += 1
         if ready and not client.bound:
             self.wake()
@@ -201,10 +202,13 @@ class Link:
         """A response after its time counts; but a refused sequence may be that of a repeat."""
         if event.error is not None or event.frame[4] & 0x80 == 0:
             return
-        late = sgip.decode(event.frame)
-        if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
-            name = f"{late.sequence[2]}:{late.sequence[1]}"
-            answer = response(name, late.result, repeated=True, tries=0)
+        late_response = sgip.decode(event.frame)
+        if (
+            isinstance(late_response, sgip.SubmitResp)
+            and late_response.result != sgip.Result.SEQUENCE
+        ):
+            name = f"{late_response.sequence[2]}:{late_response.sequence[1]}"
+            answer = response(name, late_response.result, is_repeated=True, tries=0)
             self._answers.append(answer)
             if answer.verdict != UNANSWERED:  # a repeat of it may be in flight
                 self._outs.forget(name)

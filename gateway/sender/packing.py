@@ -23,13 +23,13 @@ class Pack:
     ascii_limit: int
 
 
-def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
+def packs(claims: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
     """Messages of the same text and options together, as many as a Submit takes."""
     groups: dict[object, list[Claimed]] = {}
-    for item in claimed:
-        alike = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
-        groups.setdefault(alike, []).append(item)
-    made = []
+    for item in claims:
+        group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
+        groups.setdefault(group_key, []).append(item)
+    packs = []
     for group in groups.values():
         first = group[0]
         # A part that is sent again fits those that stand: cut as they were, whatever the limit is
@@ -37,31 +37,31 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         ascii_limit = first.ascii_limit or gateway.row.ascii_limit
         is_packed = ascii_limit == 160
         parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
-        longest = max(map(len, parts.contents))
-        allowed = gateway.row.users_per_submit
-        size = sgip.users_per_submit(longest, min(first.most or allowed, allowed))
+        max_bytes = max(map(len, parts.contents))
+        max_users = gateway.row.users_per_submit
+        size = sgip.users_per_submit(max_bytes, min(first.most or max_users, max_users))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         count = len(parts.contents)
         if first.parts and first.parts != count:
             raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
         distinct = _distinct([item.mt for item in group], size)
-        made += [Pack(chosen, parts, todo, ascii_limit) for chosen in distinct]
-    return made
+        packs += [Pack(messages, parts, todo, ascii_limit) for messages in distinct]
+    return packs
 
 
 def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
     """Packs in which each number stands once: a Report names only sequence and number."""
-    made: list[list[Mt]] = [[]]
-    seen: list[set[str]] = [set()]
+    groups: list[list[Mt]] = [[]]
+    numbers: list[set[str]] = [set()]
     for message in messages:
-        place = len(made) - 1
-        if len(made[place]) >= size or message.user_number in seen[place]:
-            made.append([])
-            seen.append(set())
-            place += 1
-        made[place].append(message)
-        seen[place].add(message.user_number)
-    return made
+        last = len(groups) - 1
+        if len(groups[last]) >= size or message.user_number in numbers[last]:
+            groups.append([])
+            numbers.append(set())
+            last += 1
+        groups[last].append(message)
+        numbers[last].add(message.user_number)
+    return groups
 
 
 # A text that goes to thousands comes in many claims.
@@ -71,15 +71,15 @@ def _split(text: str, signature: str, packed_ascii: bool, reference: int) -> sgi
     return sgip.split(text, reference, options)
 
 
-def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
+def submits(packs: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
-    count = sum(len(pack.todo) for pack in made)
+    count = sum(len(pack.todo) for pack in packs)
     seqnos = iter(store.next_seqnos(count)) if count else iter(())
     # One time for all: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
     return [
         _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
-        for pack in made
+        for pack in packs
         for part in pack.todo
     ]
 

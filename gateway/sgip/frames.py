@@ -55,8 +55,8 @@ class FrameStream:
             (length,) = _LENGTH(data, at)
             if not HEADER_LENGTH <= length <= self._max_frame:
                 kind = TruncatedFrame if length < HEADER_LENGTH else OverlongFrame
-                most = self._max_frame
-                self.error = kind(f"Message Length says {length}, not {HEADER_LENGTH} to {most}")
+                limit = self._max_frame
+                self.error = kind(f"Message Length says {length}, not {HEADER_LENGTH} to {limit}")
                 break
             if at + length > end:
                 break

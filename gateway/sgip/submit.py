@@ -147,18 +147,28 @@ def _write_options(*o: str | int) -> bytes:
 
 @lru_cache(1024)
 def _read_options(block: bytes) -> Options:
-    (corp, service, fee_type, fee, given, agent, more, priority, expire, schedule, *rest) = (
-        _OPTIONS.unpack(block)
-    )
+    (
+        corp,
+        service,
+        fee_type,
+        fee,
+        given_value,
+        agent,
+        morelateto,
+        priority,
+        expire,
+        schedule,
+        *rest,
+    ) = _OPTIONS.unpack(block)
     flag, pid, udhi, coding, kind = rest
     return (
         read_text(corp),
         read_text(service),
         fee_type,
         read_text(fee),
-        read_text(given),
+        read_text(given_value),
         agent,
-        more,
+        morelateto,
         priority,
         read_text(expire),
         read_text(schedule),

@@ -60,12 +60,12 @@ def behaviour(name: str, changes: Sequence[str]) -> Behaviour:
     """A known one with `field=value` changes. Raises ValueError for names it does not have."""
     if name not in BEHAVIOURS:
         raise ValueError(f"there is no behaviour {name!r}; known: {', '.join(BEHAVIOURS)}")
-    known = {field.name for field in fields(Behaviour)}
+    field_names = {field.name for field in fields(Behaviour)}
     values: dict[str, object] = {}
     for change in changes:
         field, _, value = change.partition("=")
-        if field not in known:
-            raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(known))}")
+        if field not in field_names:
+            raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(field_names))}")
         values[field] = _value(getattr(Behaviour(), field), value)
     return replace(BEHAVIOURS[name], **values)  # type: ignore[arg-type]
 

@@ -1,8 +1,9 @@
-"""Fields that the filters of several flows have (`core/flows/filters.py`)."""
+"""Fields that the filters of several flows have (`core/flows/messages.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from django.db.models import Q, TextChoices
 from django.utils.translation import gettext_lazy as _
@@ -19,17 +20,33 @@ def systems(typed_text: str) -> Sequence[Option]:
 
 
 def choice(
-    choices: type[TextChoices] | Iterable[tuple[str, Text]], help: Text = "", nothing: Text = ""
+    label: Text,
+    choices: type[TextChoices] | Iterable[tuple[str, Text]],
+    help: Text = "",
+    nothing: Text = "",
+    read: Callable[[str, str], Any] | None = None,
 ) -> FilterField:
     """One of a few."""
     pairs = choices.choices if isinstance(choices, type) else choices
-    return FilterField(help, "choice", tuple(pairs), nothing)
+    return FilterField(label, help, "choice", tuple(pairs), nothing, read=read)
 
 
-def time(help: Text) -> FilterField:
-    return FilterField(help, "time")
+def since(help: Text) -> FilterField:
+    return FilterField(_("Since"), help, "time")
 
 
-BIZ = FilterField(_("Type a part of its name"), "name", options=systems)
-SINCE = time(_("Accepted at this time or later"))
-UNTIL = time(_("Accepted before this time"))
+def until(help: Text) -> FilterField:
+    return FilterField(_("Until"), help, "time")
+
+
+def ids(help: Text) -> FilterField:
+    return FilterField(_("Message ids"), help, "ids")
+
+
+def message_id(help: Text) -> FilterField:
+    return FilterField(_("Message id"), help)
+
+
+BIZ = FilterField(_("Business system"), _("Type a part of its name"), "name", options=systems)
+SINCE = since(_("Accepted at this time or later"))
+UNTIL = until(_("Accepted before this time"))

@@ -15,8 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import Problem
+from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.core import logging, metrics
 from msgplatform.core.connections import RedisError, work_redis
 

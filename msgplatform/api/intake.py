@@ -1,8 +1,8 @@
 """Endpoints that take items in: one item, or a batch with a verdict for each.
 
 A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`;
-with a `SingleIntake` the usual request is answered without Django (`web/door.py`). The flow's view
-for many items inherits BatchView.
+with a `SingleIntake` the usual request is answered without Django (`web/fast_intake.py`). The
+flow's view for many items inherits BatchView.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SingleIntake:
-    """A POST that takes one item, for the door; the view of `path` defines everything else.
+    """A POST that takes one item, for the fast intake; the view of `path` defines everything else.
 
     `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item, and once
     it is durable calls `call(verdict, None)` or `call(None, error)` once, in another thread. For an
@@ -86,7 +86,7 @@ class BatchView(APIView):
     max_body_bytes = MAX_BATCH_BYTES
 
     def read(self, body: Any) -> Any:
-        """What `accept` takes, from one decoded item. Raises InvalidInput."""
+        """The item for `accept`, from one decoded body. Raises InvalidInput."""
         return body
 
     def accept(self, items: list[Any]) -> Sequence[Verdict]:

@@ -24,8 +24,7 @@ from drf_spectacular.utils import Direction, OpenApiParameter
 
 from msgplatform.api.access.authentication import ApiCaller, required_scope
 from msgplatform.api.intake import KEY_PATTERN
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import CONTENT_TYPE
+from msgplatform.api.problems.problem import CONTENT_TYPE, KINDS
 from msgplatform.api.query import QueryView
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
@@ -118,7 +117,7 @@ class PlatformSchema(AutoSchema):
         if "requestBody" in operation:
             statuses += [400, 413, 415]
         elif self.method == "GET" and (
-            # Which refuses a parameter that it does not know, if no other.
+            # A QueryView refuses at least a parameter that it does not know.
             isinstance(self.view, QueryView)
             or any(parameter["in"] == "query" for parameter in operation.get("parameters", []))
         ):
@@ -130,7 +129,7 @@ class PlatformSchema(AutoSchema):
         return sorted(statuses)
 
     def _answers_not_now(self) -> bool:
-        """What the view declares: True for its POST, or the methods."""
+        """True if the view answers this method with 409 when it cannot act now."""
         methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
         return self.method in (methods if isinstance(methods, tuple) else ("POST",) * methods)
 

@@ -1,4 +1,4 @@
-"""Form fields for what a flow says about its filters (`core/flows/filters.py`).
+"""Form fields for what a flow says about its filters (`core/flows/messages.py`).
 
 What is entered stays a text, as it stands in an address: the flow reads it, and says what is wrong.
 So a link with a time in ISO form, or with an id where a name is offered, works too.
@@ -23,64 +23,29 @@ from msgplatform.core.flows import FilterField
 MAX_LENGTH = 200
 MAX_SELECTION_LENGTH = 12_000  # some hundred ids
 _FORMAT = "%Y-%m-%dT%H:%M"
-# Labels of fields whose name in the API is not what people would say.
-_LABELS = {
-    "id": gettext_lazy("Message id"),
-    "ids": gettext_lazy("Message ids"),
-    "biz": gettext_lazy("Business system"),
-    "key": gettext_lazy("Idempotency key"),
-    "uid": "UID",
-    "appkey": "APPKEY",
-    "crm": gettext_lazy("CRM"),
-    "remote_id": gettext_lazy("Id in the CRM"),
-    "since": gettext_lazy("Since"),
-    "until": gettext_lazy("Until"),
-    "subscription": gettext_lazy("Subscription"),
-    "status": gettext_lazy("Status"),
-    "state": gettext_lazy("State"),
-    "event_type": gettext_lazy("Event type"),
-    "channel": gettext_lazy("Channel"),
-    "text": gettext_lazy("Text"),
-    "number": gettext_lazy("Number"),
-    "reference": gettext_lazy("Reference"),
-    "account": gettext_lazy("Account"),
-    "user": gettext_lazy("User"),
-    "topic": gettext_lazy("Topic"),
-    "kind": gettext_lazy("Kind"),
-    "phone": gettext_lazy("Phone"),
-    "name": gettext_lazy("Name"),
-    "policy": gettext_lazy("Policy"),
-    "operation": gettext_lazy("Operation"),
-    "error_class": gettext_lazy("Error class"),
-    "record_key": gettext_lazy("Record key"),
-}
 
 
-def label_of(name: str) -> Any:
-    return _LABELS.get(name) or name.replace("_", " ").capitalize()
-
-
-def form_field(name: str, given: FilterField, page: tuple[str, str]) -> forms.Field:
+def form_field(name: str, field: FilterField, page: tuple[str, str]) -> forms.Field:
     """`page` is (flow, page) as in the address of `console:options`."""
     widget: forms.Widget
-    if given.kind == "choice":
-        widget = ChoiceInput(given)
-    elif given.kind == "time":
+    if field.kind == "choice":
+        widget = ChoiceInput(field)
+    elif field.kind == "time":
         widget = MomentInput()
-    elif given.kind == "ids":
+    elif field.kind == "ids":
         widget = Textarea({"rows": 2})
-    elif given.kind == "name":
+    elif field.kind == "name":
         options = reverse("console:options", args=[*page, name])
         # Browsers would offer what was typed here before, over what there is now.
         widget = TextInput({"data-options": options, "autocomplete": "off"})
     else:
         widget = TextInput()
-    kind = MomentField if given.kind == "time" else forms.CharField
+    kind = MomentField if field.kind == "time" else forms.CharField
     return kind(
-        label=label_of(name),
+        label=field.label,  # type: ignore[arg-type]  # a lazy text is one
         required=False,
-        max_length=MAX_SELECTION_LENGTH if given.kind == "ids" else MAX_LENGTH,
-        help_text=given.help,  # type: ignore[arg-type]  # a lazy text is one
+        max_length=MAX_SELECTION_LENGTH if field.kind == "ids" else MAX_LENGTH,
+        help_text=field.help,  # type: ignore[arg-type]
         widget=widget,
     )
 

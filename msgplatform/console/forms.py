@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -10,7 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import TextInput
-from msgplatform.console.fields import form_field, label_of, presets
+from msgplatform.console.fields import form_field, presets
 from msgplatform.core import flows
 from msgplatform.models import SavedFilter
 
@@ -25,23 +24,22 @@ class FilterForm(forms.Form):
     def __init__(
         self,
         flow: flows.Flow,
-        fields: Mapping[str, flows.FilterField | flows.Text],
+        fields: flows.Fields,
         page: str,
         clear: bool,
         *args: Any,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._refused = set() if clear else flows.personal_names(fields)
+        refused = set() if clear else flows.personal_names(fields)
+        self._refused = {name: fields[name].label for name in refused}
         self._names = [name for name in fields if name not in self._refused]
         for name in self._names:
-            given = flows.FilterField.of(fields[name])
-            self.fields[name] = form_field(name, given, (flow.name, page))
+            self.fields[name] = form_field(name, fields[name], (flow.name, page))
 
     def clean(self) -> dict[str, Any]:
-        for name in self._refused:
+        for name, label in self._refused.items():
             if self.data.get(self.add_prefix(name)):
-                label = label_of(name)
                 text = gettext("“%s” is only for people who may see personal data.")
                 self.add_error(None, text % label)
         return self.cleaned_data
@@ -64,7 +62,7 @@ class SearchForm(FilterForm):
     """The search over one flow's fields."""
 
     def __init__(self, flow: flows.Flow, clear: bool, *args: Any, **kwargs: Any) -> None:
-        super().__init__(flow, flow.search_fields, SavedFilter.SEARCH, clear, *args, **kwargs)
+        super().__init__(flow, flow.messages.fields, SavedFilter.SEARCH, clear, *args, **kwargs)
 
 
 class BulkForm(FilterForm):
@@ -82,7 +80,7 @@ class BulkForm(FilterForm):
     def __init__(
         self, flow: flows.Flow, action: str, clear: bool, *args: Any, **kwargs: Any
     ) -> None:
-        super().__init__(flow, flow.bulk_actions[action].filters, action, clear, *args, **kwargs)
+        super().__init__(flow, flow.actions[action].fields, action, clear, *args, **kwargs)
         self.order_fields([*self._names, "rate"])
 
     @property

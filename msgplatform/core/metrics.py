@@ -71,14 +71,14 @@ def declared() -> Iterator[tuple[str, Iterable[flows.Metric]]]:
     yield "Platform", METRICS
     yield "Web servers", web_requests.METRICS
     for flow in flows.all():
-        yield str(flow.title), flow.declared_metrics
+        yield str(flow.title), flow.health.declared_metrics
 
 
 def _flow_samples() -> Iterator[flows.Sample]:
     for flow in flows.all():
         readable = True
         try:
-            yield from flow.metrics()
+            yield from flow.health.metrics()
         except Exception:
             # One flow that cannot be read must not blind the others.
             log.exception("metrics_failed", flow=flow.name)

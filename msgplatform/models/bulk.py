@@ -1,4 +1,4 @@
-"""Bulk jobs, and the messages that their steps were about."""
+"""Bulk jobs, and the messages of their steps."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class BulkJob(models.Model):
 
     def __str__(self) -> str:
         flow = flows.get(self.flow)
-        action = flow.bulk_actions.get(self.action) if flow else None
+        action = flow.actions.get(self.action) if flow else None
         place, what = (flow.title, action.title) if flow and action else (self.flow, self.action)
         return f"{place}: {what} #{self.pk}"
 
-    # From which states people bring a job into another one.
+    # State → the states from which people may bring a job into it.
     FROM: ClassVar[Mapping[str, Sequence[str]]] = {
         State.PAUSED: (State.PENDING, State.RUNNING),
         State.PENDING: (State.PAUSED,),
@@ -70,7 +70,7 @@ class BulkJob(models.Model):
 
     @property
     def audit_target(self) -> str:
-        """As the audit log names it, whatever the language of who did something."""
+        """The job's name in the audit log, the same in every language."""
         return f"{self.action} {self.flow} #{self.pk}"
 
     @property
@@ -81,7 +81,7 @@ class BulkJob(models.Model):
 class BulkBatch(models.Model):
     """The messages that one step of a bulk job was about, and what became of them since.
 
-    `ids` are the flow's (`Flow.bulk_outcome`), separated by blanks, and `endings` has the first
+    `ids` are the flow's (`BulkAction.outcome`), separated by blanks, and `endings` has the first
     letter of what became of each, when somebody looked. Both are emptied after a month, and the
     sums stay. Written before the step changes anything; a step that is repeated after a kill has
     the same cursor, and adds to its batch. `look_at` is NULL when nobody looks any more.

@@ -1,4 +1,4 @@
-"""What happened how often: by minute, and the minutes added up to hours and days.
+"""Counters: by minute, and the minutes added up to hours and days.
 
 `msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.time_steps` reads.
 """
@@ -152,7 +152,7 @@ class DayCounter(Counter):
                 fields=["day", "flow", "biz_id", "subject", "name"], name="day_counter_key"
             )
         ]
-        # As those of hours.
+        # The same as for hours.
         indexes = [
             models.Index(fields=["flow", "subject", "day"], name="day_counter_subject"),
             models.Index(

@@ -1,4 +1,4 @@
-"""Who calls: business systems, and their API keys."""
+"""Callers: business systems, and their API keys."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ _NAMES = {
 
 def page() -> str:
     """The whole page."""
-    able = [flow for flow in flows.all() if flow.bulk_actions]
+    able = [flow for flow in flows.all() if flow.actions]
     return "\n".join([_HEAD, *(line for flow in able for line in _section(flow))])
 
 
 def _section(flow: Flow) -> Iterator[str]:
     yield f"## {flow.title}\n"
-    for name, action in flow.bulk_actions.items():
+    for name, action in flow.actions.items():
         yield f"### {action.title}\n"
         yield f'`"flow": "{flow.name}", "action": "{name}"`\n'
         yield f"{action.help}\n"
@@ -42,8 +42,7 @@ def _section(flow: Flow) -> Iterator[str]:
 def _table(action: BulkAction) -> Iterator[str]:
     yield "| field | meaning |"
     yield "|---|---|"
-    for name, entry in action.filters.items():
-        field = FilterField.of(entry)
+    for name, field in action.fields.items():
         # The console offers names while one types; a script has to know them.
         is_name = field.kind == "name"
         parts = [_NAMES.get(name, "Its name") if is_name else str(field.help), *_values(field)]

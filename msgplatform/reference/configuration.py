@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 
+from msgplatform import env
 from msgplatform.core import flows
 
 PLATFORM = Path("msgplatform/settings.py")
@@ -60,7 +62,18 @@ def page() -> str:
     parts = [_HEAD, _tables("The platform", read(settings.BASE_DIR / PLATFORM))]
     for name, path in _files_of_flows():
         parts.append(_tables(name, read(settings.BASE_DIR / path)))
-    return "\n".join(parts)
+    return "\n".join([*parts, *_old_names()])
+
+
+def _old_names() -> Iterator[str]:
+    yield "## Old names\n"
+    yield "They are still read, with a warning in the log and in `manage.py doctor`. Both set to"
+    yield "different values is an error.\n"
+    yield "| old name | name |"
+    yield "|---|---|"
+    for name, old_name in env.OLD_NAMES.items():
+        yield f"| `{old_name}` | `{name}` |"
+    yield ""
 
 
 _HEAD = """# Configuration
@@ -94,7 +107,8 @@ def read(path: Path) -> list[Variable]:
 
 def _files_of_flows() -> Iterator[tuple[str, Path]]:
     """Heading and file for every module of a flow that reads variables."""
-    titles = {type(flow).__module__.rpartition(".")[0]: str(flow.title) for flow in flows.all()}
+    labels = {flow.permission.partition(".")[0]: str(flow.title) for flow in flows.all()}
+    titles = {apps.get_app_config(label).name: title for label, title in labels.items()}
     folders = {Path(package.replace(".", "/")): titles[package] for package in settings.FLOWS}
     for folder, title in folders.items():
         settings_file = folder / "settings.py"

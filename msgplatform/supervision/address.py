@@ -1,4 +1,4 @@
-"""Where the web server listens, and the address that people open."""
+"""The address at which the web server listens, and the one that people open."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _in_use(host: str, port: int) -> Refused:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether the web server answers HTTP there, with any status."""
+    """True if the web server answers HTTP there, with any status."""
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", "/healthz")

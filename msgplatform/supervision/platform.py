@@ -24,8 +24,7 @@ from msgplatform.core.data import schema_state
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
-from msgplatform.supervision.ended import EndedPrograms
-from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.supervision.run import CrashLoops, Lock, Refused, Supervisor, is_running
 from msgplatform.web import static_files
 
 log = logging.get(__name__)
@@ -37,7 +36,7 @@ _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
 _FOLLOW_SECONDS = 5.0  # how soon a change of own processes takes effect
-_ENDED_SECONDS = 1.0
+_WATCH_SECONDS = 1.0
 # Programs start when the web server listens, since callers wait for it and not for them; if it does
 # not, they start without it.
 _WEB_SECONDS = 30.0
@@ -49,8 +48,8 @@ class Platform:
     """Redis if none is configured, the web server and every flow's daemons, supervised.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many processes of a command to run; `held` is what `address.hold` returned, if the
-    caller keeps the address already. While the platform runs, it starts and stops the processes
+    says how many processes of a command to run; `reservation` is the socket of `address.hold`, if
+    the caller keeps the address already. While the platform runs, it starts and stops the processes
     that subscriptions or gateways have of their own. Call `start` from a thread that stays. Raises
     Refused.
     """
@@ -75,7 +74,7 @@ class Platform:
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
-        self._held = reservation
+        self._reservation = reservation
         # supervisord first binds the name with its pid appended, and that must fit too.
         longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
@@ -90,10 +89,10 @@ class Platform:
         )
         self._daemons = daemons(processes or {})
         self._say = say  # sentences for people
-        self._ended = EndedPrograms(self._supervisor.places.logs, say)
-        self._begun = 0.0  # monotonic; 0.0 once the daemons are started
+        self._crash_loops = CrashLoops(self._supervisor.places.logs, say)
+        self._start_time = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
-        self._observer = ThreadLoop("ended-programs", self._look_at_ended, every=_ENDED_SECONDS)
+        self._observer = ThreadLoop("crash-loops", self._look_for_crash_loops, every=_WATCH_SECONDS)
 
     def start(self) -> Self:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
@@ -104,10 +103,10 @@ class Platform:
         try:
             for server in self.redis.values():
                 server.prepare()
-            self._held = self._held or address.hold(self.host, self.port)
+            self._reservation = self._reservation or address.hold(self.host, self.port)
             prepare_databases(self.migrate, self._say)
             static_files.collect()
-            self._begun = time.monotonic()
+            self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()
             self._observer.start()
@@ -117,7 +116,7 @@ class Platform:
         return self
 
     def wait_until_it_serves(self, seconds: float) -> bool:
-        """Whether the web server answers; false when it is late or the platform stops meanwhile."""
+        """True if the web server answers in time and the platform does not stop meanwhile."""
         deadline = time.monotonic() + seconds
         while not address.answers(self.host, self.port):
             if self.stop_requested or time.monotonic() > deadline:
@@ -150,9 +149,9 @@ class Platform:
         self._release()
 
     def _release(self) -> None:
-        if self._held:
-            self._held.close()
-            self._held = None
+        if self._reservation:
+            self._reservation.close()
+            self._reservation = None
         self._lock.release()
 
     def _follow(self) -> float | None:
@@ -161,11 +160,11 @@ class Platform:
         if self.stop_requested or self.wait(0) is not None:
             return None
         try:
-            if self._begun:
+            if self._start_time:
                 if not self._is_time_for_daemons():
                     return _WEB_POLL_SECONDS
                 self._supervisor.follow(self._daemons)
-                self._begun = 0.0
+                self._start_time = 0.0
             self._supervisor.follow([*self._daemons, *own_processes()])
         except (OSError, RpcError) as error:
             if not self.stop_requested:
@@ -173,15 +172,15 @@ class Platform:
         return None
 
     def _is_time_for_daemons(self) -> bool:
-        is_late = time.monotonic() - self._begun > _WEB_SECONDS
+        is_late = time.monotonic() - self._start_time > _WEB_SECONDS
         return is_late or address.answers(self.host, self.port)
 
-    def _look_at_ended(self) -> None:
-        """What ends by itself again and again, unless everything is about to stop."""
+    def _look_for_crash_loops(self) -> None:
+        """Look for programs that crash again and again, unless everything is about to stop."""
         if self.stop_requested or self.wait(0) is not None:
             return
         try:
-            self._ended.look(self._supervisor.processes())
+            self._crash_loops.look(self._supervisor.processes())
         except (OSError, RpcError) as error:
             if not self.stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
@@ -249,8 +248,8 @@ def _program(daemon: flows.Daemon) -> Program:
 
 
 def _refuse_errors(alias: str) -> None:
-    """What `migrate` asks first, since it would stop in its middle otherwise. Without warnings: no
-    Redis of our own runs yet."""
+    """Run the checks of `migrate` before it, since it would stop in its middle otherwise. Warnings
+    are left out: the embedded Redis does not run yet."""
     messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
     if errors := [each for each in messages if each.is_serious() and not each.is_silenced()]:
         raise Refused("\n".join(map(str, errors)))

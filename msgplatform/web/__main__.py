@@ -24,7 +24,7 @@ _OTHER_FILES = 512  # that a worker may open beside its connections
 
 @dataclass(frozen=True)
 class Options:
-    """Where to listen; `drain_seconds` is how long requests in flight may take at the end.
+    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
 
     A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
     connection that is idle for as long. 60 is the most that granian allows, and how long proxies
@@ -40,7 +40,7 @@ class Options:
 
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
-    # As many connections as open files allow, after asking for more of them.
+    # The limit of connections follows from that of open files, which is raised first.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     Granian(
         application,

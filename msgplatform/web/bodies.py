@@ -46,7 +46,7 @@ class Full(Temporary):
 
 
 async def read(receive: Receive, limit: int, length: int | None, share: Share) -> bytes:
-    """The whole body; `announced` is its Content-Length, None without one.
+    """The whole body; `length` is its Content-Length, None without one.
 
     Raises TooLarge, TooSlow, Disconnected, Full.
     """
@@ -127,7 +127,7 @@ class Allowance:
     """
 
     def __init__(self, requests: int, size: int, share: float) -> None:
-        self._most_requests, self._most_bytes = requests, size
+        self._max_requests, self._max_bytes = requests, size
         self._share = share
         self._requests: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -135,9 +135,9 @@ class Allowance:
 
     def take(self, address: str) -> Share:
         """Count one request until its `give_back`. Raises Full."""
-        if self._all_requests >= self._most_requests:
+        if self._all_requests >= self._max_requests:
             raise Full(_FULL)
-        if self._requests[address] >= self._most_requests * self._share:
+        if self._requests[address] >= self._max_requests * self._share:
             raise Full(_ONE_ADDRESS)
         self._requests[address] += 1
         self._all_requests += 1
@@ -145,9 +145,9 @@ class Allowance:
 
     def add(self, address: str, size: int) -> None:
         """Count bytes. Raises Full."""
-        if self._all_bytes + size > self._most_bytes:
+        if self._all_bytes + size > self._max_bytes:
             raise Full(_FULL)
-        if self._bytes[address] + size > self._most_bytes * self._share:
+        if self._bytes[address] + size > self._max_bytes * self._share:
             raise Full(_ONE_ADDRESS)
         self._bytes[address] += size
         self._all_bytes += size

@@ -42,7 +42,7 @@ _REFUSED = frozenset({
     "clear", "requeue_all", "delete_failed_jobs", "confirm_action", "actions", "delete_job",
     "requeue_job", "enqueue_job", "stop_job",
 })  # fmt: skip
-# The pages show payloads.
+# Both permissions, since the pages show payloads.
 _allowed = user_passes_test(
     lambda user: user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
@@ -15,12 +16,12 @@ from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.bulk import preview as bulk_preview
 from msgplatform.core.bulk.cursor import BulkCursor, Page
 from msgplatform.core.data import sql
-from msgplatform.core.errors import InvalidInput
-from notify.actions import fill_missing, preview, replay
+from msgplatform.core.flows.messages import Values
+from msgplatform.messages.engine import read_filter
+from notify.actions import fill_missing, one_message, preview, replay
 from notify.actions.requeue import Requeue
 from notify.actions.send_again import FAILED
-from notify.messages import fields
-from notify.messages.filters import Filter, parse
+from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
 
 
 class Job(Protocol):
@@ -30,95 +31,34 @@ class Job(Protocol):
     def apply(self, ids: Sequence[int]) -> int: ...
 
 
-@dataclass(frozen=True)
-class _Action:
-    job: Callable[[Filter, datetime], Job]
-    shown: flows.BulkAction
+_JOBS: Mapping[str, Callable[[Values, datetime], Job]] = {
+    "requeue": Requeue,
+    "replay": replay.Replay,
+    "replay_failed": replay.ReplayFailed,
+    "resplit": fill_missing.Resplit,
+}
 
 
-_FAILED = fields.statuses(
+def _action(
+    name: str, title: flows.Text, fields: flows.Fields, help: flows.Text, **more: Any
+) -> flows.BulkAction:
+    return flows.BulkAction(
+        title=title,
+        fields=fields,
+        help=help,
+        count=partial(count, name),
+        preview=partial(preview_job, name),
+        step=partial(step, name),
+        lines=preview.lines,
+        **more,
+    )
+
+
+_FAILED = statuses(
     FAILED.values(),
     _("Poison ones need somebody to look at them first"),
     nothing=_("exhausted, unless ids are given"),
 )
-
-ACTIONS: Mapping[str, _Action] = {
-    "requeue": _Action(
-        Requeue,
-        flows.BulkAction(
-            _("Send failed deliveries again"),
-            {
-                "subscription": fields.SUBSCRIPTION,
-                "biz": filter_fields.BIZ,
-                "status": _FAILED,
-                "answer": _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
-                "event_type": fields.EVENT_TYPE,
-                "since": filter_fields.SINCE,
-                "until": filter_fields.UNTIL,
-                "ids": flows.FilterField(
-                    _("Ids of deliveries or of messages, at most 500. Without a status: "
-                      "exhausted, poison and skipped ones; delivered can be asked for too"),
-                    "ids",
-                ),
-            },
-            _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
-              "Deliveries that are named by id may be archived: they are brought back."),
-            has_outcome=True,
-        ),
-    ),
-    "replay": _Action(
-        replay.Replay,
-        flows.BulkAction(
-            _("Replay since a time"),
-            {
-                "subscription": fields.SUBSCRIPTION,
-                "since": filter_fields.SINCE,
-                "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
-            },
-            _("Everything that the subscription should have got is sent again, even what was "
-              "delivered. Archived messages are brought back for it."),
-            has_outcome=True,
-            required=("subscription", "since"),
-        ),
-    ),
-    "replay_failed": _Action(
-        replay.ReplayFailed,
-        flows.BulkAction(
-            _("Replay what never succeeded"),
-            {
-                "subscription": fields.SUBSCRIPTION,
-                "biz": filter_fields.BIZ,
-                "since": filter_fields.SINCE,
-                "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
-            },
-            _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
-              "another attempt are sent now. Archived messages are brought back for it."),
-            has_outcome=True,
-            required=("since",),
-        ),
-    ),
-    "resplit": _Action(
-        fill_missing.Resplit,
-        flows.BulkAction(
-            _("Make missing deliveries"),
-            {
-                "biz": filter_fields.BIZ,
-                "since": filter_fields.SINCE,
-                "until": filter_fields.UNTIL,
-                "event_type": fields.EVENT_TYPE,
-                "subscription": replace(
-                    fields.SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
-                ),
-            },
-            _("Each message gets the deliveries that it lacks, such as those for a newer "
-              "subscription. Existing deliveries and archived messages stay as they are. The count "
-              "is of messages that are looked at."),
-            required=("biz", "since"),
-        ),
-    ),
-}  # fmt: skip
 
 
 def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
@@ -127,7 +67,7 @@ def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
     return bulk_cursor.count(job.page)
 
 
-def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:
+def preview_job(action: str, given: Mapping[str, Any]) -> flows.Preview:
     """What the action would change now."""
     begun = sql.now()
     job = _job(action, given, begun)
@@ -147,14 +87,86 @@ def step(
     at = BulkCursor.read(cursor)
     job = _job(action, given, at.begun)
     page = job.page(at.position, limit)
-    if page.ids and ACTIONS[action].shown.has_outcome:
+    if page.ids and ACTIONS[action].outcome:
         note(page.ids)
     done = job.apply(page.ids) if page.ids else 0
     return flows.Step(at.moved_to(page.position), done)
 
 
 def _job(action: str, given: Mapping[str, Any], begun: datetime) -> Job:
-    if action not in ACTIONS:
-        raise InvalidInput("there is no such bulk action", "action")
-    chosen = ACTIONS[action]
-    return chosen.job(parse(given, chosen.shown.filters, chosen.shown.required), begun)
+    fields, required = ACTIONS[action].fields, ACTIONS[action].required
+    return _JOBS[action](read_filter(fields, given, required), begun)
+
+
+ACTIONS: Mapping[str, flows.BulkAction] = {
+    "requeue": _action(
+            "requeue",
+            _("Send failed deliveries again"),
+            {
+                "subscription": SUBSCRIPTION,
+                "biz": filter_fields.BIZ,
+                "status": _FAILED,
+                "answer": flows.FilterField(
+                    _("Answer"),
+                    _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
+                ),
+                "event_type": EVENT_TYPE,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "ids": filter_fields.ids(
+                    _("Ids of deliveries or of messages, at most 500. Without a status: "
+                      "exhausted, poison and skipped ones; delivered can be asked for too")
+                ),
+            },
+            _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
+              "Deliveries that are named by id may be archived: they are brought back."),
+            outcome=preview.outcome,
+            resend=one_message.resend,
+    ),
+    "replay": _action(
+            "replay",
+            _("Replay since a time"),
+            {
+                "subscription": SUBSCRIPTION,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": EVENT_TYPE,
+            },
+            _("Everything that the subscription should have got is sent again, even what was "
+              "delivered. Archived messages are brought back for it."),
+            outcome=preview.outcome,
+            required=("subscription", "since"),
+    ),
+    "replay_failed": _action(
+            "replay_failed",
+            _("Replay what never succeeded"),
+            {
+                "subscription": SUBSCRIPTION,
+                "biz": filter_fields.BIZ,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": EVENT_TYPE,
+            },
+            _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
+              "another attempt are sent now. Archived messages are brought back for it."),
+            outcome=preview.outcome,
+            required=("since",),
+    ),
+    "resplit": _action(
+            "resplit",
+            _("Make missing deliveries"),
+            {
+                "biz": filter_fields.BIZ,
+                "since": filter_fields.SINCE,
+                "until": filter_fields.UNTIL,
+                "event_type": EVENT_TYPE,
+                "subscription": replace(
+                    SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
+                ),
+            },
+            _("Each message gets the deliveries that it lacks, such as those for a newer "
+              "subscription. Existing deliveries and archived messages stay as they are. The count "
+              "is of messages that are looked at."),
+            required=("biz", "since"),
+    ),
+}  # fmt: skip

@@ -17,9 +17,9 @@ from msgplatform.core.bulk.cursor import Page
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
+from msgplatform.core.flows.messages import Values
 from notify.actions.replay import Messages
 from notify.archive import stores
-from notify.messages.filters import Filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
@@ -115,7 +115,7 @@ def _missing(
         found[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
     for message_id, biz_id, event_type, channel, created_at in messages:
         for row, wanted in found.get(biz_id, ()):
-            if (message_id, row.pk) not in have and wanted.wants(event_type, channel):
+            if (message_id, row.pk) not in have and wanted.matches(event_type, channel):
                 held = row.status in _HOLDING
                 status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)
@@ -124,9 +124,9 @@ def _missing(
 class Resplit:
     """The bulk action: messages of a business system since a time."""
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        self._subscription = filter.subscription
-        self._messages = Messages(filter, begun, (stores.hot(),))
+    def __init__(self, values: Values, begun: datetime) -> None:
+        self._subscription = values.get("subscription")
+        self._messages = Messages(values, begun, (stores.hot(),))
 
     def apply(self, ids: Sequence[int]) -> int:
         return add_missing(ids, self._subscription)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from msgplatform.api.filters import number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import SentAgain
+from msgplatform.core.flows import Resent
 from notify.actions.send_again import FAILED, again
 from notify.archive import stores
 from notify.archive.stores import reading
@@ -18,7 +18,7 @@ _Status = ReceiveMsg.Status
 _NAMED: tuple[int, ...] = (*FAILED.values(), _Status.DELIVERED, _Status.PENDING)
 
 
-def send_again(id: str, recipient: str) -> SentAgain:
+def resend(id: str, recipient: str, _by: str) -> Resent:
     """Archived messages are brought back. Raises InvalidInput when there is no such message or
     delivery, Unavailable when the archive would be needed and cannot be read."""
     message_id = number(id)
@@ -34,7 +34,7 @@ def send_again(id: str, recipient: str) -> SentAgain:
         statuses = tuple(map(int, FAILED.values()))
         wanted = [pk for pk, status in deliveries.items() if status in statuses]
     count = again(wanted, statuses, sql.now())
-    return SentAgain(count, len(wanted) - count)
+    return Resent(count, len(wanted) - count)
 
 
 def _deliveries(message_id: int) -> dict[int, int]:

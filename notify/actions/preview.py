@@ -12,7 +12,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages.hits import hits
+from notify.messages.lines import lines as message_lines
 from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
     }
 
 
-def found(delivery_ids: Sequence[str]) -> list[Hit]:
+def lines(delivery_ids: Sequence[str]) -> list[Hit]:
     """The messages of these deliveries, each once. Raises Unavailable as well."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return _lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])
@@ -104,7 +104,7 @@ def _types(message_ids: Collection[int]) -> dict[int, str]:
 
 def _lines(message_ids: Sequence[int]) -> list[Hit]:
     """The messages as a search shows them, in this order, each once."""
-    found = _anywhere(message_ids, hits)
+    found = _anywhere(message_ids, message_lines)
     return [found[pk] for pk in dict.fromkeys(message_ids) if pk in found]
 
 

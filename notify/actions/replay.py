@@ -16,10 +16,10 @@ from django.db.models import QuerySet
 from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import Values
 from notify.actions.send_again import FAILED, again, ended
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages.filters import Filter
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 MESSAGES = 500  # in a page
@@ -33,17 +33,17 @@ class Messages:
     Only messages in these places that came before `begun` and have been split.
     """
 
-    def __init__(self, filter: Filter, begun: datetime, places: Sequence[Store]) -> None:
+    def __init__(self, values: Values, begun: datetime, places: Sequence[Store]) -> None:
         self._places = places
-        self._event_type = filter.event_type
+        self._event_type = values.get("event_type")
         end = id_numbers.first_id_at(begun)
-        self._until = end if filter.until is None else min(filter.until, end)
-        self._since = filter.since or 0
-        self._biz = filter.biz
-        if filter.subscription is not None:
-            rows = BizReceive.objects.filter(id=filter.subscription)
+        self._until = min(values.get("until", end), end)
+        self._since = values.get("since", 0)
+        self._biz = values.get("biz")
+        if "subscription" in values:
+            rows = BizReceive.objects.filter(id=values["subscription"])
             biz = rows.values_list("biz_id", flat=True).first()
-            if biz is None or filter.biz not in (None, biz):
+            if biz is None or values.get("biz", biz) != biz:
                 raise InvalidInput("there is no such subscription", "subscription")
             self._biz = biz
 
@@ -86,9 +86,9 @@ class Replay:
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        self._filter, self._begun = filter, begun
-        self._messages = Messages(filter, begun, (stores.hot(), stores.cold()))
+    def __init__(self, values: Values, begun: datetime) -> None:
+        self._values, self._begun = values, begun
+        self._messages = Messages(values, begun, (stores.hot(), stores.cold()))
 
     def apply(self, ids: Sequence[int]) -> int:
         return again(ids, self.statuses, self._begun)
@@ -125,8 +125,8 @@ class Replay:
     def _in_place(self, place: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
         with reading(place):
             rows = ended(place, self.statuses, self._begun).filter(msg_id__in=messages)
-            if self._filter.subscription is not None:
-                rows = rows.filter(biz_receive_id=self._filter.subscription)
+            if "subscription" in self._values:
+                rows = rows.filter(biz_receive_id=self._values["subscription"])
             return list(self.narrowed(rows).order_by().values_list("id", "msg_id"))
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -139,10 +139,10 @@ class ReplayFailed(Replay):
 
     statuses = (*FAILED.values(), _Status.PENDING)
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        if filter.biz is None and filter.subscription is None:
+    def __init__(self, values: Values, begun: datetime) -> None:
+        if "biz" not in values and "subscription" not in values:
             raise InvalidInput("choose a subscription or a business system", "subscription")
-        super().__init__(filter, begun)
+        super().__init__(values, begun)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         # A pending delivery without an attempt has not failed: its first attempt is still to come.

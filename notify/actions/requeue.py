@@ -13,12 +13,11 @@ from django.db.models import Q, QuerySet
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core.bulk.cursor import Page, read_id, read_time
 from msgplatform.core.errors import InvalidInput
-from notify import due
+from msgplatform.core.flows.messages import Values
 from notify.actions.send_again import CHUNK, FAILED, again, ended
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages.filters import Filter
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 
 SCANNED = 5000  # rows that one page reads at most, give or take a chunk
@@ -30,23 +29,24 @@ class Requeue:
     Deliveries that are named by id may be archived, and may have succeeded; others are hot.
     """
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        named = filter.ids is not None
+    def __init__(self, values: Values, begun: datetime) -> None:
+        named = "ids" in values
         choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if named else FAILED
-        if filter.status not in (None, *choices):
+        status = values.get("status")
+        if status not in (None, *choices):
             raise InvalidInput(f"use one of {', '.join(choices)}", "status")
-        self._filter, self._begun = filter, begun
+        self._values, self._begun = values, begun
         # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
         default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
-        self._statuses = [choices[filter.status]] if filter.status else list(default)
+        self._statuses = [choices[status]] if status else list(default)
 
     def apply(self, ids: Sequence[int]) -> int:
         return again(ids, self._statuses, self._begun)
 
     def page(self, position: str, limit: int) -> Page:
-        if self._filter.ids is not None:
+        if "ids" in self._values:
             done = read_id(position)
-            left = [pk for pk in self._filter.ids if pk > done]
+            left = [pk for pk in self._values["ids"] if pk > done]
             named = left[:limit]
             # A message's id means all its deliveries. Hot ones first: one that the archiver moves
             # meanwhile is in the archive before its hot row is gone. What was brought back is
@@ -89,11 +89,11 @@ class Requeue:
         """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive
         for each."""
         rows = BizReceive.objects.filter(id__gte=first)
-        if self._filter.subscription is not None:
-            rows = rows.filter(id=self._filter.subscription)
-        if self._filter.biz is not None:
-            rows = rows.filter(biz_id=self._filter.biz)
-        found = rows.order_by("id").values_list("id", due.first(self._statuses[0]))
+        if "subscription" in self._values:
+            rows = rows.filter(id=self._values["subscription"])
+        if "biz" in self._values:
+            rows = rows.filter(biz_id=self._values["biz"])
+        found = rows.order_by("id").values_list("id", first_due(self._statuses[0]))
         return [subscription for subscription, next_at in found if next_at is not None]
 
     def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
@@ -116,20 +116,20 @@ class Requeue:
         )
 
     def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Store) -> set[int]:
-        least = self._filter.since or 0
-        below = MAX_ID if self._filter.until is None else self._filter.until
+        least = self._values.get("since", 0)
+        below = self._values.get("until", MAX_ID)
         found = {
             delivery_id: message_id
             for delivery_id, message_id, _at, updated_at, *ended in rows
             if least <= message_id < below
             and updated_at <= self._begun
-            and self._filter.answer in (None, failures.answer(*ended))
+            and self._values.get("answer") in (None, failures.answer(*ended))
         }
         # The type is the message's: asked last, of what is left.
-        if self._filter.event_type is not None and found:
+        if "event_type" in self._values and found:
             messages = place.messages.filter(id__in=set(found.values()))
             right = set(
-                messages.filter(event_type=self._filter.event_type).values_list("id", flat=True)
+                messages.filter(event_type=self._values["event_type"]).values_list("id", flat=True)
             )
             found = {pk: message_id for pk, message_id in found.items() if message_id in right}
         return set(found)

@@ -27,8 +27,9 @@ from msgplatform.admin import (
 )
 from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.data import sql
+from msgplatform.messages import engine
 from notify.actions import send_again
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 _Delivery = ReceiveMsg.Status
@@ -212,4 +213,4 @@ class ReceiveMsgAdmin(HotAdmin):
 
 def _message_ids(text: str) -> list[int]:
     """What the search of the console finds; it names messages by any id, key or event type."""
-    return [int(hit.id) for hit in find.search(text, _FOUND) if not hit.link]
+    return [int(hit.id) for hit in engine.search(MESSAGES, text, _FOUND) if not hit.link]

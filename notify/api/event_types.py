@@ -23,8 +23,8 @@ from msgplatform.api.management.resources import (
     listed,
 )
 from msgplatform.models import Biz
-from notify import catalogue
 from notify.api.serializers import EVENT_TYPE
+from notify.intake import catalogue
 from notify.models import EventType
 
 _EXAMPLE = {

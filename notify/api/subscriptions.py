@@ -28,7 +28,7 @@ from msgplatform.api.management.resources import (
     listed,
 )
 from msgplatform.models import Biz
-from notify import deliver_now
+from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
 
@@ -195,7 +195,7 @@ class SubscriptionView(ResourceView):
             audit(request, "subscription_discarded", self.title(row), before=before)
 
 
-class StartedSerializer(serializers.Serializer[deliver_now.Started]):
+class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     """What waits for the consumer and is tried at once."""
 
     probe = serializers.BooleanField(
@@ -208,7 +208,7 @@ class StartedSerializer(serializers.Serializer[deliver_now.Started]):
     )
     more = serializers.BooleanField(
         source="has_more",
-        help_text=f"true: more than {deliver_now.MAX_MADE_DUE} of them wait; repeat the request",
+        help_text=f"true: more than {operations.MAX_MADE_DUE} of them wait; repeat the request",
     )
 
 
@@ -232,7 +232,7 @@ class DeliverNowView(APIView):
         row = rows.filter(biz__name=system, receive__name=consumer).first()
         if row is None:
             raise Http404("There is no such subscription.")
-        result = deliver_now.start(row)
+        result = operations.deliver_now(row)
         audit(
             request, "subscription_deliver_now", f"{row} #{row.pk}",
             probe=result.is_probe, made_due=result.made_due,

@@ -12,6 +12,6 @@ class FeedConfig(AppConfig):
     def ready(self) -> None:
         from msgplatform.core import flows
         from notify.feed import checks  # noqa: F401
-        from notify.feed.flow import FeedFlow
+        from notify.feed.flow import FLOW
 
-        flows.register(FeedFlow())
+        flows.register(FLOW)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages.engine import read_filter
 from msgplatform.models import BulkJob
-from notify.messages import filters
 
 _LOOKED_AT = 200  # the latest jobs, of all flows
 _ACTIONS = ("requeue", "replay", "replay_failed")
@@ -23,30 +23,34 @@ def by_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[flows.TimelineE
         return
     for job in BulkJob.objects.order_by("-id")[:_LOOKED_AT]:
         is_its = job.flow == "notify" and job.action in _ACTIONS
-        if is_its and job.created_at >= message.created_at and _covers(job.filter, message, again):
+        if is_its and job.created_at >= message.created_at and _covers(job, message, again):
             title = _("Bulk job %(job)d of %(who)s covers it")
             shown = title % {"job": job.pk, "who": job.created_by}
             yield flows.TimelineEntry(job.created_at, shown, "linked", _link(job))
 
 
-def _covers(given: Mapping[str, Any], message: Any, deliveries: Sequence[Any]) -> bool:
+def _covers(job: BulkJob, message: Any, deliveries: Sequence[Any]) -> bool:
+    flow = flows.get(job.flow)
+    action = flow and flow.actions.get(job.action)
+    if not action:
+        return False
     try:
-        asked = filters.parse(given, filters.FIELDS)
+        values = read_filter(action.fields, job.filter)
     except InvalidInput:  # such as a subscription that was deleted since
         return False
     named = {message.pk, *(delivery.pk for delivery in deliveries)}
     subscriptions = {delivery.biz_receive_id for delivery in deliveries}
     return (
-        (asked.ids is None or not named.isdisjoint(asked.ids))
-        and asked.biz in (None, message.biz_id)
-        and asked.event_type in (None, message.event_type)
-        and (asked.subscription is None or asked.subscription in subscriptions)
-        and (asked.since is None or asked.since <= message.pk)
-        and (asked.until is None or message.pk < asked.until)
+        not named.isdisjoint(values.get("ids", named))
+        and values.get("biz", message.biz_id) == message.biz_id
+        and values.get("event_type", message.event_type) == message.event_type
+        and ("subscription" not in values or values["subscription"] in subscriptions)
+        and values.get("since", 0) <= message.pk
+        and message.pk < values.get("until", message.pk + 1)
     )
 
 
 def _link(job: BulkJob) -> flows.PageLink:
     flow = flows.get(job.flow)
-    action = flow and flow.bulk_actions.get(job.action)
+    action = flow and flow.actions.get(job.action)
     return flows.PageLink.to(job, str(action.title) if action else job.action)

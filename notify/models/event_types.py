@@ -89,13 +89,13 @@ class EventType(models.Model):
             errors["name"] = gettext("The catalogue has this event type already.")
         for name in ("example", "schema"):
             if depth(getattr(self, name)) > MAX_STORED:
-                most = MAX_STORED
-                errors[name] = gettext("It is nested more than %d levels deep.") % most
+                text = gettext("It is nested more than %d levels deep.")
+                errors[name] = text % MAX_STORED
         if errors:
             raise ValidationError(errors)
-        most = limits.MAX_PAYLOAD_BYTES
-        if self.example is not None and len(msgspec.json.encode(self.example)) > most:
-            errors["example"] = gettext("A payload has %d KiB at most.") % (most // 1024)
+        max_bytes = limits.MAX_PAYLOAD_BYTES
+        if self.example is not None and len(msgspec.json.encode(self.example)) > max_bytes:
+            errors["example"] = gettext("A payload has %d KiB at most.") % (max_bytes // 1024)
         if self.schema is not None:
             errors |= self._schema_errors()
         if errors:

@@ -20,7 +20,7 @@ ROWS = """
 import json
 from django.db.models.functions import Now
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="parcels", title="Parcels 包裹")
 receive = Receive.objects.create(name="depot", url="{url}")
@@ -187,7 +187,7 @@ def _choose(page: Page, platform: Cluster) -> None:
 MANY = """
 import json
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 biz, _ = Biz.objects.get_or_create(name="many-parcels")
 events = [intake.Event(biz.pk, "parcel.moved", b'{{"word":"{word}"}}')] * 300
 print(json.dumps(len(intake.publish_many(events))))

@@ -100,7 +100,7 @@ print(json.dumps({
     "archived": SgipMt.objects.count()}))
 """
 LEAD = """
-from crmsync.hive.intake import NewLead, add
+from crmsync.intake.intake import NewLead, add
 print(add(NewLead(1, "a", name="Ann")).outcome)
 """
 

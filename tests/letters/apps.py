@@ -9,6 +9,6 @@ class LettersConfig(AppConfig):
     verbose_name = "Letters"
 
     def ready(self) -> None:
-        from tests.letters.flow import LettersFlow
+        from tests.letters.flow import FLOW
 
-        flows.register(LettersFlow())
+        flows.register(FLOW)

@@ -142,14 +142,14 @@ class HubSpotAdapter(RestAdapter):
                 by_sent_id[each] for each in ids if each in by_sent_id
             }
             outcomes.update(dict.fromkeys(keys_at_fault, outcome))
-        unanswered = [record.key for record in records if record.key not in outcomes]
-        if unanswered and len(faults) == len(records) == 1:
-            outcomes[unanswered[0]] = errors.of_record(faults[0], self.settings.time_zone)
-        elif unanswered:
+        keys_left = [record.key for record in records if record.key not in outcomes]
+        if keys_left and len(faults) == len(records) == 1:
+            outcomes[keys_left[0]] = errors.of_record(faults[0], self.settings.time_zone)
+        elif keys_left:
             # Nobody knows whose error it was: sent alone, each record gets its own.
             text = _("HubSpot did not say what became of the record.")
             unknown: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
-            outcomes.update(dict.fromkeys(unanswered, unknown))
+            outcomes.update(dict.fromkeys(keys_left, unknown))
         return outcomes
 
     def _archive(self, records: Sequence[Record]) -> dict[str, Outcome]:

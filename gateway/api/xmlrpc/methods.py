@@ -1,4 +1,4 @@
-"""What may be called at /rpc/: names, signatures and help texts, and the work behind them."""
+"""The methods of /rpc/: names, signatures and help texts, and the work behind them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
+from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
@@ -45,10 +46,10 @@ def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
         options = {}
     if not isinstance(options, dict):
         raise InvalidInput("give a struct", "options")
-    if doubled_names := {"to", "text"} & set(options):
-        raise InvalidInput("it is a parameter of its own", sorted(doubled_names)[0])
+    if parameters := {"to", "text"} & set(options):
+        raise InvalidInput("it is a parameter of its own", sorted(parameters)[0])
     body = _read({**options, "to": to, "text": text}, requests.Send)
-    (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
+    verdict = accept.accept_one(requests.request(caller.biz_id, body))
     verdict.raise_rejected()
     return verdict.as_dict()
 
@@ -60,7 +61,7 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     verdicts = judge_each(
         messages,
         lambda item: requests.request(caller.biz_id, _read(item, requests.Send)),
-        requests.accept_many,
+        accept.accept_many,
     )
     return [verdict.as_dict() for verdict in verdicts]
 
@@ -69,8 +70,8 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
     requested_ids = _read(ids if isinstance(ids, list) else [ids], list[str])
     if not 1 <= len(requested_ids) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
-    if doubled_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
-        raise InvalidInput(f"{doubled_ids[0]} is given twice", "ids")
+    if repeated_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
+        raise InvalidInput(f"{repeated_ids[0]} is given twice", "ids")
     states_by_id = states.states(caller.biz_id, requested_ids)
     answers: list[Struct] = []
     for id in requested_ids:

@@ -30,10 +30,10 @@ class Duplicates:
         """
         # A hash is enough: a peer that makes its own commands collide harms itself.
         key, fingerprint = frame[8:20], hash(frame)
-        known = self._young.get(key)
-        if known is None:
-            known = self._old.get(key)
-        if known is None:
+        known_fingerprint = self._young.get(key)
+        if known_fingerprint is None:
+            known_fingerprint = self._old.get(key)
+        if known_fingerprint is None:
             if len(self._young) >= self._capacity:  # what is known of the older is forgotten
                 self._unanswered.difference_update(self._old)
                 for old in self._refused.keys() & self._old.keys():
@@ -42,7 +42,7 @@ class Duplicates:
             self._young[key] = fingerprint
             self._unanswered.add(key)
             return None
-        if known != fingerprint:
+        if known_fingerprint != fingerprint:
             return int(Result.SEQUENCE)
         return UNANSWERED if key in self._unanswered else self._refused.get(key, 0)
 

@@ -110,18 +110,18 @@ class Endpoint:
         if due is None or now < due:
             return events
         if len(self._window):
-            again, timed_out = self._window.overdue(now)
-            self._out.extend(again)
+            repeated_frames, lost_commands = self._window.overdue(now)
+            self._out.extend(repeated_frames)
             self._active = now
-            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in timed_out)
+            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in lost_commands)
             # Not one byte since a command was sent for the first time: nobody is there.
-            if any(self._heard <= first for _, _, first, _, _ in timed_out):
+            if any(self._heard <= first for _, _, first, _, _ in lost_commands):
                 self._close(CloseReason.SILENT, events)
             else:
                 self._unbind_when_answered(now)
         elif self.phase is not BOUND:
-            came_in = self.phase is BINDING and self._bind is None
-            self._close(CloseReason.NOT_BOUND if came_in else CloseReason.SILENT, events)
+            is_incoming = self.phase is BINDING and self._bind is None
+            self._close(CloseReason.NOT_BOUND if is_incoming else CloseReason.SILENT, events)
         elif self._bind is None:
             self._close(CloseReason.IDLE, events)
         else:

@@ -1,4 +1,4 @@
-"""Who calls (an API key in `Authorization: Bearer …`) and what the key allows (its scopes)."""
+"""The caller of a request (an API key in `Authorization: Bearer …`), and the scopes of its key."""
 
 from __future__ import annotations
 

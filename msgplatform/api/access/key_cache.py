@@ -1,9 +1,9 @@
 """Remembers for a while which API keys are valid, so that a request needs no database.
 
-    unknown ── load: not valid ──▶ refused for UNKNOWN_TTL_SECONDS, then unknown
-    unknown ── load: valid ──▶ known
-    known ── after REFRESH_SECONDS one request loads it again ──▶ known, or refused
-    known ── the database does not answer ──▶ known for STALE_SECONDS more, then Unavailable
+    unknown ── load: not valid ──▶ refused for INVALID_TTL_SECONDS, then unknown
+    unknown ── load: valid ──▶ valid
+    valid ── after REFRESH_SECONDS one request loads it again ──▶ valid, or refused
+    valid ── the database does not answer ──▶ valid for STALE_SECONDS more, then Unavailable
 
 A revoked key is refused after `TTL_SECONDS` at the latest, in every process. While the database is
 unavailable, an intake that needs no database goes on with the keys that it knows. One request loads
@@ -29,22 +29,22 @@ log = logging.get(__name__)
 TTL_SECONDS = 30.0
 REFRESH_SECONDS = 25.0
 # Short, so that a key which was created a moment ago soon works.
-UNKNOWN_TTL_SECONDS = 5.0
+INVALID_TTL_SECONDS = 5.0
 # How long a key stays known after its TTL while the database does not answer, and the pause between
 # two attempts to load it.
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
-# The most threads that load known keys at a time: while the database hangs, they wait for it.
-MAX_ASKING = 2
-MAX_KNOWN = 10_000
-MAX_UNKNOWN = 1_000
+# The most threads that load valid keys anew at a time: while the database hangs, they wait for it.
+MAX_LOADING = 2
+MAX_VALID = 10_000
+MAX_INVALID = 1_000
 # Ids of keys whose use has not been written to the database yet (`keys.write_last_used`).
 used_keys: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who calls the API: `request.user` of an authenticated request.
+    """The caller of the API: `request.user` of an authenticated request.
 
     A management key belongs to no system: its `biz_id` is 0, its `biz_name` is ''.
     """
@@ -88,7 +88,7 @@ class KeyCache:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._loading = threading.BoundedSemaphore(MAX_ASKING)
+        self._loading = threading.BoundedSemaphore(MAX_LOADING)
         self._valid: dict[str, _Entry] = {}
         self._invalid_until: dict[str, float] = {}
 
@@ -132,7 +132,7 @@ class KeyCache:
             if is_stale:
                 raise Unavailable("the database does not answer")
             return entry.valid_key
-        # For the other requests: until the TTL is over they need not ask.
+        # Until the TTL is over the other requests go on with the known value.
         entry.reload_at = max(now, entry.checked_at + TTL_SECONDS)
 
         def ask() -> ValidKey | None:
@@ -156,10 +156,10 @@ class KeyCache:
         with self._lock:
             self._valid.pop(digest, None)
             if valid_key is None:
-                _evict_oldest(self._invalid_until, MAX_UNKNOWN)
-                self._invalid_until[digest] = now + UNKNOWN_TTL_SECONDS
+                _evict_oldest(self._invalid_until, MAX_INVALID)
+                self._invalid_until[digest] = now + INVALID_TTL_SECONDS
             else:
-                _evict_oldest(self._valid, MAX_KNOWN)
+                _evict_oldest(self._valid, MAX_VALID)
                 self._valid[digest] = _Entry(valid_key, now, now + REFRESH_SECONDS)
         return valid_key
 

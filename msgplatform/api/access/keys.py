@@ -126,7 +126,7 @@ def forget() -> None:
 
 
 def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | None:
-    """Whose key this is; None if it is malformed, unknown, revoked or expired, or its owner is
+    """The key's owner; None if the key is malformed, unknown, revoked or expired, or its owner is
     disabled.
 
     `admit` is called before the database is asked for an unknown key; it refuses by raising.
@@ -138,8 +138,8 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     return _cache.get(digest, lambda: _load(match[1], digest), admit)
 
 
-def remembered(plain: str) -> ApiCaller | None:
-    """Whose key this is, if this process knows it without asking the database."""
+def cached_caller(plain: str) -> ApiCaller | None:
+    """The key's owner, if this process knows the key without asking the database."""
     return _cache.peek(_digest(plain))
 
 

@@ -127,10 +127,10 @@ class JobListView(ListView):
         serializer.is_valid(raise_exception=True)
         body = serializer.validated_data
         request_key = None if body.get("preview") else _request_key(request, body)
-        job = control.Asked(
+        job = control.JobRequest(
             body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
         )
-        if first := control.started(job):
+        if first := control.find_started(job):
             return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
         preview = control.count(job.flow, job.action, job.filter)
         if body.get("preview"):
@@ -138,7 +138,7 @@ class JobListView(ListView):
         try:
             new = control.start(job, preview, actor(request))
         except IntegrityError:
-            if first := control.started(job):  # the same request, twice at once
+            if first := control.find_started(job):  # the same request, twice at once
                 return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
             raise
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)

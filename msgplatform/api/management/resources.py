@@ -1,7 +1,7 @@
 """Things that people set up, each with a name: listed, shown, created or replaced, deleted.
 
 A PUT describes the whole thing: what it leaves out, or gives as null, has its default afterwards.
-The same PUT twice changes nothing. What a thing may be is said by its model alone (`full_clean`),
+The same PUT twice changes nothing. The model alone (`full_clean`) says which values are valid,
 so that the console's forms and this API agree.
 """
 
@@ -58,12 +58,12 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 
 
 def actor(request: Request) -> str:
-    """Who did it, for the audit log."""
+    """The management key's name, for the audit log."""
     return f"{caller_of(request).key_name} (API key)"
 
 
 def audit(request: Request, action: str, target: str, **detail: Any) -> None:
-    """Store what a management key did."""
+    """Store an action of a management key in the audit log."""
     AuditLog.objects.create(
         actor=actor(request),
         action=action,
@@ -102,19 +102,19 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         raise NotImplementedError
 
     def remove(self, request: Request, row: Any) -> None:
-        """What DELETE does to the row, which is locked, and its entry in the audit log."""
+        """Do what DELETE means to the row, which is locked, and write the audit log."""
         raise NotImplementedError
 
     def title(self, row: Any) -> str:
-        """How the audit log calls it."""
+        """The row's name in the audit log."""
         return str(row.name)
 
     def saved(self, row: Any, is_new: bool) -> Mapping[str, Any]:
-        """Called in the transaction that stored a change; more for the answer of this one PUT."""
+        """Called in the transaction that stored a change; returns more fields for the answer."""
         return {}
 
     def also(self, row: Any, names: Sequence[str]) -> Sequence[str]:
-        """Sets what else a change means; the names of those fields."""
+        """Set further fields that follow from a change; returns their names."""
         return ()
 
     def audited(self, name: str, value: Any) -> Any:
@@ -191,7 +191,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """What was changed, with values before and after, without secrets."""
+        """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
 
         def shown(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every flow counts, over time."""
+"""The counters of every flow, over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
 from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
 _PERIOD = ("flow", "step", "since", "until")
@@ -45,14 +45,14 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
 
 def _counting() -> list[str]:
     """Names of the flows that count."""
-    return [flow.name for flow in flows.all() if flow.activity]
+    return [flow.name for flow in flows.all() if flow.health.activity]
 
 
 def _groups() -> list[OpenApiParameter]:
     """A parameter for each further dimension of a flow, such as subscription."""
     having: dict[str, list[str]] = defaultdict(list)
     for flow in flows.all():
-        for dimension in flow.activity.dimensions if flow.activity else ():
+        for dimension in flow.health.activity.dimensions if flow.health.activity else ():
             if dimension.name != SYSTEM:
                 having[dimension.name].append(flow.name)
     return [
@@ -90,7 +90,7 @@ class StatisticsView(QueryView):
         activity, step = self._activity(), self._step()
         since, until = self._period(step)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in Counted(activity, step, since, until, self._chosen(activity)).rows():
+        for table in CounterQuery(activity, step, since, until, self._chosen(activity)).rows():
             rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value
@@ -106,9 +106,9 @@ class StatisticsView(QueryView):
 
     def _activity(self) -> Activity:
         flow = flows.get(self.query_values.get("flow", ""))
-        if flow is None or flow.activity is None:
+        if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
-        return flow.activity
+        return flow.health.activity
 
     def _step(self) -> Step:
         step = self.query_values.get("step", "hour")

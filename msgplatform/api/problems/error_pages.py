@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
@@ -42,7 +41,7 @@ def _answer(
 
 
 def _reason(exception: Exception) -> str:
-    """What a view says; the URL resolver of Django says which patterns it has tried, as a dict."""
+    """The view's own sentence, or ''. Django's URL resolver gives a dict of patterns instead."""
     reason = exception.args[0] if exception.args else ""
     return str(reason) if isinstance(reason, str | Promise) else ""
 

@@ -18,10 +18,12 @@ from django.http import Http404, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 from rest_framework.permissions import SAFE_METHODS
 
-from msgplatform.api.problems.kinds import BY_STATUS, KINDS, Kind
 from msgplatform.api.problems.problem import (
+    BY_STATUS,
+    KINDS,
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
+    Kind,
     MissingScope,
     Problem,
 )

@@ -60,7 +60,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         flow=flow,
         flows=able,
         name=name,
-        action=flow.bulk_actions[name],
+        action=flow.actions[name],
         preview=preview if not preview or sees_personal(request) else masked(preview),
         counted=preview.counted if preview else None,
         pace=pace,
@@ -82,18 +82,18 @@ def _chosen(
     if not able:
         raise PermissionDenied
     flow = flows.get(flow_name) if flow_name else able[0]
-    if flow is None or not flow.bulk_actions:
+    if flow is None or not flow.actions:
         raise Http404(_("There is no such flow."))
     require_bulk(request, flow)
-    name = action or next(iter(flow.bulk_actions))
-    if name not in flow.bulk_actions:
+    name = action or next(iter(flow.actions))
+    if name not in flow.actions:
         raise Http404(_("There is no such bulk action."))
     return flow, name
 
 
 def _preview(flow: flows.Flow, name: str, form: BulkForm) -> flows.Preview | None:
     try:
-        return flow.bulk_preview(name, form.filter())
+        return flow.action(name).preview(form.filter())
     except InvalidInput as error:
         form.refuse(error.field, str(error))
     except Unavailable as error:
@@ -138,12 +138,12 @@ def _start(
 ) -> HttpResponse:
     actor = request.user.get_username()
     try:
-        asked = control.Asked(
+        asked = control.JobRequest(
             flow.name, name, form.filter(), seen["pace"], seen["key"], seen["cursor"]
         )
         job = control.start(asked, flows.Counted(seen["count"], seen["more"]), actor)
     except IntegrityError:  # the second click of two: the job is there
         job = BulkJob.objects.get(started_from=seen["key"])
         return redirect("console:job", job.pk)
-    messages.success(request, _("Bulk job started: %s.") % flow.bulk_actions[name].title)
+    messages.success(request, _("Bulk job started: %s.") % flow.actions[name].title)
     return redirect("console:job", job.pk)

@@ -30,7 +30,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """What became of one message at each of its recipients, and what happened to it in time."""
     flow = flow_of(request, flow_name)
     try:
-        found = flow.page(id, request.GET.get("after", ""))
+        found = flow.messages.page(id, request.GET.get("after", ""))
     except Unavailable as error:
         return _unavailable(request, flow, error)
     except InvalidInput:
@@ -58,11 +58,12 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 def again(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """Send a message again, to one recipient or to all that it did not reach."""
     flow = flow_of(request, flow_name)
-    if not _may_send(request, flow):
+    action = flow.resend_action
+    if action is None or action.resend is None or not _may_send(request, flow):
         raise PermissionDenied
     recipient = request.POST.get("recipient", "")
     try:
-        sent = flow.send_again(id, recipient, request.user.get_username())
+        sent = action.resend(id, recipient, request.user.get_username())
     except InvalidInput:
         raise _missing() from None
     except (PlatformError, *UNAVAILABLE) as error:
@@ -85,7 +86,7 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     if not sees_personal(request):
         raise PermissionDenied
     try:
-        found = flow.file(id)
+        found = flow.messages.file(id)
     except Unavailable as error:
         return _unavailable(request, flow, error)
     if found is None:
@@ -105,7 +106,7 @@ def _rows(found: flows.Page) -> list[flows.Recipient]:
 
 
 def _may_send(request: HttpRequest, flow: flows.Flow) -> bool:
-    return bool(flow.again_permission) and request.user.has_perm(flow.again_permission)
+    return flow.resend_action is not None and request.user.has_perm(flow.resend_permission)
 
 
 def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntry]:
@@ -121,7 +122,7 @@ def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntr
     return timeline
 
 
-def _tell(request: HttpRequest, sent: flows.SentAgain) -> None:
+def _tell(request: HttpRequest, sent: flows.Resent) -> None:
     if sent.message:
         messages.success(request, _("Sent again as a new message, which is shown here."))
     elif sent.count:

@@ -44,7 +44,7 @@ def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
     rows = rows.filter(Q(owner=user) | Q(shared=True)).select_related("owner")
     # One's own first: others may share more than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
-    fields = flow.search_fields if page == SavedFilter.SEARCH else flow.bulk_actions[page].filters
+    fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
     hidden = set() if sees_personal(request) else flows.personal_names(fields)
     return [
         Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
@@ -62,7 +62,7 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     form: FilterForm
     if page_name == SavedFilter.SEARCH:
         form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
-    elif page_name not in flow.bulk_actions:
+    elif page_name not in flow.actions:
         raise Http404(_("There is no such bulk action."))
     elif not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
         raise PermissionDenied

@@ -22,6 +22,7 @@ from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
 
 SEARCH_LIMIT = 50
@@ -46,13 +47,18 @@ def search(request: HttpRequest) -> HttpResponse:
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
     able, clear = visible(request), sees_personal(request)
     groups = [
-        (flow, _shown(request, flow.search(query, SEARCH_LIMIT, clear)) if query else [])
+        (
+            flow,
+            _shown(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear))
+            if query
+            else [],
+        )
         for flow in able
     ]
     hits = [(flow, hit) for flow, found in groups for hit in found]
     # Who finds out whether a text is there can guess it piece by piece.
     looks = _is_long_enough(query) and clear
-    with_texts = [flow for flow in able if flow.texts] if looks else []
+    with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []
     return page(
         request,
         "search.html",
@@ -62,8 +68,8 @@ def search(request: HttpRequest) -> HttpResponse:
         hits=hits,
         limit=SEARCH_LIMIT,
         full=[flow for flow, found in groups if len(found) >= SEARCH_LIMIT],
-        notices=[notice for flow in able if query and (notice := flow.notice())],
-        searchable=[flow for flow in able if flow.search_fields],
+        notices=[notice for flow in able if query and (notice := flow.messages.search_warning())],
+        searchable=[flow for flow in able if flow.messages.fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),
         short=bool(query) and not _is_long_enough(query),
@@ -87,7 +93,9 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
         return JsonResponse({"problem": problem}, status=400)
     since = sql.now() - timedelta(hours=TEXT_HOURS)
     try:
-        found = flow.search_text(query, since, request.GET.get("cursor", ""), TEXT_SECONDS)
+        found = engine.search_text(
+            flow.messages, query, since, request.GET.get("cursor", ""), TEXT_SECONDS
+        )
     except InvalidInput as error:
         return JsonResponse({"problem": str(error)}, status=400)
     except UNAVAILABLE:
@@ -102,7 +110,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Search one flow by its fields, page by page; the filter and the page are in the URL."""
     flow = flows.get(flow_name)
-    if flow is None or not flow.search_fields:
+    if flow is None or not flow.messages.fields:
         raise Http404(_("There is no such flow."))
     require(request, flow)
     clear = sees_personal(request)
@@ -110,7 +118,9 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     found = None
     if form.is_valid():
         try:
-            found = flow.find(form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT)
+            found = engine.find(
+                flow.messages, form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT
+            )
             found = replace(found, hits=_shown(request, found.hits))
         except InvalidInput as error:
             form.refuse(error.field, str(error))
@@ -129,7 +139,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         hits=[(flow, hit) for hit in found.hits] if found else [],
         notices=[found.notice] if found and found.notice else [],
         next=following,
-        searchable=[flow for flow in visible(request) if flow.search_fields],
+        searchable=[flow for flow in visible(request) if flow.messages.fields],
         clear=clear,
         saved=saved_for(request, flow, SavedFilter.SEARCH),
         saved_page=SavedFilter.SEARCH,
@@ -143,12 +153,12 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
     """What a field of a search or a bulk action may hold, by a part of its name."""
     flow = flow_of(request, flow_name)
     if page_name == SavedFilter.SEARCH:
-        fields = flow.search_fields
+        fields = flow.messages.fields
     else:
-        action = flow.bulk_actions.get(page_name)
-        fields = action.filters if action else {}
-    field = flows.FilterField.of(fields.get(field_name, ""))
-    if field.options is None or (field.personal and not sees_personal(request)):
+        action = flow.actions.get(page_name)
+        fields = action.fields if action else {}
+    field = fields.get(field_name)
+    if field is None or field.options is None or (field.personal and not sees_personal(request)):
         raise Http404(_("There is no such field."))
     typed = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
     found = field.options(typed)

@@ -1,6 +1,6 @@
 """The cursor of a bulk job: when the job began, and the position after which its next page begins.
 
-A flow's `bulk_step` uses it like this:
+An action's `step` uses it like this:
 
     if not cursor:
         return Step(BulkCursor.begin(), 0)

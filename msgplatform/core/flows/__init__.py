@@ -2,39 +2,62 @@
 
 Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration go
 through the registry, so a new flow is a new folder and its name in FLOWS. Each app's `flow.py`
-subclasses `Flow` and registers an instance in `AppConfig.ready()`; its `settings.py`, if there is
-one, is read by the platform's.
+holds a `Flow`, which `AppConfig.ready()` registers; its `settings.py`, if there is one, is read by
+the platform's.
 
-contract     `Flow`: what a flow fills in
-programs     its programs
-condition    how it is doing: overview, alerts, `doctor`
-activity     what it counts: charts, statistics
-failures     messages that will not be tried any more, and what to do about alerts
-metric       what it says on `/metrics`
-finding      messages found, and the page of one
-view_link    a page of the console, as data
-filters      the fields of a filter, and how people enter them
-bulk         actions on many messages
-first_steps  what a newcomer does first with it
-registry     the flows that are installed
+contract   `Flow`: name, permissions, programs and four parts; the installed flows
+messages   `MessageStore`: search fields, and the indexes by which messages are found
+page       the line and the page of one message
+actions    `BulkAction`: actions on many messages, and on one
+health     `Health`: overview, alerts, failures, metrics, `doctor`
+setup      `Setup`: first steps, demo
+activity   counters, for charts and statistics
+metric     samples for `/metrics`
+programs   the daemons
+text       texts and links for people
 """
 
-from msgplatform.core.flows.activity import Activity, Dimension, Figure, Group, Key, Measure
-from msgplatform.core.flows.bulk import (
+from msgplatform.core.flows.actions import (
     BulkAction,
     Counted,
     Ending,
     Note,
     Preview,
     PreviewGroup,
+    Resent,
     Step,
     unnoted,
 )
-from msgplatform.core.flows.condition import Finding, Status, Wait
-from msgplatform.core.flows.contract import DemoRun, Flow, Link
-from msgplatform.core.flows.failures import MAX_FAILURES, Button, Failure, Runbook
-from msgplatform.core.flows.filters import MAX_OPTIONS, FilterField, Option, personal_names
-from msgplatform.core.flows.finding import (
+from msgplatform.core.flows.activity import Activity, Dimension, Figure, Group, Key, Measure
+from msgplatform.core.flows.contract import (
+    Flow,
+    Link,
+    all,
+    get,
+    redis_roles,
+    register,
+    roles,
+)
+from msgplatform.core.flows.health import (
+    MAX_FAILURES,
+    Button,
+    Failure,
+    Finding,
+    Health,
+    Runbook,
+    Status,
+    Wait,
+)
+from msgplatform.core.flows.messages import (
+    MAX_OPTIONS,
+    Fields,
+    FilterField,
+    MessageStore,
+    Option,
+    personal_names,
+)
+from msgplatform.core.flows.metric import Metric, Metrics, Sample
+from msgplatform.core.flows.page import (
     Attempt,
     Call,
     File,
@@ -44,18 +67,14 @@ from msgplatform.core.flows.finding import (
     PageLink,
     Recipient,
     Section,
-    SentAgain,
     TextFound,
     TimelineEntry,
     Tone,
     Value,
 )
-from msgplatform.core.flows.first_steps import FirstCall, FirstStep, Snippet
-from msgplatform.core.flows.metric import Metric, Metrics, Sample
 from msgplatform.core.flows.programs import BULK, Daemon
-from msgplatform.core.flows.registry import all, get, redis_roles, register, roles
-from msgplatform.core.flows.text import Text
-from msgplatform.core.flows.view_link import ViewLink
+from msgplatform.core.flows.setup import DemoRun, FirstCall, FirstStep, Setup, Snippet
+from msgplatform.core.flows.text import Text, ViewLink
 
 __all__ = [
     "BULK",
@@ -72,6 +91,7 @@ __all__ = [
     "Dimension",
     "Ending",
     "Failure",
+    "Fields",
     "Figure",
     "File",
     "FilterField",
@@ -81,10 +101,12 @@ __all__ = [
     "Flow",
     "Found",
     "Group",
+    "Health",
     "Hit",
     "Key",
     "Link",
     "Measure",
+    "MessageStore",
     "Metric",
     "Metrics",
     "Note",
@@ -94,10 +116,11 @@ __all__ = [
     "Preview",
     "PreviewGroup",
     "Recipient",
+    "Resent",
     "Runbook",
     "Sample",
     "Section",
-    "SentAgain",
+    "Setup",
     "Snippet",
     "Status",
     "Step",

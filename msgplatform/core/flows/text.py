@@ -1,7 +1,20 @@
-"""A text for people."""
+"""Texts for people, and pages of the console named as data."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from django.utils.functional import Promise
 
 Text = str | Promise  # a string, or one that is translated when it is shown
+
+
+@dataclass(frozen=True)
+class ViewLink:
+    """The page of a view. Programs have no URLs: only the console makes its address
+    (`templatetags/view_links.py`)."""
+
+    view: str  # name of its URL
+    args: Sequence[str | int] = ()
+    query: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from django.utils import timezone, translation
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import Preferences
 
-# Answers to programs are in the platform's language and zone, whoever asks.
+# Answers to programs are in the platform's language and zone, whoever the caller is.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 
 

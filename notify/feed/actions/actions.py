@@ -16,10 +16,11 @@ from msgplatform.core.bulk.cursor import BulkCursor
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput
-from notify.feed.actions.replay import SetAside, parse, replay
-from notify.feed.messages.filters import TOPIC
-from notify.feed.messages.hits import hits
+from msgplatform.messages.engine import read_filter
+from notify.feed.actions import one_message
+from notify.feed.actions.replay import SetAside, replay
+from notify.feed.messages import lines as message_lines
+from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
 
 _ENDINGS: Mapping[int | None, flows.Ending] = {
@@ -28,41 +29,35 @@ _ENDINGS: Mapping[int | None, flows.Ending] = {
 }  # fmt: skip
 _CHUNK = 500
 
-ACTIONS: Mapping[str, flows.BulkAction] = {
-    "replay": flows.BulkAction(
-        _("Replay events that were set aside"),
-        {
-            "topic": TOPIC,
-            "biz": filter_fields.BIZ,
-            "user": _("The business system's own id of a user, exact"),
-            "answer": _("The class of their error, as the page Failures shows it: ValueError"),
-            "since": filter_fields.time(_("Posted at this time or later")),
-            "until": filter_fields.time(_("Posted before this time")),
-            "ids": flows.FilterField(_("Ids of events, at most 500"), "ids"),
-        },
-        _("They wait for the dispatcher again, and go on where they failed. No timeline gets a "
-          "post twice."),
-        has_outcome=True,
+_FIELDS: flows.Fields = {
+    "topic": TOPIC,
+    "biz": filter_fields.BIZ,
+    "user": flows.FilterField(_("User"), _("The business system's own id of a user, exact")),
+    "answer": flows.FilterField(
+        _("Answer"), _("The class of their error, as the page Failures shows it: ValueError")
     ),
-}  # fmt: skip
+    "since": filter_fields.since(_("Posted at this time or later")),
+    "until": filter_fields.until(_("Posted before this time")),
+    "ids": filter_fields.ids(_("Ids of events, at most 500")),
+}
 
 
-def count(action: str, given: Mapping[str, Any]) -> flows.Counted:
+def count(given: Mapping[str, Any]) -> flows.Counted:
     """How many events the action would change now; counted up to a bound."""
-    chosen = _chosen(action, given, sql.now())
+    chosen = _selected(given, sql.now())
     return bulk_cursor.count(chosen.page)
 
 
-def shown_before(action: str, given: Mapping[str, Any]) -> flows.Preview:
+def preview(given: Mapping[str, Any]) -> flows.Preview:
     """What the action would change now."""
     begun = sql.now()
-    result = bulk_preview.tally(_chosen(action, given, begun).page, _described)
+    result = bulk_preview.tally(_selected(given, begun).page, _described)
     topics, kinds = EventQueue.Topic, EventQueue.Kind
     titles = {
         (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
         for topic, kind in result.groups
     }
-    return result.preview(begun, titles, list(hits(result.sample).values()))
+    return result.preview(begun, titles, list(message_lines.lines(result.sample).values()))
 
 
 def _described(qids: Sequence[int]) -> bulk_preview.Described[tuple[str, str]]:
@@ -81,21 +76,39 @@ def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
 
 
 def step(
-    action: str, given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
+    given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
 ) -> flows.Step:
     """The next page. A step that is repeated does nothing twice."""
     if not cursor:
-        _chosen(action, given, sql.now())  # raises InvalidInput for a wrong filter
+        _selected(given, sql.now())  # raises InvalidInput for a wrong filter
         return flows.Step(BulkCursor.begin(), 0)
     at = BulkCursor.read(cursor)
-    page = _chosen(action, given, at.begun).page(at.position, limit)
+    page = _selected(given, at.begun).page(at.position, limit)
     if page.ids:
         note(page.ids)
     done = replay(page.ids) if page.ids else 0
     return flows.Step(at.moved_to(page.position), done)
 
 
-def _chosen(action: str, given: Mapping[str, Any], begun: datetime) -> SetAside:
-    if action not in ACTIONS:
-        raise InvalidInput("there is no such bulk action", "action")
-    return SetAside(parse(given, ACTIONS[action].filters), begun)
+def lines(qids: Sequence[str]) -> list[flows.Hit]:
+    return list(message_lines.lines([int(qid) for qid in qids]).values())
+
+
+def _selected(given: Mapping[str, Any], begun: datetime) -> SetAside:
+    return SetAside(read_filter(_FIELDS, given), begun)
+
+
+ACTIONS: Mapping[str, flows.BulkAction] = {
+    "replay": flows.BulkAction(
+        title=_("Replay events that were set aside"),
+        fields=_FIELDS,
+        help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "
+               "a post twice."),
+        count=count,
+        preview=preview,
+        step=step,
+        outcome=outcome,
+        lines=lines,
+        resend=one_message.resend,
+    ),
+}  # fmt: skip

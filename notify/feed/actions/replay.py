@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
-from msgplatform.api import filters
 from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
-from notify.feed.messages.filters import read_topic
+from msgplatform.core.flows.messages import Values
 from notify.feed.models import EventQueue
 from notify.feed.monitor import failures
 
@@ -22,51 +19,33 @@ _READ = ("qid", "biz_id", "uid", "reason")
 _STATUS = EventQueue.Status
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Values, None for what was not given. Times are ids: since <= id < until."""
-
-    topic: str | None = None
-    biz: int | None = None
-    user: str | None = None
-    answer: str | None = None
-    since: int | None = None
-    until: int | None = None
-    ids: tuple[int, ...] | None = None
-
-
-def parse(given: Mapping[str, Any], allowed: Iterable[str]) -> Filter:
-    """Raises InvalidInput naming the field. Empty texts count as not given."""
-    return Filter(**filters.values(given, {**filters.READERS, "topic": read_topic}, allowed))
-
-
 class SetAside:
     """Events that are set aside, in the order of their ids; none that came after `begun`, so that
     a job has an end."""
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
+    def __init__(self, values: Values, begun: datetime) -> None:
         newest = id_numbers.first_id_at(begun)
-        self._filter = filter
-        self._until = newest if filter.until is None else min(filter.until, newest)
+        self._values = values
+        self._until = min(values.get("until", newest), newest)
 
     def page(self, position: str, limit: int) -> Page:
         """The next events after `position`, which is the last event that was looked at."""
-        after = max(read_id(position), (self._filter.since or 0) - 1)
-        if self._filter.ids is None:
+        after = max(read_id(position), self._values.get("since", 0) - 1)
+        if "ids" not in self._values:
             read = self._read(after)
         else:
-            wanted = [qid for qid in self._filter.ids if after < qid < self._until]
+            wanted = [qid for qid in self._values["ids"] if after < qid < self._until]
             rows = EventQueue.objects.filter(qid__in=wanted, status=_STATUS.SET_ASIDE)
-            if self._filter.topic:
-                rows = rows.filter(topic=self._filter.topic)
+            if "topic" in self._values:
+                rows = rows.filter(topic=self._values["topic"])
             read = list(rows.order_by("qid").values_list(*_READ))
         matches: list[int] = []
-        asked = self._filter
+        values = self._values
         for qid, biz, uid, reason in read:
             if (
-                asked.biz in (None, biz)
-                and asked.user in (None, uid)
-                and asked.answer in (None, failures.answer(reason))
+                values.get("biz", biz) == biz
+                and values.get("user", uid) == uid
+                and values.get("answer") in (None, failures.answer(reason))
             ):
                 matches.append(qid)
                 if len(matches) == limit:
@@ -75,7 +54,7 @@ class SetAside:
 
     def _read(self, after: int) -> list[tuple[int, int, str, str]]:
         """The oldest SCANNED events: they are among the oldest SCANNED of each topic."""
-        topics = [self._filter.topic] if self._filter.topic else EventQueue.Topic.values
+        topics = [self._values["topic"]] if "topic" in self._values else EventQueue.Topic.values
         found: list[tuple[int, int, str, str]] = []
         for name in topics:
             rows = EventQueue.objects.filter(status=_STATUS.SET_ASIDE)

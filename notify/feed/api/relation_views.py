@@ -92,7 +92,7 @@ class RelationListView(ListView):
     @extend_schema(
         summary="Change a relation",
         description="Timelines change at once. The answer is 409 when one of the two users has "
-        "blocked the other one, or the reader has FEED_MOST_AUTHORS authors already.",
+        "blocked the other one, or the reader has FEED_MAX_AUTHORS authors already.",
         request=ChangeSerializer,
         responses={200: OpenApiResponse(ChangedSerializer, "The relation is as asked for.")},
         examples=[

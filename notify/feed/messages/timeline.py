@@ -16,7 +16,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.models import Biz
-from notify.feed.messages import fan_out, hits
+from notify.feed.messages import fan_out, lines
 from notify.feed.models import (
     EventQueue,
     Feed,
@@ -33,7 +33,7 @@ _CHUNK = 500
 _STATUS = EventQueue.Status
 
 
-def page(id: str) -> Page | None:
+def page(id: str, after: str = "") -> Page | None:
     """The page of a post, whose id its event has too, or of an event of upkeep."""
     try:
         pk = number(id)
@@ -49,7 +49,7 @@ def page(id: str) -> Page | None:
     system = Biz.objects.filter(id=post.biz_id).first()
     return Page(
         id=str(post.pk),
-        title=hits.title(post, event),
+        title=lines.title(post, event),
         masked_title=post.uid,
         facts={
             _("Business system"): PageLink.to(system) if system else str(post.biz_id),
@@ -57,7 +57,7 @@ def page(id: str) -> Page | None:
             _("Topic"): str(Topic(post.topic).label),
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
-            _("State"): hits.state(post, event),
+            _("State"): lines.state(post, event),
             _("Recipients"): str(recipients),
             _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
         },
@@ -74,12 +74,12 @@ def _event_page(event: EventQueue) -> Page:
     system = Biz.objects.filter(id=event.biz_id).first()
     return Page(
         id=str(event.pk),
-        title=hits.title(None, event),
+        title=lines.title(None, event),
         facts={
             _("Business system"): PageLink.to(system) if system else str(event.biz_id),
             _("User"): event.uid,
             _("Topic"): str(EventQueue.Topic(event.topic).label),
-            _("State"): hits.state(None, event),
+            _("State"): lines.state(None, event),
         },
         body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
         timeline=[

@@ -8,12 +8,15 @@ from datetime import timedelta
 
 from django.utils.translation import gettext as _
 
+from msgplatform.core.archive import retention
+from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Metrics, Sample, Status
 from notify.feed import presence
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters
+from notify.feed.retention import ARCHIVES, ENTRIES
 
 _HOUR = timedelta(hours=1)
 _Status = EventQueue.Status
@@ -97,3 +100,12 @@ def _pace() -> Iterator[Sample]:
     yield _CPU.of(last.cpu)
     yield _PROBE.of(last.latency / 1000, when="now")
     yield _PROBE.of(last.baseline / 1000, when="at_rest")
+
+
+def samples_with_archives() -> Iterator[Sample]:
+    """The samples of Feed, and the ages of its archives."""
+    yield from samples()
+    for archive in ARCHIVES:
+        # Without months all entries are read to find the oldest; the cleaner does so at times.
+        if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
+            yield from retention.samples(archive)

@@ -13,15 +13,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from crmsync import orders
-from crmsync.messages import candidates, find, policies, timeline, tries
-from crmsync.messages.filters import parse
+from crmsync import orders, presence
+from crmsync.messages import timeline, tries
+from crmsync.messages.index import MESSAGES
 from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
-from crmsync.monitor import crm_status
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.rates.breaker import State
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import crm, hive
@@ -66,11 +66,11 @@ def tried(record: Record, outcome: str = "ok", **fields: Any) -> Item:
 
 
 def found(**filter: str) -> list[str]:
-    return [hit.id for hit in find.find(filter, "", 50).hits]
+    return [hit.id for hit in engine.find(MESSAGES, filter, "", 50).hits]
 
 
 def searched(query: str) -> list[str]:
-    return [hit.id for hit in find.search(query, 50)]
+    return [hit.id for hit in engine.search(MESSAGES, query, 50)]
 
 
 class TestSearch:
@@ -88,7 +88,7 @@ class TestSearch:
     def test_a_record_of_another_source_by_its_key(self, biz: Biz) -> None:
         policy = sync_support.policy(crm(), "people", key_prefix="p-", biz=biz)
         record = carry(policy, "A7")
-        (hit,) = find.search("A7", 50)
+        (hit,) = engine.search(MESSAGES, "A7", 50)
         assert (hit.id, hit.biz) == (f"record-{record.pk}", "dealers")
         assert hit.title == "people · A7"
         assert searched(str(record.operation_id)) == searched("r-A7") == [hit.id]
@@ -98,7 +98,7 @@ class TestSearch:
         carry(hive("tryton"), lead, DEAD)
         hive("off", enabled=False)
         hive("others", appkeys=["ad-2"])
-        (hit,) = find.search("王小明", 50)
+        (hit,) = engine.search(MESSAGES, "王小明", 50)
         assert hit.title == "王小明 · 13800000000"
         assert hit.state == "hubspot: not read yet, tryton: dead"
 
@@ -130,7 +130,7 @@ class TestFind:
         assert found(state="dead", biz=str(biz.pk + 1)) == []
         assert found(operation=str(record.operation_id)) == dead[:1]
         assert found(remote_id="r-A7", record_key="A7", state="confirmed") == []
-        (hit,) = find.find({"crm": "hubspot"}, "", 50).hits
+        (hit,) = engine.find(MESSAGES, {"crm": "hubspot"}, "", 50).hits
         assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead (invalid)")
 
     def test_times(self, biz: Biz) -> None:
@@ -147,7 +147,7 @@ class TestFind:
     )  # fmt: skip
     def test_what_cannot_be_asked(self, field: str, value: str) -> None:
         with pytest.raises(InvalidInput) as error:
-            find.find({field: value}, "", 50)
+            engine.find(MESSAGES, {field: value}, "", 50)
         assert error.value.field == field
 
     def test_pages_go_on_by_key(self, biz: Biz, policy: Policy) -> None:
@@ -158,7 +158,7 @@ class TestFind:
         for filter in ({"name": "name"}, {"state": "dead"}, {"phone": "13800000000"}):
             seen, cursor = [], ""
             while True:
-                page = find.find(filter, cursor, 3)
+                page = engine.find(MESSAGES, filter, cursor, 3)
                 seen += [hit.id for hit in page.hits]
                 cursor = page.cursor
                 if not cursor:
@@ -168,17 +168,17 @@ class TestFind:
     def test_a_search_that_finds_little_ends_with_a_notice(
         self, biz: Biz, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(find, "BATCH", 2)
-        monkeypatch.setattr(find, "SCANNED", 4)
-        monkeypatch.setattr(candidates, "FEW", 3)
+        monkeypatch.setattr(engine, "BATCH", 2)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 4)
+        monkeypatch.setattr("msgplatform.core.flows.messages.MAX_SORTED", 3)
         first = new_lead(biz)
         carry(policy, first, DEAD)
         for _ in range(7):
             carry(policy, new_lead(biz))
-        many = find.find({"name": "王", "state": "dead"}, "", 50)
+        many = engine.find(MESSAGES, {"name": "王", "state": "dead"}, "", 50)
         assert (many.hits, bool(many.cursor)) == ([], True)
         assert "4 messages were looked at" in many.notice
-        rest = find.find({"name": "王", "state": "dead"}, many.cursor, 50)
+        rest = engine.find(MESSAGES, {"name": "王", "state": "dead"}, many.cursor, 50)
         assert [hit.id for hit in rest.hits] == [str(first.pk)]
 
     def test_letters_that_mean_something_to_a_pattern(self, biz: Biz) -> None:
@@ -320,8 +320,8 @@ class TestPage:
         assert "a poller reads it" in shown["tryton"].why
         assert shown["tryton"].again == ""
         assert page.again.startswith("1 dead record")
-        opened = crm_status.Live(breaker=State.OPEN, retry_in=30)
-        crm_status.report({sales.crm_id: opened})
+        opened = presence.LiveCrm(breaker=State.OPEN, retry_in=30)
+        presence.report_crms({sales.crm_id: opened})
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
         settings.REDIS_URL = "unix:///nowhere/redis.sock"
         assert any("Redis is unavailable" in note for note in self.card(lead, "sales").notes)
@@ -368,7 +368,7 @@ class TestCost:
 
     def cost(self, filter: dict[str, str]) -> int:
         with CaptureQueriesContext(connection) as queries:
-            assert len(find.find(filter, "", 200).hits) >= 20
+            assert len(engine.find(MESSAGES, filter, "", 200).hits) >= 20
         return len(queries)
 
     @pytest.mark.parametrize(
@@ -393,12 +393,10 @@ class TestCost:
                 appkey=f"ad-{number}",
             )  # fmt: skip
             carry(crms[number % 2], lead, DEAD if number < 5 else CONFIRMED)
-        known = policies.by_id()
-        asked = parse(filter, find.FIELDS)
-        records = candidates.Records(asked, known).page
-        page = records if asked.lists_records else candidates.Leads(asked).page
+        values = engine.read_filter(MESSAGES.fields, filter)
+        (source,) = MESSAGES.sources(values)
         with CaptureQueriesContext(connection) as queries:
-            page(MAX_ID, 500)
+            engine.Table(source, values).ids(MAX_ID, 500)
         statement = queries.captured_queries[0]["sql"]
         with connection.cursor() as cursor:
             (step,) = sql.plan(cursor, statement.replace("%", "%%"))
@@ -410,4 +408,4 @@ def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client
     carry(policy, lead)
     answer = admin_client.get("/console/search", {"q": "王小明"}, follow=True)
     assert str(lead.pk) in answer.content.decode()
-    assert flows.get("crmsync").page(str(lead.pk))  # type: ignore[union-attr]
+    assert flows.get("crmsync").messages.page(str(lead.pk))  # type: ignore[union-attr]

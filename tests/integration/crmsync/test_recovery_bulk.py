@@ -9,8 +9,8 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from crmsync.actions import actions, pages
-from crmsync.flow import CrmsyncFlow
+from crmsync.actions import pages
+from crmsync.flow import FLOW
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
 from msgplatform.core import flows
@@ -29,7 +29,7 @@ from tests.integration.crmsync.sync_support import Customers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _State, _Entry = Record.State, RecoveryEntry.State
-flow = CrmsyncFlow()
+flow = FLOW
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def run(action: str, limit: int = 2, **given: Any) -> int:
     all of them did is what there was to do."""
     done, cursor = 0, ""
     while True:
-        done += flow.bulk_step(action, given, cursor, limit).done
-        step = flow.bulk_step(action, given, cursor, limit)
+        done += flow.action(action).step(given, cursor, limit).done
+        step = flow.action(action).step(given, cursor, limit)
         done += step.done
         cursor = step.cursor
         if not cursor:
@@ -77,12 +77,12 @@ def test_retry_takes_every_open_entry(policy: Policy, other: Policy) -> None:
     dead(policy, "given-up", state=_Entry.DISMISSED)
     settle()
 
-    assert actions.count("retry", {}).count == 6
+    assert flow.action("retry").count({}).count == 6
     assert run("retry") == 6
 
     assert keys(_State.WAITING) == list("abcdef")
     assert keys(_State.DEAD) == ["given-up"]
-    assert actions.count("retry", {}).count == 0
+    assert flow.action("retry").count({}).count == 0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_the_filters_choose(
         moment = timezone.localtime(sql.now() - timedelta(seconds=given[name]))
         given = {**given, name: f"{moment:%Y-%m-%d %H:%M:%S}"}
 
-    assert flow.bulk_count("dismiss", given).count == len(found)
+    assert flow.action("dismiss").count(given).count == len(found)
     assert run("dismiss", limit=1, **given) == len(found)
 
     assert keys(_State.DISMISSED) == list(found)
@@ -121,7 +121,7 @@ def test_a_selection_by_ids(policy: Policy) -> None:
     settle()
     given = ", ".join(str(entry.pk) for entry in entries[1:])
 
-    assert flow.bulk_count("retry", {"ids": given}).count == 3
+    assert flow.action("retry").count({"ids": given}).count == 3
     assert run("retry", ids=given) == 3
 
     assert keys(_State.WAITING) == ["b", "c", "d"]
@@ -131,11 +131,11 @@ def test_what_dies_again_waits_for_another_job(policy: Policy) -> None:
     for key in "abc":
         dead(policy, key)
     settle()
-    begun = flow.bulk_step("retry", {}, "", 2)
-    first = flow.bulk_step("retry", {}, begun.cursor, 2)
+    begun = flow.action("retry").step({}, "", 2)
+    first = flow.action("retry").step({}, begun.cursor, 2)
     dead(policy, "later")
 
-    last = flow.bulk_step("retry", {}, first.cursor, 2)
+    last = flow.action("retry").step({}, first.cursor, 2)
 
     assert (first.done, last.done, last.cursor) == (2, 1, "")
     assert keys(_State.DEAD) == ["later"]
@@ -165,7 +165,7 @@ def test_resend_sends_confirmed_records_again(policy: Policy, customers: Custome
     Record.objects.filter(key="b").update(state=_State.DISMISSED)
     settle()
 
-    assert flow.bulk_count("resend", {"policy": "leads/sales"}).count == 3
+    assert flow.action("resend").count({"policy": "leads/sales"}).count == 3
     assert run("resend", limit=1, policy="leads/sales") == 3
 
     assert keys(_State.WAITING) == ["a", "c,|d", "e"]
@@ -242,8 +242,8 @@ def test_wrong_filters_are_refused_at_once(
     policy: Policy, action: str, given: dict[str, Any], field: str
 ) -> None:
     for call in (
-        lambda: flow.bulk_count(action, given),
-        lambda: flow.bulk_step(action, given, "", 10),
+        lambda: flow.action(action).count(given),
+        lambda: flow.action(action).step(given, "", 10),
     ):
         with pytest.raises(InvalidInput) as caught:
             call()
@@ -256,7 +256,7 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
         dead(policy, key)
     settle()
     given = {"crm": "sales"}
-    preview = flow.bulk_preview(action, given)
+    preview = flow.action(action).preview(given)
     assert preview.counted == flows.Counted(4)
     (group,) = preview.groups
     assert group.count == 4
@@ -266,18 +266,18 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     RecoveryEntry.objects.filter(key="later").update(created_at=Now() + timedelta(seconds=5))
     Record.objects.filter(key="later").update(updated_at=Now() + timedelta(seconds=5))
     noted: list[str] = []
-    step = flow.bulk_step(
-        action, given, preview.cursor, 10, lambda ids: noted.extend(map(str, ids))
+    step = flow.action(action).step(
+        given, preview.cursor, 10, lambda ids: noted.extend(map(str, ids))
     )
     assert (step.done, len(noted)) == (4, 4)
-    assert flow.bulk_outcome(action, noted) == dict.fromkeys(noted, "waiting")
+    assert flow.action(action).outcome(noted) == dict.fromkeys(noted, "waiting")
     states = {"a": _State.CONFIRMED, "b": _State.DEAD, "c": _State.DISMISSED}
     for key, state in states.items():
         Record.objects.filter(key=key).update(state=state)
-    found = flow.bulk_outcome(action, [*noted, str(2**62)])
+    found = flow.action(action).outcome([*noted, str(2**62)])
     assert Counter(found.values()) == {"arrived": 1, "failed": 2, "waiting": 1}
     arrived = [pk for pk, ending in found.items() if ending == "arrived"]
-    (hit,) = flow.bulk_hits(action, [*arrived, str(2**62)])
+    (hit,) = flow.action(action).lines([*arrived, str(2**62)])
     assert "confirmed" in hit.state
 
 
@@ -286,11 +286,11 @@ def test_what_is_to_be_read_again_still_waits(policy: Policy) -> None:
     dead(policy, "a")
     settle()
     noted: list[str] = []
-    begun = flow.bulk_step("retry", {"crm": "sales"}, "", 10)
-    flow.bulk_step(
-        "retry", {"crm": "sales"}, begun.cursor, 10, lambda ids: noted.extend(map(str, ids))
+    begun = flow.action("retry").step({"crm": "sales"}, "", 10)
+    flow.action("retry").step(
+        {"crm": "sales"}, begun.cursor, 10, lambda ids: noted.extend(map(str, ids))
     )
     Record.objects.update(state=_State.DEAD, version=-1, digest="")
-    assert flow.bulk_outcome("retry", noted) == dict.fromkeys(noted, "waiting")
+    assert flow.action("retry").outcome(noted) == dict.fromkeys(noted, "waiting")
     Record.objects.update(version=1)
-    assert flow.bulk_outcome("retry", noted) == dict.fromkeys(noted, "failed")
+    assert flow.action("retry").outcome(noted) == dict.fromkeys(noted, "failed")

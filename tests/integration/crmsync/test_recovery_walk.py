@@ -14,7 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from crmsync.flow import CrmsyncFlow
+from crmsync.flow import FLOW
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Lead, Operation, Policy, Record, RecoveryEntry, Source, Watermark
 from crmsync.poller.poller import Poll
@@ -26,7 +26,7 @@ from tests.integration.crmsync.sync_support import Customers, running
 pytestmark = pytest.mark.django_db(transaction=True)
 DEADLINE = 120.0
 _State = Record.State
-flow = CrmsyncFlow()
+flow = FLOW
 
 
 @pytest.fixture(autouse=True)
@@ -172,10 +172,10 @@ def test_people_recover_while_records_change(customers: Customers, programs: Pro
         Lead.objects.filter(pk__in=chosen).update(name=f"v{turn}")
 
     def resend(turn: int) -> None:
-        begun = flow.bulk_step("resend", {"crm": "sales"}, "", 25)
-        step = flow.bulk_step("resend", {"crm": "sales"}, begun.cursor, 25)
+        begun = flow.action("resend").step({"crm": "sales"}, "", 25)
+        step = flow.action("resend").step({"crm": "sales"}, begun.cursor, 25)
         if step.cursor:
-            flow.bulk_step("resend", {"crm": "sales"}, step.cursor, 25)
+            flow.action("resend").step({"crm": "sales"}, step.cursor, 25)
 
     def recover(turn: int) -> None:
         call_command("sync_recover", "--since", "1h", stdout=StringIO(), stderr=StringIO())

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from crmsync import retention
-from crmsync.flow import CrmsyncFlow
+from crmsync.flow import FLOW
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry, Run
 from crmsync.recovery import actions
 from crmsync.retention import ARCHIVE, Housekeeping
@@ -198,11 +198,11 @@ def test_nothing_is_written_between_two_looks(policy: Policy) -> None:
 
 def test_what_is_overdue_is_a_metric(policy: Policy) -> None:
     run(10, policy)
-    names = {sample.name: sample.value for sample in CrmsyncFlow().metrics()}
+    names = {sample.name: sample.value for sample in FLOW.health.metrics()}
     if not ON_MARIADB:  # there whole months are looked at
         assert names["crmsync_archive_overdue_seconds"] == 0
         operation(OLD, policy)
-        names = {sample.name: sample.value for sample in CrmsyncFlow().metrics()}
+        names = {sample.name: sample.value for sample in FLOW.health.metrics()}
     assert names["crmsync_archive_overdue_seconds"] > 100 * 86_400
 
 

@@ -16,7 +16,7 @@ from msgplatform.models import Alert
 from notify.feed import timeline
 from notify.feed.cleaner import events
 from notify.feed.cleaner.cleaner import Cleaner
-from notify.feed.flow import FeedFlow
+from notify.feed.flow import FLOW
 from notify.feed.models import (
     EventQueue,
     Feed,
@@ -346,7 +346,7 @@ def test_somebody_is_told_when_rows_cannot_go() -> None:
     event(60.0, Status.SET_ASIDE)
     clean()
     assert open_alerts() == ["feed.events.retention"]
-    samples = {sample.name: sample.value for sample in FeedFlow().metrics()}
+    samples = {sample.name: sample.value for sample in FLOW.health.metrics()}
     assert samples["feed_events_archive_overdue_seconds"] > 50 * 86_400
     assert samples["feed_keys_archive_overdue_seconds"] == 0
     EventQueue.objects.update(status=Status.HANDLED)

@@ -17,13 +17,13 @@ from msgplatform.models import Biz
 from notify.feed.actions import actions, replay
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
-from notify.feed.flow import FeedFlow
+from notify.feed.flow import FLOW
 from notify.feed.models import EventQueue, FeedBroadcast
 from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _STATUS = EventQueue.Status
-flow = FeedFlow()
+flow = FLOW
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def run(limit: int = 2, **given: Any) -> int:
     all of them did is what there was to do."""
     done, cursor = 0, ""
     while True:
-        done += flow.bulk_step("replay", given, cursor, limit).done
-        step = flow.bulk_step("replay", given, cursor, limit)
+        done += flow.action("replay").step(given, cursor, limit).done
+        step = flow.action("replay").step(given, cursor, limit)
         done += step.done
         cursor = step.cursor
         if not cursor:
@@ -45,7 +45,7 @@ def run(limit: int = 2, **given: Any) -> int:
 
 
 def counted(**given: Any) -> flows.Counted:
-    return flow.bulk_count("replay", given)
+    return flow.action("replay").count(given)
 
 
 def statuses(*qids: int) -> list[int]:
@@ -69,7 +69,7 @@ def test_a_replayed_event_reaches_its_recipients_once(
     biz: Biz, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails in the middle of its slices, and goes on where it was."""
-    settings.FEED_SLICE = 3
+    settings.FEED_FANOUT_BATCH = 3
     fans = [f"fan{n}" for n in range(8)]
     related(biz, *((fan, "follow", "star") for fan in fans))
     visited(biz, *fans)
@@ -108,7 +108,7 @@ def test_what_is_handled_meanwhile_stays(biz: Biz) -> None:
     assert statuses(qid, other) == [_STATUS.HANDLED, _STATUS.WAITING]
 
 
-def test_what_is_chosen(biz: Biz) -> None:
+def test_what_is_selected(biz: Biz) -> None:
     other = Biz.objects.create(name="shop")
     friend, vip = set_aside(biz, "ann"), set_aside(biz, "ann", topic="vip")
     theirs, bobs = set_aside(other, "ann"), set_aside(biz, "bob")
@@ -132,9 +132,9 @@ def test_what_is_chosen(biz: Biz) -> None:
 
 def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
     qid = set_aside(biz, "ann")
-    begun = flow.bulk_step("replay", {}, "", 5).cursor
+    begun = flow.action("replay").step({}, "", 5).cursor
     later = set_aside(biz, "ann")
-    step = flow.bulk_step("replay", {}, begun, 5)
+    step = flow.action("replay").step({}, begun, 5)
     assert (step.done, step.cursor) == (1, "")
     assert statuses(qid, later) == [_STATUS.WAITING, _STATUS.SET_ASIDE]
 
@@ -144,8 +144,8 @@ def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> N
     for n in range(8):
         set_aside(biz, "ann", topic=("friend", "vip")[n % 2])
     bobs = set_aside(biz, "bob")
-    first = flow.bulk_step("replay", {"user": "bob"}, "", 5).cursor
-    step = flow.bulk_step("replay", {"user": "bob"}, first, 5)
+    first = flow.action("replay").step({"user": "bob"}, "", 5).cursor
+    step = flow.action("replay").step({"user": "bob"}, first, 5)
     assert (step.done, bool(step.cursor)) == (0, True)
     assert counted(user="bob") == flows.Counted(1)
     assert run(user="bob") == 1
@@ -158,7 +158,7 @@ def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> N
      ({"status": "waiting"}, "status")],
 )  # fmt: skip
 def test_what_is_wrong(given: dict[str, str], field: str) -> None:
-    for ask in (lambda: counted(**given), lambda: flow.bulk_step("replay", given, "", 5)):
+    for ask in (lambda: counted(**given), lambda: flow.action("replay").step(given, "", 5)):
         with pytest.raises(InvalidInput) as caught:
             ask()
         assert caught.value.field == field
@@ -178,7 +178,7 @@ def test_a_page_is_read_from_the_index(biz: Biz) -> None:
             for n, q in enumerate(qids)
         ],
     )
-    chosen = actions._chosen("replay", {"topic": "friend"}, sql.now() + timedelta(minutes=1))
+    chosen = actions._selected({"topic": "friend"}, sql.now() + timedelta(minutes=1))
     with CaptureQueriesContext(connection) as queries:
         assert len(chosen.page(str(qids[1500]), 100).ids) == 100
     (statement,) = [query["sql"] for query in queries.captured_queries]
@@ -192,7 +192,7 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
     friends = [set_aside(biz, "ann", topic="friend") for _ in range(3)]
     set_aside(biz, "ann", topic="vip")
     queue.set_aside(friends[0], ValueError("again"))
-    found = {(str(f.where), str(f.answer)): f for f in flow.failures()}
+    found = {(str(f.where), str(f.answer)): f for f in flow.health.failures()}
     assert {key: f.count for key, f in found.items()} == {
         ("events of topic friend", "ValueError"): 3, ("events of topic vip", "ValueError"): 1,
     }  # fmt: skip
@@ -201,12 +201,12 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
     assert counted(**wanted.filter) == flows.Counted(3)
     assert counted(**{**wanted.filter, "answer": "KeyError"}) == flows.Counted(0)
     assert run(2, **wanted.filter) == 3
-    assert [str(f.where) for f in flow.failures()] == ["events of topic vip"]
+    assert [str(f.where) for f in flow.health.failures()] == ["events of topic vip"]
 
 
 def test_the_preview_and_the_outcome(biz: Biz) -> None:
     aside = [set_aside(biz, uid, topic=("friend", "vip")[n > 1]) for n, uid in enumerate("abc")]
-    preview = flow.bulk_preview("replay", {})
+    preview = flow.action("replay").preview({})
     assert preview.counted == flows.Counted(3)
     assert [(group.title, group.count) for group in preview.groups] == [
         ("friend · post", 2), ("vip · post", 1),
@@ -214,13 +214,15 @@ def test_the_preview_and_the_outcome(biz: Biz) -> None:
     assert {hit.id for hit in preview.sample} == set(map(str, aside))
     later = set_aside(biz, "dan")
     noted: list[str] = []
-    step = flow.bulk_step("replay", {}, preview.cursor, 10, lambda ids: noted.extend(map(str, ids)))
+    step = flow.action("replay").step(
+        {}, preview.cursor, 10, lambda ids: noted.extend(map(str, ids))
+    )
     assert (step.done, noted) == (3, [str(qid) for qid in sorted(aside)])
     assert statuses(later) == [_STATUS.SET_ASIDE]
-    assert flow.bulk_outcome("replay", noted) == dict.fromkeys(noted, "waiting")
+    assert flow.action("replay").outcome(noted) == dict.fromkeys(noted, "waiting")
     EventQueue.objects.filter(qid=aside[0]).update(status=_STATUS.SET_ASIDE)
     EventQueue.objects.filter(qid=aside[1]).update(status=_STATUS.HANDLED)
     EventQueue.objects.filter(qid=aside[2]).delete()
-    found = flow.bulk_outcome("replay", noted)
+    found = flow.action("replay").outcome(noted)
     assert found == dict(zip(map(str, aside), ("failed", "arrived", "arrived"), strict=True))
-    assert [hit.id for hit in flow.bulk_hits("replay", noted)] == noted
+    assert [hit.id for hit in flow.action("replay").lines(noted)] == noted

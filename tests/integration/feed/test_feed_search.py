@@ -14,11 +14,12 @@ from django.utils import timezone
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.feed.actions.replay import replay
 from notify.feed.intake import posts
-from notify.feed.messages import candidates, find, timeline
-from notify.feed.messages.filters import parse
+from notify.feed.messages import timeline
+from notify.feed.messages.index import MESSAGES
 from notify.feed.models import EventQueue, Feed, FeedUser
 from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
 
@@ -37,11 +38,11 @@ def other() -> Biz:
 
 
 def found(**filter: str) -> list[int]:
-    return [int(hit.id) for hit in find.find(filter, "", 50).hits]
+    return [int(hit.id) for hit in engine.find(MESSAGES, filter, "", 50).hits]
 
 
 def searched(query: str) -> list[int]:
-    return [int(hit.id) for hit in find.search(query, 50) if not hit.link]
+    return [int(hit.id) for hit in engine.search(MESSAGES, query, 50) if not hit.link]
 
 
 def upkeep(biz: Biz) -> int:
@@ -55,8 +56,8 @@ class TestSearch:
         self, biz: Biz, other: Biz, admin_client: Client
     ) -> None:
         related(biz, ("12", "follow", "ann"))
-        assert [hit.link for hit in find.search("13", 50)] == []
-        (hit,) = find.search("12", 50)
+        assert [hit.link for hit in engine.search(MESSAGES, "13", 50)] == []
+        (hit,) = engine.search(MESSAGES, "12", 50)
         assert hit.title == "user 12 of orders → timeline"
         page = admin_client.get(hit.link)
         assert page.status_code == 200
@@ -76,18 +77,18 @@ class TestSearch:
 
     def test_a_line(self, biz: Biz) -> None:
         id = set_aside(biz, "ann", data="x" * 100)
-        (hit,) = find.search(str(id), 50)
+        (hit,) = engine.search(MESSAGES, str(id), 50)
         title = "ann: " + "x" * 59 + "…"
         assert hit == flows.Hit(str(id), title, "set aside", hit.at, "orders", masked_title="ann")
         assert hit.at == Feed.objects.get().create_date
         posts.delete(biz.pk, id)
-        assert find.search(str(id), 50)[0].state == "set aside (deleted)"
+        assert engine.search(MESSAGES, str(id), 50)[0].state == "set aside (deleted)"
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:
         related(biz, ("ann", "befriend", "bob"))
         visited(biz, "bob")
         qid = upkeep(biz)
-        (hit,) = find.search(str(qid), 50)
+        (hit,) = engine.search(MESSAGES, str(qid), 50)
         assert (hit.title, hit.state) == ("bob: backfill", "waiting")
 
 
@@ -152,7 +153,7 @@ class TestFind:
     )  # fmt: skip
     def test_what_is_wrong(self, filter: dict[str, str], field: str) -> None:
         with pytest.raises(InvalidInput) as caught:
-            find.find(filter, "", 50)
+            engine.find(MESSAGES, filter, "", 50)
         assert caught.value.field == field
 
     @pytest.mark.parametrize(
@@ -161,14 +162,14 @@ class TestFind:
     def test_page_by_page(
         self, biz: Biz, other: Biz, filter: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(find, "BATCH", 3)
+        monkeypatch.setattr(engine, "BATCH", 3)
         wanted = []
         for n in range(11):
             topic = ("friend", "vip")[n % 2]
             wanted.append(post((biz, other)[n % 3 == 0], "ann", topic=topic, src_type="note"))
         cursor, pages = "", []
         while True:
-            page = find.find(filter, cursor, 4)
+            page = engine.find(MESSAGES, filter, cursor, 4)
             pages.append([int(hit.id) for hit in page.hits])
             cursor = page.cursor
             if not cursor:
@@ -177,15 +178,15 @@ class TestFind:
         assert [len(page) for page in pages[:2]] == [4, 4]
 
     def test_a_page_looks_at_so_many(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(find, "BATCH", 3)
-        monkeypatch.setattr(find, "SCANNED", 6)
+        monkeypatch.setattr(engine, "BATCH", 3)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 6)
         wanted = post(biz, "ann", src_type="rare")
         for _ in range(9):
             post(biz, "ann")
-        page = find.find({"kind": "rare"}, "", 4)
+        page = engine.find(MESSAGES, {"kind": "rare"}, "", 4)
         assert (page.hits, bool(page.cursor)) == ([], True)
         assert "6" in page.notice
-        (hit,) = find.find({"kind": "rare"}, page.cursor, 4).hits
+        (hit,) = engine.find(MESSAGES, {"kind": "rare"}, page.cursor, 4).hits
         assert hit.id == str(wanted)
 
     def test_as_many_queries_for_100_lines_as_for_10(self, biz: Biz) -> None:
@@ -194,7 +195,7 @@ class TestFind:
             for _ in range(more):
                 post(biz, "ann")
             with CaptureQueriesContext(connection) as queries:
-                assert len(find.find({"user": "ann"}, "", 200).hits) % 10 == 0
+                assert len(engine.find(MESSAGES, {"user": "ann"}, "", 200).hits) % 10 == 0
             costs.append(len(queries))
         assert costs[0] == costs[1] <= 9
 
@@ -349,11 +350,11 @@ def test_each_search_reads_an_index(biz: Biz, filter: dict[str, str], index: str
         [(pk, biz.pk, ("friend", "vip", "upkeep")[n % 3], "post", n % 4, "", "ann", now, "", "")
          for n, pk in enumerate(numbers)],
     )  # fmt: skip
-    asked = parse(filter, find.FIELDS)
-    read = candidates.Events(asked) if asked.lists_events else candidates.Posts(asked)
+    values = engine.read_filter(MESSAGES.fields, filter)
+    (source,) = MESSAGES.sources(values)
     middle = numbers[ROWS // 2]
     with CaptureQueriesContext(connection) as queries:
-        assert len(read.page(middle, 50)) == 50
+        assert len(engine.Table(source, values).ids(middle, 50)) == 50
     tables = ("FROM `feed`", "FROM `eventqueue`", 'FROM "feed"', 'FROM "eventqueue"')
     asked_for = [q["sql"] for q in queries.captured_queries if "ORDER BY" in q["sql"]
                  and any(table in q["sql"] for table in tables)]  # fmt: skip

@@ -15,10 +15,11 @@ from pytest_django.fixtures import Settings
 
 from gateway import checks
 from gateway.connections import sms_redis
-from gateway.flow import SmsFlow
+from gateway.flow import FLOW
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import ReportIn
-from gateway.messages import find, states, timeline
+from gateway.messages import states, timeline
+from gateway.messages.index import MESSAGES
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt, SmsGateway
 from gateway.pump import retention as sms
 from gateway.pump.pump import Pump
@@ -27,6 +28,7 @@ from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive.description import Table
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
+from msgplatform.messages import engine
 from msgplatform.models import Alert, Biz
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import old_id, without_months
@@ -364,11 +366,11 @@ def test_search_and_timeline_know_nothing_of_what_is_gone(shop: Caller) -> None:
     SgipMt.objects.update(biz_id=shop.biz.pk)
     parts_of(old, 30)
     by_month()
-    assert {hit.id for hit in find.search(NUMBER, 10)} == {str(old), str(young)}
+    assert {hit.id for hit in engine.search(MESSAGES, NUMBER, 10)} == {str(old), str(young)}
     purge()
-    assert [hit.id for hit in find.search(NUMBER, 10)] == [str(young)]
-    assert find.search(str(old), 10) == []
-    assert find.find({"reference": f"order-{old}"}, "", 10).hits == []
+    assert [hit.id for hit in engine.search(MESSAGES, NUMBER, 10)] == [str(young)]
+    assert engine.search(MESSAGES, str(old), 10) == []
+    assert engine.find(MESSAGES, {"reference": f"order-{old}"}, "", 10).hits == []
     assert timeline.page(str(old)) is None
     page = timeline.page(str(young))
     assert page
@@ -382,7 +384,7 @@ def alerts_open() -> list[str]:
 
 
 def overdue() -> float:
-    (sample,) = [s for s in SmsFlow().metrics() if s.name == "sms_archive_overdue_seconds"]
+    (sample,) = [s for s in FLOW.health.metrics() if s.name == "sms_archive_overdue_seconds"]
     return sample.value
 
 

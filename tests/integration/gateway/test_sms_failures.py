@@ -10,16 +10,17 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway.connections import sms_redis
+from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
-from gateway.monitor import failing
+from gateway.monitor import conditions
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.models import Alert, MinuteCounter
-from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.gateway.sms_messages import archived
 from tests.integration.support import sms_rows
 from tests.integration.support.bulk_form import preview
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def counted() -> dict[str, int]:
-    return {str(failure.answer): failure.count for failure in FLOW.failures()}
+    return {str(failure.answer): failure.count for failure in FLOW.health.failures()}
 
 
 def unknown(shop: Caller) -> tuple[str, int]:
@@ -49,7 +50,7 @@ def settle() -> None:
 def resend(**filter: str) -> int:
     done, cursor = 0, ""
     while True:
-        step = FLOW.bulk_step("resend", {"since": "2026-01-01", **filter}, cursor, 10)
+        step = FLOW.action("resend").step({"since": "2026-01-01", **filter}, cursor, 10)
         done, cursor = done + step.done, step.cursor
         if not cursor:
             return done
@@ -62,7 +63,7 @@ def test_refused_expired_and_unknown_count_a_report_does_not(shop: Caller) -> No
     archived(shop, result=5)
     unknown(shop)
     assert counted() == {"result 5": 2, "unknown": 1}
-    (refused,) = [failure for failure in FLOW.failures() if failure.answer == "result 5"]
+    (refused,) = [failure for failure in FLOW.health.failures() if failure.answer == "result 5"]
     assert refused.where == "unicom"
     assert refused.meaning == "Wrong parameter format"
     assert refused.said == ""
@@ -75,7 +76,7 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     archived(shop, result=5, to="13900000000")
     archived(shop, result=11)
     archived(shop, error=5)
-    wanted = FLOW.failures()[0]
+    wanted = FLOW.health.failures()[0]
     assert (wanted.answer, wanted.count) == ("result 5", 2)
     shown = preview(admin_client, "sms", action=wanted.action, **wanted.filter)
     assert shown.context["counted"] == flows.Counted(2)
@@ -101,10 +102,10 @@ def test_what_turns_out_otherwise_leaves_the_count_once(shop: Caller) -> None:
 
 def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -> None:
     pk = SmsGateway.objects.get().pk
-    for _ in range(failing.LEAST):
+    for _ in range(conditions.MIN_FAILED):
         archived(shop, result=5)
     watch.report_conditions()
-    alert = Alert.objects.get(kind=failing.KIND, open_key__isnull=False)
+    alert = Alert.objects.get(kind=conditions.FAILING, open_key__isnull=False)
     assert alert.key == f"sms.failing:{pk}"
     archived(shop)
     watch.report_conditions()

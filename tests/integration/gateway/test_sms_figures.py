@@ -69,7 +69,7 @@ def compare(client: Any, row: SmsGateway, console: Client, *ids: str) -> None:
         assert seconds == 0
     else:
         assert before - oldest - 1 <= seconds <= after - oldest + 1
-    status = flows.get("sms").status()  # type: ignore[union-attr]
+    status = flows.get("sms").health.status()  # type: ignore[union-attr]
     assert status.backlog == waiting
     assert f"<dt>waiting</dt><dd>{waiting:,}</dd>" in console.get("/console/").content.decode()
     (shown,) = console.get("/admin/gateway/smsgateway/").context["cl"].result_list

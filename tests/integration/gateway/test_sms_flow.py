@@ -11,46 +11,30 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
-from gateway import failures, presence
+from gateway import presence
 from gateway.connections import sms_redis
-from gateway.flow import SmsFlow
+from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys, store
-from gateway.messages import find, in_flight, resent
+from gateway.messages import in_flight, resent
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.monitor import failures
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.messages import engine
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
 from msgplatform.models.failures import MAX_ANSWER
+from tests.integration.gateway.sms_messages import archived, settle
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
-FLOW = SmsFlow()
-
-
-def settle() -> None:
-    Forwarder().turn()
-    Pump().turn()
-
-
-def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> str:
-    """A message that ended: refused with `result`, or reported."""
-    message = send(caller.biz, **fields)
-    (seqno,) = submit(SmsGateway.objects.get().pk)[message]
-    respond(seqno, result)
-    if not result:
-        number = store.read([message])[0].mt.user_number
-        report(seqno, number, state=2 if error else 0, error=error)
-    settle()
-    assert SgipMt.objects.filter(pk=int(message)).exists()
-    return message
 
 
 class TestStatus:
@@ -58,43 +42,47 @@ class TestStatus:
         pk = SmsGateway.objects.get().pk
         presence.report("c", [LinkState(pk, "submit", "peer", 1.0)])
         message = send(shop.biz)
-        status = FLOW.status()
+        status = FLOW.health.status()
         assert status.backlog == 1
         assert status.oldest_seconds is not None
         assert "pending for unicom" not in status.facts, "with one gateway that is the backlog"
         assert status.facts["links of unicom"] == 1
 
         (seqno,) = submit(pk)[message]
-        status = FLOW.status()
+        status = FLOW.health.status()
         assert (status.backlog, status.oldest_seconds) == (0, None)
         assert status.facts["without a response"] == 1
         respond(seqno)
-        assert FLOW.status().facts["awaiting their Reports"] == 1
+        assert FLOW.health.status().facts["awaiting their Reports"] == 1
         report(seqno)
-        assert FLOW.status().backlog == 1
+        assert FLOW.health.status().backlog == 1
         Forwarder().turn()
-        assert (FLOW.status().backlog, FLOW.status().facts["not archived yet"]) == (1, 1)
+        status = FLOW.health.status()
+        assert (status.backlog, status.facts["not archived yet"]) == (
+            1,
+            1,
+        )
         Pump().turn()
-        assert FLOW.status().backlog == 0
+        assert FLOW.health.status().backlog == 0
 
     def test_a_gateway_without_a_link(self, shop: Caller) -> None:
-        assert FLOW.status().facts["links of unicom"] == "down"
+        assert FLOW.health.status().facts["links of unicom"] == "down"
         presence.report(
             "c", [LinkState(SmsGateway.objects.get().pk, "submit", "p", 1.0, problem="refused")]
         )
-        assert FLOW.status().facts["links of unicom"] == "down"
+        assert FLOW.health.status().facts["links of unicom"] == "down"
 
     def test_redis_away(self, shop: Caller, settings: Any) -> None:
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
-        assert FLOW.status().problem
-        assert FLOW.notice()
-        assert FLOW.search("13800000000", 10) == []
+        assert FLOW.health.status().problem
+        assert FLOW.messages.search_warning()
+        assert engine.search(FLOW.messages, "13800000000", 10) == []
         with pytest.raises(Unavailable):
-            FLOW.page("7")
+            FLOW.messages.page("7")
 
     def test_metrics(self, shop: Caller) -> None:
         send(shop.biz)
-        found = {(s.name, tuple(sorted(s.labels.values()))): s.value for s in FLOW.metrics()}
+        found = {(s.name, tuple(sorted(s.labels.values()))): s.value for s in FLOW.health.metrics()}
         assert found["sms_pending", ("unicom",)] == 1
         assert found["sms_links", ("submit", "unicom")] == 0
         assert found["sms_accepted", ()] == 1
@@ -105,19 +93,19 @@ class TestSearch:
     def test_a_live_message_by_id_and_key(self, shop: Caller) -> None:
         message = send(shop.biz, idempotency_key="order-7")
         for query in (message, "order-7"):
-            (hit,) = FLOW.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state, hit.biz) == (message, "pending", "shop")
 
     def test_an_archived_one_by_all(self, shop: Caller) -> None:
         message = archived(shop, idempotency_key="order-7", reference="ref-7")
         other = archived(shop, to="13900000000")
         for query in (message, "13800000000", "8613800000000", "order-7", "ref-7"):
-            (hit,) = FLOW.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "delivered (archived)")
-        assert [hit.id for hit in FLOW.search("13900000000", 10)] == [other]
+        assert [hit.id for hit in engine.search(FLOW.messages, "13900000000", 10)] == [other]
         # Long after Redis has forgotten the key.
         sms_redis().flushall()
-        assert [hit.id for hit in FLOW.search("order-7", 10)] == [message]
+        assert [hit.id for hit in engine.search(FLOW.messages, "order-7", 10)] == [message]
 
     def test_those_in_flight_by_what_they_have(self, shop: Caller) -> None:
         stock = Caller("stock")
@@ -128,23 +116,23 @@ class TestSearch:
             ({"reference": "order-77"}, message), ({"biz": "shop"}, message),
             ({"account": "stock"}, other), ({"biz": "stock", "since": "2026-01-01"}, other),
         ):  # fmt: skip
-            found = FLOW.find(given, "", 10)
+            found = engine.find(FLOW.messages, given, "", 10)
             assert ([hit.id for hit in found.hits], found.notice) == ([wanted], ""), given
         for nobody in ({"biz": "shop", "account": "stock"}, {"account": "stock", "number": "139"}):
-            assert FLOW.find(nobody, "", 10).hits == []
-        (hit,) = FLOW.search("order-77", 10)
+            assert engine.find(FLOW.messages, nobody, "", 10).hits == []
+        (hit,) = engine.search(FLOW.messages, "order-77", 10)
         assert hit.id == message
-        assert [hit.id for hit in FLOW.find({}, "", 10).hits] == [other, message]
-        assert FLOW.find({"state": "failed"}, "", 10).hits == []
+        assert [hit.id for hit in engine.find(FLOW.messages, {}, "", 10).hits] == [other, message]
+        assert engine.find(FLOW.messages, {"state": "failed"}, "", 10).hits == []
         # Refused, and not archived yet: the pump may be down.
         (seqno,) = submit(SmsGateway.objects.get().pk)[message]
         respond(seqno, 5)
-        (hit,) = FLOW.find({"state": "failed", "biz": "shop"}, "", 10).hits
+        (hit,) = engine.find(FLOW.messages, {"state": "failed", "biz": "shop"}, "", 10).hits
         assert hit.id == message
 
     def test_the_newest_of_many_in_flight(self, shop: Caller) -> None:
         sent = [send(shop.biz, to=f"138000000{n:02}") for n in range(12)]
-        found = FLOW.find({"biz": "shop"}, "", 5)
+        found = engine.find(FLOW.messages, {"biz": "shop"}, "", 5)
         assert [hit.id for hit in found.hits] == sorted(sent, key=int, reverse=True)[:5]
         assert "12 messages in flight were looked at, not all" in found.notice
 
@@ -152,10 +140,10 @@ class TestSearch:
         message = send(shop.biz, to="13800000077", reference="order-77")
         send(shop.biz, to="13900000000")
         for query in ("13800000077", "8613800000077"):
-            (hit,) = FLOW.search(query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "pending")
-            assert FLOW.find({"number": query}, "", 10) == flows.Found([hit])
-        assert FLOW.find({"number": "13800000077", "biz": "0"}, "", 10).hits == []
+            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.Found([hit])
+        assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
     def test_texts_in_redis_and_the_archive(
         self, shop: Caller, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +156,9 @@ class TestSearch:
         found: dict[str, str] = {}
         cursor, looked = "", list[str]()
         for _ in range(100):
-            piece = FLOW.search_text("RB1", timezone.now() - timedelta(days=1), cursor, 0.0)
+            piece = engine.search_text(
+                FLOW.messages, "RB1", timezone.now() - timedelta(days=1), cursor, 0.0
+            )
             found |= {hit.id: hit.state for hit in piece.hits}
             cursor, looked = piece.cursor, [*looked, piece.looked]
             if not cursor:
@@ -176,28 +166,33 @@ class TestSearch:
         assert found == {sent: "pending", old: "delivered (archived)"}
         assert len(looked) > 2
         assert looked[-2].startswith("41 messages in flight were looked at")
-        late = FLOW.search_text("RB1", timezone.now() + timedelta(days=1), str(2**63 - 1), 0.0)
+        late = engine.search_text(
+            FLOW.messages, "RB1", timezone.now() + timedelta(days=1), str(2**63 - 1), 0.0
+        )
         assert late.hits == []
 
     def test_what_a_walk_left_out_is_said(
         self, shop: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(in_flight, "_STEP", 1)
-        monkeypatch.setattr(find, "WALK_SECONDS", 0.0)
+        monkeypatch.setattr(in_flight, "WALK_SECONDS", 0.0)
         for n in range(30):
             send(shop.biz, to=f"139000000{n:02d}")
-        assert "not all" in FLOW.find({"number": "13999999999"}, "", 10).notice
+        assert "not all" in engine.find(FLOW.messages, {"number": "13999999999"}, "", 10).notice
 
     def test_texts_while_redis_is_away(self, shop: Caller, settings: Any) -> None:
         old = archived(shop, text="parcel RB1 is here")
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         since = timezone.now() - timedelta(days=1)
-        found = FLOW.search_text("RB1", since, "", 1.0)
+        found = engine.search_text(FLOW.messages, "RB1", since, "", 1.0)
         assert [hit.id for hit in found.hits] == [old]
         assert "does not answer" in found.looked
         assert found.cursor == ""
         # Said to the end, also when the archive takes several pieces.
-        assert "does not answer" in FLOW.search_text("RB1", since, "archive-only:7", 1.0).looked
+        assert (
+            "does not answer"
+            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).looked
+        )
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
         message = archived(shop, error=25, idempotency_key="k", reference="r")
@@ -205,28 +200,29 @@ class TestSearch:
             "id": message, "number": "13800000000", "key": "k", "reference": "r", "biz": "shop",
             "account": "marketing", "state": "failed", "since": "2025-01-02", "until": "2090-01-01",
         }  # fmt: skip
-        assert [hit.id for hit in FLOW.find(matching, "", 10).hits] == [message]
+        assert [hit.id for hit in engine.find(FLOW.messages, matching, "", 10).hits] == [message]
         for field, wrong in (
             ("id", "7"), ("number", "13900000000"), ("key", "x"), ("reference", "x"),
             ("biz", "0"), ("state", "delivered"), ("since", "2089-01-01"), ("until", "2025-01-03"),
         ):  # fmt: skip
-            assert FLOW.find({**matching, field: wrong}, "", 10).hits == [], field
+            assert engine.find(FLOW.messages, {**matching, field: wrong}, "", 10).hits == [], field
 
     def test_the_whole_filter_holds_for_a_live_one(self, shop: Caller) -> None:
         message = send(shop.biz, idempotency_key="k", reference="r")
-        assert [hit.id for hit in FLOW.find({"key": "k", "reference": "r"}, "", 10).hits] == [
-            message
-        ]
+        assert [
+            hit.id
+            for hit in engine.find(FLOW.messages, {"key": "k", "reference": "r"}, "", 10).hits
+        ] == [message]
         for wrong in ({"reference": "x"}, {"number": "13900000000"}, {"biz": "0"},
                       {"until": "2025-01-02"}, {"state": "failed"}):  # fmt: skip
-            assert FLOW.find({"key": "k", **wrong}, "", 10).hits == []
+            assert engine.find(FLOW.messages, {"key": "k", **wrong}, "", 10).hits == []
 
     def test_page_by_page(self, shop: Caller) -> None:
         messages = [archived(shop) for _ in range(5)]
         seen: list[str] = []
         cursor, pages = "", 0
         while pages == 0 or cursor:
-            found = FLOW.find({"biz": "shop"}, cursor, 2)
+            found = engine.find(FLOW.messages, {"biz": "shop"}, cursor, 2)
             seen += [hit.id for hit in found.hits]
             cursor, pages = found.cursor, pages + 1
         assert (seen, pages) == (messages[::-1], 3)
@@ -238,19 +234,19 @@ class TestSearch:
         for _ in range(5):
             archived(shop)
         sms_redis().flushall()
-        monkeypatch.setattr(find, "BATCH", 2)
-        monkeypatch.setattr(find, "SCANNED", 4)
-        first = FLOW.find({"reference": "r"}, "", 10)
+        monkeypatch.setattr(engine, "BATCH", 2)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 4)
+        first = engine.find(FLOW.messages, {"reference": "r"}, "", 10)
         assert (list(first.hits), bool(first.cursor)) == ([], True)
         assert "4 messages" in first.notice
-        rest = FLOW.find({"reference": "r"}, first.cursor, 10)
+        rest = engine.find(FLOW.messages, {"reference": "r"}, first.cursor, 10)
         assert [hit.id for hit in rest.hits] == [oldest]
         assert (rest.cursor, rest.notice) == ("", "")
 
 
 class TestPage:
     def titles(self, message: str) -> list[tuple[str, str]]:
-        page = FLOW.page(message)
+        page = FLOW.messages.page(message)
         assert page is not None
         return [(entry.title, entry.state) for entry in page.timeline]
 
@@ -269,7 +265,7 @@ class TestPage:
         ]  # fmt: skip
         Pump().turn()
         assert self.titles(message) == [*live, ("Archived", "done")]
-        page = FLOW.page(message)
+        page = FLOW.messages.page(message)
         assert page is not None
         assert page.body == "你好"
         assert f"{sms_rows.NODE}:{sms_rows.TS}:{seqno}" in page.timeline[1].detail
@@ -286,7 +282,7 @@ class TestPage:
         assert ("Report 2/2", "delivered") in self.titles(message)
 
     def card(self, message: str) -> flows.Recipient:
-        page = FLOW.page(message)
+        page = FLOW.messages.page(message)
         assert page is not None
         (only,) = page.recipients
         return only
@@ -308,7 +304,7 @@ class TestPage:
         settle()
         assert "new message" in self.card(message).again
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
-        page = FLOW.page(message)
+        page = FLOW.messages.page(message)
         assert page is not None
         assert "whether it was sent again is not known" in page.notices[0]
 
@@ -360,7 +356,7 @@ class TestResend:
         filter = {"since": str(timezone.localtime().year - 1) + "-01-01", **given}
         done, step = 0, flows.Step("", 0)
         while True:
-            step = FLOW.bulk_step("resend", filter, step.cursor, limit)
+            step = FLOW.action("resend").step(filter, step.cursor, limit)
             done += step.done
             if not step.cursor:
                 return done
@@ -374,7 +370,7 @@ class TestResend:
         ]  # fmt: skip
         archived(shop)
         given = {"since": "2026-01-01"}
-        assert FLOW.bulk_count("resend", given) == flows.Counted(5)
+        assert FLOW.action("resend").count(given) == flows.Counted(5)
         assert self.job() == 5
         claimed = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
         made = {item.mt.reference: item.mt for item in claimed}
@@ -398,7 +394,7 @@ class TestResend:
         originals = [archived(shop, error=25, to=f"1380000000{n}") for n in range(4)]
         archived(shop, to="13800000009")
         given = {"since": "2026-01-01"}
-        preview = FLOW.bulk_preview("resend", given)
+        preview = FLOW.action("resend").preview(given)
         assert preview.counted == flows.Counted(4)
         assert [(group.title, group.count) for group in preview.groups] == [
             ("marketing · failed", 4)
@@ -410,20 +406,20 @@ class TestResend:
             noted.extend(ids)
 
         for _ in range(2):  # the second as after a kill
-            step = FLOW.bulk_step("resend", given, preview.cursor, 10, note)
+            step = FLOW.action("resend").step(given, preview.cursor, 10, note)
         assert (step.done, len(noted), len(set(noted))) == (4, 8, 4)
         made = list(dict.fromkeys(noted))
-        assert FLOW.bulk_outcome("resend", made) == dict.fromkeys(made, "waiting")
+        assert FLOW.action("resend").outcome(made) == dict.fromkeys(made, "waiting")
         submitted = submit(SmsGateway.objects.get().pk)
         for pk, state, error in ((made[0], 0, 0), (made[1], 2, 7)):
             respond(submitted[pk][0])
             report(submitted[pk][0], store.read([pk])[0].mt.user_number, state=state, error=error)
         expected = dict(zip(made, ("arrived", "failed", "waiting", "waiting"), strict=True))
-        assert FLOW.bulk_outcome("resend", made) == expected
+        assert FLOW.action("resend").outcome(made) == expected
         settle()
         assert SgipMt.objects.filter(pk__in=[int(pk) for pk in made]).count() == 2
-        assert FLOW.bulk_outcome("resend", [*made, "77"]) == expected, "nobody knows of this one"
-        assert [hit.id for hit in FLOW.bulk_hits("resend", [*made, "77"])] == made
+        assert FLOW.action("resend").outcome([*made, "77"]) == expected, "nobody knows of this one"
+        assert [hit.id for hit in FLOW.action("resend").lines([*made, "77"])] == made
 
     def test_a_job_waits_for_the_account_s_next_day(self, shop: Caller) -> None:
         """Nobody gets it twice, and each counts once: also who was behind the one that was refused,
@@ -458,8 +454,8 @@ class TestResend:
         first, second = (archived(shop, result=5, to=f"1380000000{n}") for n in range(2))
         self.job(ids=first)
         configure(SmsAccount.objects.all(), enabled=False)
-        step = FLOW.bulk_step("resend", {"ids": second}, "", 10)
-        step = FLOW.bulk_step("resend", {"ids": second}, step.cursor, 10)
+        step = FLOW.action("resend").step({"ids": second}, "", 10)
+        step = FLOW.action("resend").step({"ids": second}, step.cursor, 10)
         assert (step.cursor, step.done) == ("", 0)
         assert "account" in step.left_because
         answer = admin_client.post(f"/console/sms/{second}/again", follow=True)
@@ -478,16 +474,16 @@ class TestResend:
         row = SgipMt.objects.get(pk=int(message))
         given = {"since": "2026-01-01", "answer": failures.answer_of(row)}
         assert len(given["answer"]) <= MAX_ANSWER
-        assert FLOW.bulk_count("resend", given).count == 1
+        assert FLOW.action("resend").count(given).count == 1
         assert self.job(answer=given["answer"]) == 1
-        assert FLOW.bulk_count("resend", {**given, "answer": "result ²"}).count == 0
+        assert FLOW.action("resend").count({**given, "answer": "result ²"}).count == 0
 
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)
         self.job()
         again = resent.again_as(shop.biz.pk, int(original))
         assert again
-        one, other = FLOW.page(original), FLOW.page(again)
+        one, other = FLOW.messages.page(original), FLOW.messages.page(again)
         assert one is not None
         assert other is not None
         assert any(again in entry.title for entry in one.timeline)
@@ -507,9 +503,9 @@ class TestResend:
 
     def test_a_job_leaves_alone_what_fails_meanwhile(self, shop: Caller) -> None:
         given = {"since": "2026-01-01"}
-        begun = FLOW.bulk_step("resend", given, "", 10)
+        begun = FLOW.action("resend").step(given, "", 10)
         archived(shop, result=5)
-        assert FLOW.bulk_step("resend", given, begun.cursor, 10) == flows.Step("", 0)
+        assert FLOW.action("resend").step(given, begun.cursor, 10) == flows.Step("", 0)
 
     @pytest.mark.parametrize(
         ("given", "field"),
@@ -518,8 +514,8 @@ class TestResend:
     )  # fmt: skip
     def test_a_wrong_filter_is_named(self, given: dict[str, str], field: str) -> None:
         for call in (
-            lambda: FLOW.bulk_count("resend", given),
-            lambda: FLOW.bulk_step("resend", given, "", 10),
+            lambda: FLOW.action("resend").count(given),
+            lambda: FLOW.action("resend").step(given, "", 10),
         ):
             with pytest.raises(InvalidInput) as caught:
                 call()

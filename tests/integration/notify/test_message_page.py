@@ -18,7 +18,7 @@ from msgplatform.core.flows import Page, PageLink, Recipient
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify import presence
-from notify.flow import NotifyFlow
+from notify.flow import FLOW
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.messages import recipients
@@ -30,7 +30,6 @@ from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 place = archive_support.place
-FLOW = NotifyFlow()
 NOWHERE = "unix:///nowhere/redis.sock"
 
 
@@ -40,7 +39,7 @@ def row() -> BizReceive:
 
 
 def page(pk: int, after: str = "") -> Page:
-    found = FLOW.page(str(pk), after)
+    found = FLOW.messages.page(str(pk), after)
     assert found
     return found
 
@@ -106,7 +105,7 @@ def test_a_card_says_why(
 
 def test_an_open_breaker_and_a_redis_that_is_away(row: BizReceive, settings: Settings) -> None:
     pk = split(row, next_at=sql.now())
-    opened = presence.Live("a", breaker=State.OPEN, retry_in=30, open_for=3600)
+    opened = presence.LaneState("a", breaker=State.OPEN, retry_in=30, open_for=3600)
     presence.report({row.pk: opened})
     assert "Not tried: its breaker has been open since" in card(pk).why
     settings.REDIS_URL = NOWHERE

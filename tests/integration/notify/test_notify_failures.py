@@ -17,7 +17,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
 from notify.actions import send_again
 from notify.maker import expiry
@@ -66,7 +66,7 @@ def exhaust_behind_a_breaker(row: BizReceive, count: int) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.filter(status=Delivery.PENDING).update(next_at=Now() - timedelta(hours=2))
     BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
-    opened = presence.Live("s", breaker=State.OPEN, retry_in=90, open_for=1)
+    opened = presence.LaneState("s", breaker=State.OPEN, retry_in=90, open_for=1)
     presence.report({row.pk: opened})
     drain(Maker())
 
@@ -75,7 +75,7 @@ def counted() -> dict[str, int]:
     """As the page Failures has it: answer → how many."""
     flow = flows.get("notify")
     assert flow
-    return {str(failure.answer): failure.count for failure in flow.failures()}
+    return {str(failure.answer): failure.count for failure in flow.health.failures()}
 
 
 def alert() -> Alert:
@@ -92,7 +92,7 @@ def test_marker_and_breaker_count_by_answer(row: BizReceive) -> None:
     exhaust(row, 2, status=500)
     exhaust_behind_a_breaker(row, expiry.PAGE + 13)
     assert counted() == {"HTTP 503": 5, "HTTP 500": 2, expiry.ERROR: expiry.PAGE + 13}
-    (said,) = [f.said for f in flows.get("notify").failures() if f.answer == "HTTP 503"]  # type: ignore[union-attr]
+    (said,) = [f.said for f in flows.get("notify").health.failures() if f.answer == "HTTP 503"]  # type: ignore[union-attr]
     assert said == "no room"
 
 
@@ -107,14 +107,14 @@ def test_sent_again_they_leave_the_count_wherever_they_are(row: BizReceive) -> N
         message(row, Delivery.EXHAUSTED, days=days)
     lost = ReceiveMsg.objects.values_list("id", flat=True)
     long_ago = sql.now() - timedelta(days=days + 1)
-    failure_store.add("notify", [Lost(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
+    failure_store.add("notify", [Loss(row.pk, "HTTP 200", pk) for pk in lost], long_ago)
     archive()
     assert BizMsg.objects.count() == 0, "they are in the archive"
     exhaust(row, 3)
     assert counted() == {"HTTP 200": 4, "HTTP 503": 3}
     flow = flows.get("notify")
     assert flow
-    assert flow.failures()[0].message == "", "an archived one is not looked for"
+    assert flow.health.failures()[0].message == "", "an archived one is not looked for"
     run("replay_failed", subscription=str(row.pk), since="2020-01-01")
     assert counted() == {}
     assert exhausted() == 0
@@ -124,7 +124,7 @@ def run(action: str, **filter: str) -> None:
     flow, cursor = flows.get("notify"), ""
     assert flow
     while True:
-        cursor = flow.bulk_step(action, filter, cursor, 500).cursor
+        cursor = flow.action(action).step(filter, cursor, 500).cursor
         if not cursor:
             return
 
@@ -138,11 +138,11 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     exhaust(row, 3, status=500)
     flow = flows.get("notify")
     assert flow
-    wanted = next(f for f in flow.failures() if f.count == 3)
+    wanted = next(f for f in flow.health.failures() if f.count == 3)
     shown = preview(admin_client, "notify", action=wanted.action, **wanted.filter)
     assert shown.context["counted"] == flows.Counted(3)
     run(wanted.action, **wanted.filter)
-    left = {(f.subject, f.answer, f.count) for f in flow.failures()}
+    left = {(f.subject, f.answer, f.count) for f in flow.health.failures()}
     assert left == {(row.pk, "HTTP 503", 5), (other.pk, "HTTP 503", 2)}
     assert ReceiveMsg.objects.filter(status=Delivery.PENDING).count() == 3
 

@@ -23,14 +23,15 @@ from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
-from notify import due, intake, orders, presence
+from notify import orders, presence
 from notify.actions import send_again
+from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
-from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from notify.presence import Live
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
+from notify.presence import LaneState
 from tests.integration.support.children import run as run_children
 from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -65,7 +66,7 @@ def run(worker: Worker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    presence.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+    presence.report({row.pk: LaneState(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def deliveries(row: BizReceive, status: int) -> int:
@@ -627,13 +628,13 @@ def test_the_first_due_delivery_is_the_first_of_the_index(biz: Biz) -> None:
     publish(biz, 500)
     while Maker().splitter.split()[0]:
         pass
-    asked = BizReceive.objects.values_list("id", due.first(Status.PENDING))
+    asked = BizReceive.objects.values_list("id", first_due(Status.PENDING))
     with CaptureQueriesContext(connection) as queries:
         assert all(first for _, first in asked)
     statement = queries[0]["sql"]
     (index,) = ReceiveMsg._meta.indexes
     columns = [ReceiveMsg._meta.get_field(name).column for name in index.fields]
-    assert list(due.first(Status.PENDING).query.order_by) == columns
+    assert list(first_due(Status.PENDING).query.order_by) == columns
     with connection.cursor() as cursor:
         plan = sql.plan(cursor, statement)
     if connection.vendor == "mysql":

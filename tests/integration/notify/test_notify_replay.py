@@ -268,13 +268,14 @@ def test_a_killed_runner_s_job_is_done_once(row: BizReceive) -> None:
 import os, signal
 from msgplatform.jobs import bulk
 from msgplatform.core import flows
-real = flows.get("notify").bulk_step
+action = flows.get("notify").actions["replay"]
+real = action.step
 def dying(*given):
     step = real(*given)
     if step.done:
         os.kill(os.getpid(), signal.SIGKILL)
     return step
-flows.get("notify").bulk_step = dying
+action.step = dying
 say("on")
 runner = bulk.BulkRunner()
 while runner.turn():

@@ -15,10 +15,11 @@ from msgplatform.core.archive import copying
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.messages import engine
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions
 from notify.archive.retention import KEYS
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import (
     Attempt,
     BizMsg,
@@ -244,9 +245,9 @@ def test_a_search_shows_it_as_it_is_now(row: BizReceive, place: str) -> None:
     archive()
     IdempotencyKey.objects.all().delete()
     finish("requeue", ids=pk)
-    assert [hit.id for hit in find.find({"key": "k-1"}, "", 5).hits] == [str(pk)]
-    assert find.find({"status": "exhausted"}, "", 5).hits == []
-    (hit,) = find.find({"status": "pending"}, "", 5).hits
+    assert [hit.id for hit in engine.find(MESSAGES, {"key": "k-1"}, "", 5).hits] == [str(pk)]
+    assert engine.find(MESSAGES, {"status": "exhausted"}, "", 5).hits == []
+    (hit,) = engine.find(MESSAGES, {"status": "pending"}, "", 5).hits
     assert (hit.id, hit.state) == (str(pk), "pending")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,12 @@ from django.test.utils import CaptureQueriesContext
 from msgplatform.api.filters import MAX_ID
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.api.serializers import MessageDetailSerializer
 from notify.archive import stores
 from notify.archive.listing import Messages
-from notify.messages import candidates as candidates_module
-from notify.messages import find
-from notify.messages.candidates import Candidates
-from notify.messages.filters import Filter
-from notify.messages.matches import matching
+from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.integration.support.archive_support import (
     Status,
@@ -53,7 +51,9 @@ def found(limit: int = 50, **given: object) -> list[int]:
     everything: list[int] = []
     cursor = ""
     while True:
-        page = find.find({name: str(value) for name, value in given.items()}, cursor, limit)
+        page = engine.find(
+            MESSAGES, {name: str(value) for name, value in given.items()}, cursor, limit
+        )
         assert len(page.hits) <= limit
         everything += [int(hit.id) for hit in page.hits]
         if not page.cursor:
@@ -113,7 +113,7 @@ def test_places_that_interleave_are_one_list(
 ) -> None:
     """Old messages that are held stay between the archived ones; many of the one, few of the
     other."""
-    monkeypatch.setattr(find, "BATCH", 4)
+    monkeypatch.setattr(engine, "BATCH", 4)
     pks = [
         message(row, Status.HELD if n % 7 == 0 else Status.DELIVERED, channel="eu", days=60)
         for n in range(40)
@@ -132,7 +132,7 @@ def test_a_delivery_s_id_finds_its_message(row: BizReceive, place: str) -> None:
     archive()
     for pk in pks:
         assert found(id=deliveries[pk]) == [pk]
-        (hit,) = find.search(str(deliveries[pk]), 10)
+        (hit,) = engine.search(MESSAGES, str(deliveries[pk]), 10)
         assert hit.id == str(pk)
 
 
@@ -142,7 +142,7 @@ def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
     message(row, days=1)
     publish(row.biz)
     archive()
-    states = [hit.state for hit in find.find({}, "", 10).hits]
+    states = [hit.state for hit in engine.find(MESSAGES, {}, "", 10).hits]
     assert states == [
         "accepted", "no subscriber", "delivered", "delivered 1, exhausted 1 (archived)",
     ]  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_line_says_what_became_of_it(row: BizReceive, place: str) -> None:
 def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
-            find.find({"biz": "orders"}, "", 50)
+            engine.find(MESSAGES, {"biz": "orders"}, "", 50)
         return len(captured)
 
     message(row, Status.DELIVERED, days=1)
@@ -164,7 +164,7 @@ def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
 def test_many_in_a_status_are_walked(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound the deliveries of a status are not sorted: messages are looked at in turn."""
     pks = [message(row, Status.EXHAUSTED if n % 3 else Status.DELIVERED, days=1) for n in range(30)]
-    monkeypatch.setattr(candidates_module, "FEW", 5)
+    monkeypatch.setattr("notify.messages.index.MAX_SORTED", 5)
     expected = [pk for n, pk in enumerate(pks) if n % 3]
     assert sorted(found(7, status="exhausted")) == expected
     assert sorted(found(7, status="exhausted", subscription=row.pk)) == expected
@@ -176,9 +176,9 @@ def test_a_page_is_bounded_and_the_next_goes_on(
     needle = message(row, Status.DELIVERED, days=3, payload=b'{"n":"needle"}')
     for _ in range(40):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(find, "BATCH", 5)
-    monkeypatch.setattr(find, "SCANNED_TEXT", 20)
-    first = find.find({"biz": "orders", "text": "needle"}, "", 50)
+    monkeypatch.setattr(engine, "BATCH", 5)
+    monkeypatch.setattr(engine, "MAX_SCANNED_TEXTS", 20)
+    first = engine.find(MESSAGES, {"biz": "orders", "text": "needle"}, "", 50)
     assert (list(first.hits), bool(first.cursor)) == ([], True)
     assert "20 messages" in first.notice
     assert found(biz="orders", text="needle") == [needle]
@@ -202,7 +202,7 @@ def test_a_page_is_bounded_and_the_next_goes_on(
 )
 def test_wrong_input_gets_a_sentence(given: dict, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        find.find(given, "", 10)
+        engine.find(MESSAGES, given, "", 10)
     assert caught.value.field == field
     assert len(str(caught.value)) > 10
 
@@ -212,7 +212,7 @@ def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
     last = subscription(Biz.objects.get(name="biz-229"), "last")
     pk = message(last, Status.DELIVERED, days=1, key="one of a kind")
     with CaptureQueriesContext(connection) as captured:
-        assert [hit.id for hit in find.search("one of a kind", 10)] == [str(pk)]
+        assert [hit.id for hit in engine.search(MESSAGES, "one of a kind", 10)] == [str(pk)]
     asked = [q["sql"] for q in captured if "bucket" in q["sql"]]
     assert len(asked) == 3
     assert max(sql.count("bucket") for sql in asked) <= 110
@@ -221,9 +221,9 @@ def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
 # -- one message ---------------------------------------------------------------------------------
 def test_the_page_of_an_archived_message(row: BizReceive, place: str) -> None:
     pk = message(row, Status.DELIVERED, payload=b'{"n":42}')
-    before = find.page(str(pk))
+    before = MESSAGES.page(str(pk))
     archive()
-    after = find.page(str(pk))
+    after = MESSAGES.page(str(pk))
     assert before
     assert after
     assert (after.title, after.body) == (before.title, before.body)
@@ -242,11 +242,11 @@ def test_a_hot_message_hides_what_a_killed_archiver_left(row: BizReceive, place:
         id=pk + 1, msg_id=pk, biz_id=row.biz_id, biz_receive_id=row.pk, status=Status.DELIVERED,
         send_times=1, generation=0, http_status=200, created_at=at, updated_at=at,
     )  # fmt: skip
-    (hit,) = find.find({}, "", 10).hits
+    (hit,) = engine.find(MESSAGES, {}, "", 10).hits
     assert hit.state == "pending"
-    assert find.find({"status": "delivered"}, "", 10).hits == []
-    assert len(find.find({"status": "pending"}, "", 10).hits) == 1
-    page = find.page(str(pk))
+    assert engine.find(MESSAGES, {"status": "delivered"}, "", 10).hits == []
+    assert len(engine.find(MESSAGES, {"status": "pending"}, "", 10).hits) == 1
+    page = MESSAGES.page(str(pk))
     assert page
     assert page.body == '{"n":1}'
     assert [m.archived for m in Messages(row.biz_id)[:10]] == [False]
@@ -272,13 +272,13 @@ def unavailable(row: BizReceive, servers: Servers, tmp_path: Path) -> Iterator[d
 
 
 def test_an_archive_that_is_unavailable_is_reported(unavailable: dict[str, int]) -> None:
-    page = find.find({"biz": "orders"}, "", 10)
+    page = engine.find(MESSAGES, {"biz": "orders"}, "", 10)
     assert [int(hit.id) for hit in page.hits] == [unavailable["hot"]]
     assert "archive cannot be read" in page.notice
-    assert "archive cannot be read" in find.notice()
-    assert find.page(str(unavailable["hot"]))
+    assert "archive cannot be read" in MESSAGES.search_warning()
+    assert MESSAGES.page(str(unavailable["hot"]))
     with pytest.raises(Unavailable):
-        find.page(str(unavailable["archived"]))
+        MESSAGES.page(str(unavailable["archived"]))
 
 
 def test_the_console_says_that_the_archive_is_away(
@@ -363,15 +363,15 @@ def many(row: BizReceive) -> BizReceive:
 def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple) -> None:
     """Neither a sort, nor a read of the table's rows, nor of more than the page."""
     values: dict[str, Any] = {"event_type": "type.n1", "biz": many.biz_id, "channel": "eu"}
-    filter = Filter(**{name: values[name] for name in asked})
-    for where in (stores.hot(), stores.cold()):
-        rows = Candidates(filter).rows(where, MAX_ID)[:PAGE]
-        statement, parameters = rows.query.sql_with_params()
-        with connection.cursor() as cursor:
-            (step,) = sql.plan(cursor, statement, parameters)
+    values = {name: values[name] for name in asked}
+    for source in MESSAGES.sources(values):
         before = rows_read()
-        assert len(rows) == PAGE
+        with CaptureQueriesContext(connection) as queries:
+            assert len(engine.Table(source, values).ids(MAX_ID, PAGE)) == PAGE
         assert rows_read() - before < ROWS / 10
+        statement = queries.captured_queries[-1]["sql"]
+        with connection.cursor() as cursor:
+            (step,) = sql.plan(cursor, statement.replace("%", "%%"))
         if connection.vendor == "mysql":
             assert "filesort" not in step["Extra"], step
             index_only = "Using index" in step["Extra"]
@@ -383,13 +383,14 @@ def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple
 def test_candidates_are_looked_at_by_their_key_alone(many: BizReceive) -> None:
     """With the system and the type as conditions MariaDB reads, in a large table, all messages of
     both by their index, to find the few that have these ids."""
-    filter = Filter(biz=many.biz_id, event_type="type.n1")
-    for where in (stores.hot(), stores.cold()):
-        page = list(Candidates(filter).rows(where, MAX_ID)[:PAGE].values_list("id", flat=True))
-        wanted = where.messages.filter(biz_id=many.biz_id, event_type="type.n1")
-        expected = set(wanted.values_list("id", flat=True)) & set(page)
-        with CaptureQueriesContext(connections[where.using]) as queries:
-            assert matching(where, page, filter) == expected
+    values = {"channel": "", "event_type": "type.n1", "biz": many.biz_id}
+    for source, store in zip(MESSAGES.sources(values), (stores.hot(), stores.cold()), strict=True):
+        table = engine.Table(replace(source, indexes=()), values)
+        page = table.ids(MAX_ID, PAGE)
+        rows = store.messages.filter(biz_id=many.biz_id, event_type="type.n1")
+        expected = set(rows.values_list("id", flat=True)) & set(page)
+        with CaptureQueriesContext(connections[store.using]) as queries:
+            assert table.matching(page) == expected
         (query,) = queries.captured_queries
         conditions = query["sql"].partition(" WHERE ")[2]
         assert " IN (" in conditions

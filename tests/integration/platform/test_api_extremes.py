@@ -12,7 +12,7 @@ from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.json.values import MAX_STORED
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizReceive, EventType
 from tests.integration.support.api_support import problem
 from tests.integration.support.management import Manager
@@ -164,8 +164,8 @@ ODD_TEXTS = [
 FILTERS = [
     (flow.name, action, name)
     for flow in flows.all()
-    for action, described in flow.bulk_actions.items()
-    for name in described.filters
+    for action, described in flow.actions.items()
+    for name in described.fields
 ]
 
 
@@ -175,7 +175,7 @@ def test_any_text_in_a_filter(
 ) -> None:
     for text in ODD_TEXTS:
         filter = {"biz": "orders", "subscription": "orders/warehouse", name: text}
-        usual = flows.get(flow).bulk_actions[action].filters
+        usual = flows.get(flow).actions[action].fields
         asked = {each: value for each, value in filter.items() if each in usual}
         body = {"flow": flow, "action": action, "filter": asked, "preview": True}
         assert manager.send("POST", "jobs", body).status_code in {200, 400}, text

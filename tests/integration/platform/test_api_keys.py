@@ -275,7 +275,7 @@ class TestCache:
         assert self.get() is None
         self.answer = ValidKey(self.caller, None)
         assert self.get() is None
-        self.clock.now += key_cache.UNKNOWN_TTL_SECONDS
+        self.clock.now += key_cache.INVALID_TTL_SECONDS
         assert self.get() == self.caller
 
     def test_without_database_a_good_key_stays_good_for_a_while(self) -> None:
@@ -309,7 +309,7 @@ class TestCache:
         try:
             for digest in ("d", "e", "f") * 3:
                 assert self.cache.get(digest, hang, lambda: None) == self.caller
-            assert len(asked) == key_cache.MAX_ASKING
+            assert len(asked) == key_cache.MAX_LOADING
         finally:
             may_end.set()
 
@@ -323,18 +323,18 @@ class TestCache:
     def test_a_flood_of_wrong_keys_displaces_no_good_one(self) -> None:
         self.get("good")
         self.answer = None
-        for number in range(key_cache.MAX_UNKNOWN + 500):
+        for number in range(key_cache.MAX_INVALID + 500):
             self.get(f"wrong-{number}")
-        assert len(self.cache._unknown) == key_cache.MAX_UNKNOWN
+        assert len(self.cache._invalid_until) == key_cache.MAX_INVALID
         asked = self.asked
         assert self.get("good") == self.caller
         assert self.asked == asked
 
     def test_both_sides_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(key_cache, "MAX_KNOWN", 10)
+        monkeypatch.setattr(key_cache, "MAX_VALID", 10)
         for number in range(25):
             self.get(f"good-{number}")
-        assert len(self.cache._known) == 10
+        assert len(self.cache._valid) == 10
         assert self.get("good-24") == self.caller
         assert self.asked == 25
 

@@ -10,15 +10,17 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from msgplatform.admin import key_scopes
+from gateway.flow import FLOW
+from msgplatform.admin import systems
 from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.messages import engine
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
-from notify.messages import find
+from notify.messages.index import MESSAGES
 from notify.models import BizReceive
-from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.gateway.sms_messages import archived
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import Status, message
 from tests.integration.support.bulk_form import preview, start, start_bulk
@@ -59,9 +61,9 @@ def staff(*permissions: str) -> Client:
 def test_until_a_time_before_all_messages_means_none(
     row: BizReceive, action: str, given: dict[str, str]
 ) -> None:
-    assert actions.count(action, given).count == 20
+    assert actions.ACTIONS[action].count(given).count == 20
     given = {**given, "until": BEFORE_ALL}
-    assert actions.count(action, given).count == 0
+    assert actions.ACTIONS[action].count(given).count == 0
     job = BulkJob.objects.create(flow="notify", action=action, filter=given, created_by="x")
     while BulkRunner().turn():
         pass
@@ -93,18 +95,18 @@ def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
-    assert find.find({"biz": "orders"}, "", 50).hits
-    assert find.find({"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
+    assert engine.find(MESSAGES, {"biz": "orders"}, "", 50).hits
+    assert engine.find(MESSAGES, {"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []
 
 
 def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) -> None:
     original = archived(shop, result=5)
     live = sms_rows.send(shop.biz, idempotency_key="order-7")
     for given in ({"id": original}, {"id": live}, {"key": "order-7"}):
-        assert FLOW.find(given, "", 10).hits, given
-        assert FLOW.find({**given, "until": BEFORE_ALL}, "", 10).hits == [], given
+        assert engine.find(FLOW.messages, given, "", 10).hits, given
+        assert engine.find(FLOW.messages, {**given, "until": BEFORE_ALL}, "", 10).hits == [], given
     given = {"ids": original, "until": BEFORE_ALL}
-    assert FLOW.bulk_count("resend", given).count == 0
+    assert FLOW.action("resend").count(given).count == 0
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ MAY = {
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
 def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
     """With every permission of bulk jobs, and without that to act on a message of the flow."""
-    action = next(iter(flow.bulk_actions))
+    action = next(iter(flow.actions))
     job = BulkJob.objects.create(flow=flow.name, action=action, filter={}, created_by="somebody")
     user = staff("add_bulkjob", "view_bulkjob", "change_bulkjob", MAY[flow.name][0])
     bulk, page = f"/console/bulk/{flow.name}", f"/console/bulk/jobs/{job.pk}"
@@ -224,7 +226,7 @@ def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
 
 
 def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
-    needed = key_scopes.permissions("manage:jobs")
+    needed = systems.scope_permissions("manage:jobs")
     assert {name.partition(".")[2] for name in needed} == {
         "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
     }  # fmt: skip
@@ -302,8 +304,8 @@ def test_the_page_at_work_counts(
     job = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
     runner = BulkRunner()
     runner.turn()  # notes when it began
-    notify, step_of = flows.get("notify"), actions.step
-    assert notify
+    action = actions.ACTIONS["requeue"]
+    step_of = action.step
 
     def stopped_meanwhile(*given: Any) -> flows.Step:
         step = step_of(*given)
@@ -311,7 +313,7 @@ def test_the_page_at_work_counts(
         return step
 
     monkeypatch.setattr("msgplatform.jobs.bulk.PAGE", page)
-    monkeypatch.setattr(type(notify), "bulk_step", lambda _self, *given: stopped_meanwhile(*given))
+    monkeypatch.setattr(action, "step", stopped_meanwhile)
     runner.turn()
     monkeypatch.undo()
     job.refresh_from_db()

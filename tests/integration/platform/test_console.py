@@ -169,9 +169,9 @@ def test_nothing_is_counted_before_it_is_asked_for(message_id: int, admin_client
 
 
 def test_each_action_has_its_form(admin_client: Client) -> None:
-    for name, action in flows.get("notify").bulk_actions.items():
+    for name, action in flows.get("notify").actions.items():
         answer = admin_client.get(f"/console/bulk/notify?action={name}")
-        assert set(answer.context["form"].fields) == {*action.filters, "rate"}
+        assert set(answer.context["form"].fields) == {*action.fields, "rate"}
         assert str(action.title) in answer.content.decode()
 
 

@@ -23,7 +23,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
 from msgplatform.monitor import failure_store, runbooks
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 
@@ -43,7 +43,7 @@ def row() -> BizReceive:
 def lose(
     subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify"
 ) -> FailureGroup:
-    failure_store.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
+    failure_store.add(flow, [Loss(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
     return FailureGroup.objects.get(flow=flow, subject=subject, answer=answer)
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_acknowledged_by_a_wrong_form(
 
 def test_what_was_answered_is_masked_and_what_a_code_means_is_not(row: BizReceive) -> None:
     lose(row.pk)
-    failure_store.add("sms", [Lost(1, "result 5", 2)], sql.now())
+    failure_store.add("sms", [Loss(1, "result 5", 2)], sql.now())
     shown = text(person("notify.view_bizmsg", "gateway.view_sgipmt"))
     assert "no room" not in shown
     assert "Wrong parameter format" in shown
@@ -302,21 +302,22 @@ def test_every_kind_has_a_first_step_a_page_and_a_paragraph(language: str) -> No
     found = {kind for source in code if "alerts" in source for kind in raised.findall(source)}
     found |= {f"{name}.retention" for source in code for name in
               re.findall(r'Archive\(\s*"([a-z.]+)"', source)}  # fmt: skip
-    found |= {f.failure_alert or f"{f.name}.failures" for f in flows.all()}
-    known = runbooks.every()
+    found |= {f.health.failures_alert or f"{f.name}.failures" for f in flows.all()}
+    known = runbooks.by_kind()
     assert {kind for kind in known if kind.startswith("platform.")} == PLATFORM
     others = {"platform.alert", "notify.feed"}  # an event, and an app
     assert found - known.keys() - others == set()
     assert len(found) > 25
-    page, its_language = runbooks.page()
+    page, its_language = runbooks.document()
     assert its_language == language
     headings = re.findall(r"^### ([a-z._]+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert sorted(headings) == sorted(known)
-    for kind, book in known.items():
-        assert str(book.first).endswith((".", "?", "。", "？")), kind
+    for kind in known:
+        section = runbooks.section(f"{kind}:1")
+        assert section.first_step.endswith((".", "?", "。", "？")), kind
         assert runbooks.link(Alert(kind=kind, key=f"{kind}:1")), kind
         # The page of an alert shows it as people read it, and nothing of the next one.
-        shown = html.unescape(runbooks.paragraph(f"{kind}:1"))
+        shown = html.unescape(section.text)
         assert len(shown) > (80 if language == "en" else 25), kind
         assert not re.search(r"[`*\]]|^#", shown), shown
 
@@ -341,7 +342,7 @@ def test_doctor_names_open_alerts_and_failures(row: BizReceive) -> None:
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
     failure_store.acknowledge(
-        failure_store.Seen(group.pk, 1, group.last_at),
+        failure_store.GroupSnapshot(group.pk, 1, group.last_at),
         "orders",
         group.answer,
         "call 13800138000",

@@ -11,8 +11,8 @@ from django.test import Client
 from msgplatform import roles
 from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
+from msgplatform.messages import engine
 from msgplatform.models import Biz, Role, SavedFilter
-from notify.messages import find
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import message
 from tests.integration.support.notify_rows import publish, subscription
@@ -51,7 +51,7 @@ def test_a_text_of_the_last_day_is_found_piece_by_piece(
     row: BizReceive, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "TEXT_SECONDS", 0.0)  # a piece is one batch
-    monkeypatch.setattr(find, "BATCH", 10)
+    monkeypatch.setattr(engine, "BATCH", 10)
     (new,) = publish(row.biz, 1, PARCEL)
     publish(row.biz, 35)
     done = [message(row, ReceiveMsg.Status.DELIVERED, days=days, payload=PARCEL)
@@ -161,16 +161,17 @@ def test_names_are_offered_to_who_may_see_the_messages(row: BizReceive) -> None:
 
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
 def test_what_a_field_offers_the_flow_takes(flow: flows.Flow, row: BizReceive) -> None:
-    pages = [("search", flow.search_fields)]
-    pages += [(name, action.filters) for name, action in flow.bulk_actions.items()]
+    pages = [("search", flow.messages.fields)]
+    pages += [(name, action.fields) for name, action in flow.actions.items()]
     for page, fields in pages:
-        for name, given in fields.items():
-            field = flows.FilterField.of(given)
+        for name, field in fields.items():
             offered = [value for value, _label in field.choices]
             if field.options:
                 offered += [option.value for option in field.options("")]
             for value in offered:
-                assert page != "search" or flow.find({name: value}, "", 1) is not None, name
+                assert (
+                    page != "search" or engine.find(flow.messages, {name: value}, "", 1) is not None
+                ), name
 
 
 def test_a_time_in_a_link_is_shown_in_the_field(row: BizReceive, admin_client: Client) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import redis
 
 from crmsync.models import Crm
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
@@ -21,7 +20,7 @@ FLOWS = flows.all()
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
 class TestContract:
     def test_status_of_an_empty_platform(self, flow: flows.Flow, work_redis: redis.Redis) -> None:
-        status = flow.status()
+        status = flow.health.status()
         assert (status.backlog, status.oldest_seconds, status.problem) == (0, None, "")
 
     def test_status_survives_a_broken_database(
@@ -33,7 +32,7 @@ class TestContract:
         name = connection.settings_dict["NAME"]
         connection.settings_dict["NAME"] = "/no/such/place/db" + str(name)[:0]
         try:
-            assert flow.status().problem
+            assert flow.health.status().problem
         finally:
             connection.close()
             connection.settings_dict["NAME"] = name
@@ -42,24 +41,27 @@ class TestContract:
         "query", ["", "nothing", "0", "9" * 18, "9" * 40, "' OR 1=1 --", "%", "\x00", "消息"]
     )
     def test_search_takes_anything(self, flow: flows.Flow, query: str) -> None:
-        assert flow.search(query, 10) == []
+        assert engine.search(flow.messages, query, 10) == []
 
     @pytest.mark.parametrize("id", ["", "x", "-1", "1.5", "9" * 40, "９"])
     def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:
-        assert flow.page(id) is None
+        assert flow.messages.page(id) is None
 
     def test_what_is_unknown_is_not_sent_again(self, flow: flows.Flow) -> None:
-        assert flow.again_permission
+        assert flow.resend_permission
+        action = flow.resend_action
+        assert action
+        assert action.resend
         for id in ("", "x", "-1", "7", "9" * 40):
             with pytest.raises(InvalidInput):
-                flow.send_again(id, "", "somebody")
+                action.resend(id, "", "somebody")
 
     @pytest.mark.parametrize("value", ["0", "9" * 30, "' OR 1=1 --", "%", "\x00", "消息", "x/y"])
     def test_find_takes_anything(self, flow: flows.Flow, value: str) -> None:
         """It finds nothing, or says what is wrong and where."""
-        for field in flow.search_fields:
+        for field in flow.messages.fields:
             try:
-                found = flow.find({field: value}, "", 10)
+                found = engine.find(flow.messages, {field: value}, "", 10)
             except InvalidInput as error:
                 refused: tuple[str, bool] | None = (error.field, bool(str(error)))
             else:
@@ -69,49 +71,53 @@ class TestContract:
 
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 40, "\x00"])
     def test_find_refuses_a_wrong_cursor(self, flow: flows.Flow, cursor: str) -> None:
-        if flow.search_fields:
+        if flow.messages.fields:
             with pytest.raises(InvalidInput) as caught:
-                flow.find({}, cursor, 10)
+                engine.find(flow.messages, {}, cursor, 10)
             assert caught.value.field == "cursor"
 
     def test_find_and_bulk_refuse_an_unknown_field(self, flow: flows.Flow) -> None:
         for ask in (
-            *([lambda given: flow.find(given, "", 10)] if flow.search_fields else []),
-            *(partial(flow.bulk_count, name) for name in flow.bulk_actions),
-            *(partial(flow.bulk_preview, name) for name in flow.bulk_actions),
+            *(
+                [lambda given: engine.find(flow.messages, given, "", 10)]
+                if flow.messages.fields
+                else []
+            ),
+            *(action.count for action in flow.actions.values()),
+            *(action.preview for action in flow.actions.values()),
         ):
             with pytest.raises(InvalidInput) as caught:
                 ask({"no_such_field": "1"})
             assert caught.value.field == "no_such_field"
 
     def test_nothing_is_unreadable(self, flow: flows.Flow) -> None:
-        assert flow.notice() == ""
+        assert flow.messages.search_warning() == ""
 
     def test_bulk_actions_of_nothing(self, flow: flows.Flow) -> None:
         """With the fields that an action asks for, until it asks for no more."""
-        for name in flow.bulk_actions:
+        for name in flow.actions:
             filter: dict[str, str] = {}
-            for _ in range(len(flow.bulk_actions[name].filters) + 1):
+            for _ in range(len(flow.actions[name].fields) + 1):
                 try:
-                    assert flow.bulk_count(name, filter) == flows.Counted(0)
-                    shown = flow.bulk_preview(name, filter)
+                    assert flow.action(name).count(filter) == flows.Counted(0)
+                    shown = flow.action(name).preview(filter)
                     assert (shown.counted, list(shown.groups)) == (flows.Counted(0), [])
                     break
                 except InvalidInput as error:
                     asked = error.field
                 assert asked not in filter, name
                 filter[asked] = self.sample(asked)
-            assert flow.bulk_step(name, filter, shown.cursor, 100) == flows.Step("", 0)
-            step = flow.bulk_step(name, filter, "", 100)
+            assert flow.action(name).step(filter, shown.cursor, 100) == flows.Step("", 0)
+            step = flow.action(name).step(filter, "", 100)
             for _ in range(3):  # the first may only begin
                 assert step.done == 0
                 if not step.cursor:
                     break
-                step = flow.bulk_step(name, filter, step.cursor, 100)
+                step = flow.action(name).step(filter, step.cursor, 100)
             assert step.cursor == ""
             for cursor in ("x", "|", "2026-11-20|", "2026-11-20T08:00:00|1", "\x00|1"):
                 with pytest.raises(InvalidInput) as caught:
-                    flow.bulk_step(name, filter, cursor, 100)
+                    flow.action(name).step(filter, cursor, 100)
                 assert caught.value.field == "cursor", (name, cursor)
 
     def sample(self, field: str) -> str:
@@ -125,11 +131,11 @@ class TestContract:
 
     def test_an_unknown_bulk_action_is_refused(self, flow: flows.Flow) -> None:
         with pytest.raises(InvalidInput) as caught:
-            flow.bulk_count("no_such_action", {})
+            flow.action("no_such_action").count({})
         assert caught.value.field == "action"
 
     def test_what_it_counts_can_be_shown(self, flow: flows.Flow) -> None:
-        activity = flow.activity
+        activity = flow.health.activity
         assert activity
         names = [measure.name for measure in activity.measures]
         names += [figure.name for figure in activity.figures]
@@ -151,8 +157,8 @@ class TestContract:
     def test_metrics_have_names_and_numbers(
         self, flow: flows.Flow, work_redis: redis.Redis
     ) -> None:
-        samples = list(flow.metrics())
+        samples = list(flow.health.metrics())
         assert samples
         for sample in samples:
-            assert sample.metric in set(flow.declared_metrics)
+            assert sample.metric in set(flow.health.declared_metrics)
             assert float(sample.value) >= 0

@@ -10,7 +10,7 @@ from django.test import Client
 
 from gateway.models import SgipMt
 from msgplatform import roles
-from msgplatform.admin.key_scopes import permissions as permissions_of
+from msgplatform.admin.systems import scope_permissions as permissions_of
 from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.models import Biz, Role
@@ -51,8 +51,8 @@ class TestGroups:
         for flow in flows.all():
             app = flow.permission.partition(".")[0]
             assert {flow.permission} <= viewer
-            assert set(flow.operate) <= operator
-            assert not set(flow.operate) & viewer
+            assert set(flow.operator_permissions) <= operator
+            assert not set(flow.operator_permissions) & viewer
             every = Permission.objects.filter(content_type__app_label=app)
             assert {f"{app}.{row.codename}" for row in every} <= administrator
         assert viewer < operator < administrator

@@ -25,7 +25,7 @@ from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -250,7 +250,7 @@ def test_messages_that_nobody_splits() -> None:
     BizMsg.objects.update(**late("created_at"))
     watch.report_backlogs()
     assert open_keys() == {"platform.backlog:notify:messages"}
-    assert flows.get("notify").status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
+    assert flows.get("notify").health.status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
 
 
 def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
@@ -378,10 +378,10 @@ def test_metrics_say_what_alerts_do() -> None:
 def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
-    failure_store.add("notify", [Lost(1, "timeout", 1)], now)
+    failure_store.add("notify", [Loss(1, "timeout", 1)], now)
     watch.report_failures()
     assert open_keys() == {"notify.failures:1"}
-    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
     watch.report_failures()
     assert "notify.failures:1" in open_keys()
@@ -407,7 +407,7 @@ def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyP
     look = Watch().look
     everybody()
     with monkeypatch.context() as patched:
-        patched.setattr(flows.get("sms"), "failures", broken)
+        patched.setattr(flows.get("sms").health, "failures", broken)
         look()
         look()
     alert = Alert.objects.get()
@@ -423,7 +423,7 @@ def test_a_database_that_refuses_once_is_no_alert(monkeypatch: pytest.MonkeyPatc
 
     look = Watch().look
     everybody()
-    monkeypatch.setattr(flows.get("notify"), "failures", locked)
+    monkeypatch.setattr(flows.get("notify").health, "failures", locked)
     for _ in range(3):
         look()
     assert open_keys() == set()

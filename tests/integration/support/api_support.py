@@ -6,7 +6,7 @@ api = pytest.fixture(api_support.api)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from django.test import Client
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
-from msgplatform.core.flows import registry
+from msgplatform.core.flows import contract
 from msgplatform.models import ApiKey, Biz
 from tests.integration.support.answers import Answer
 
@@ -24,29 +24,25 @@ READ, WRITE = "things:read", "things:write"
 _numbers = itertools.count(1)
 
 
-class ThingsFlow(flows.Flow):
-    """A flow that only declares scopes."""
-
-    name = "things"
-    title = "Things"
-    permission = "msgplatform.view_biz"
-    scopes = {READ: "Read things.", WRITE: "Write things."}
-    declared_metrics = (flows.Metric("things_waiting", "Things that wait", ("kind",)),)
-
-    def status(self) -> flows.Status:
-        return flows.Status(backlog=0, oldest_seconds=None)
-
-    def search(self, query: str, limit: int, personal: bool = True) -> list[flows.Hit]:
-        return []
-
-    def page(self, id: str, after: str = "") -> flows.Page | None:
-        return None
-
-    def metrics(self) -> list[flows.Sample]:
-        return [metric.of(7.0, kind="big") for metric in self.declared_metrics]
-
-    def demo(self, run: flows.DemoRun) -> Mapping[str, Any]:
-        return {"accepted": 0, "lost": 0}
+_WAITING = flows.Metric("things_waiting", "Things that wait", ("kind",))
+# A flow that only declares scopes.
+THINGS = flows.Flow(
+    name="things",
+    title="Things",
+    permission="msgplatform.view_biz",
+    scopes={READ: "Read things.", WRITE: "Write things."},
+    messages=flows.MessageStore(
+        fields={},
+        sources=lambda values: [],
+        readings=lambda query, personal: [],
+        page=lambda id, after="": None,
+    ),
+    health=flows.Health(
+        read_status=lambda: flows.Status(backlog=0, oldest_seconds=None),
+        metrics=lambda: [_WAITING.of(7.0, kind="big")],
+        declared_metrics=(_WAITING,),
+    ),
+)
 
 
 class Api:
@@ -78,10 +74,10 @@ def _authorized(key: str | None) -> dict[str, Any]:
 def api(
     monkeypatch: pytest.MonkeyPatch, settings: Any, work_redis: object, db: None
 ) -> Iterator[Api]:
-    """The API with the addresses of api_views and the scopes of ThingsFlow."""
+    """The API with the addresses of api_views and the scopes of THINGS."""
     settings.ROOT_URLCONF = URLCONF
     registered = {flow.name: flow for flow in flows.all()}
-    monkeypatch.setattr(registry, "_registry", {**registered, "things": ThingsFlow()})
+    monkeypatch.setattr(contract, "_registry", {**registered, "things": THINGS})
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
     yield Api()

@@ -70,7 +70,7 @@ def _notify(biz: Biz) -> None:
         id=ids.reserve(1).ids([0])[0], copy=delivery, claim="0" * 32, number=1, at=sql.now(),
         seconds=0.1, http_status=404, response_body=ANSWER,
     )  # fmt: skip
-    lost = failure_store.Lost(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
+    lost = failure_store.Loss(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
     with transaction.atomic():
         failure_store.add("notify", [lost], sql.now())
 

@@ -30,7 +30,7 @@ class Follower:
     def read(self) -> list[Row]:
         self.page = self.increment.read(self.watermark, self.limit)
         self.watermark = self.page.watermark
-        self.increment.stored(self.page)
+        self.increment.confirm(self.page)
         return list(self.page.rows)
 
     def uids(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from msgplatform.core.data import ids, sql
@@ -62,6 +63,26 @@ def nobody_starts_its_process(places: Places) -> Course:
     publish(row.biz)
     yield
     BizReceive.objects.filter(pk=row.pk).update(own_process=False)
+
+
+def broken_subscriptions() -> list[str]:
+    """Subscriptions as the marker and operators leave them; the keys of their alerts."""
+    failing = _subscribed("failing-alone", "http://127.0.0.1:9/")
+    since = sql.now() - timedelta(hours=1)
+    BizReceive.objects.filter(pk=failing.pk).update(failing_since=since, failures=9)
+    disabled = _subscribed("disabled-alone", "http://127.0.0.1:9/")
+    BizReceive.objects.filter(pk=disabled.pk).update(status=BizReceive.Status.DISABLED)
+    own = _subscribed("own-alone", "http://127.0.0.1:9/", own_process=True)
+    return [
+        f"notify.failing:{failing.pk}",
+        f"notify.disabled:{disabled.pk}",
+        f"notify.own_process:{own.pk}",
+    ]
+
+
+def mended_subscriptions() -> None:
+    normal = {"status": BizReceive.Status.NORMAL, "own_process": False, **BizReceive.RESUMED}
+    BizReceive.objects.filter(receive__name__endswith="-alone").update(**normal)
 
 
 @incident("notify.poison", r"cannot be sent: 1", is_for_person=True)

@@ -13,8 +13,8 @@ import yaml
 
 from msgplatform.env import BASE_DIR
 from msgplatform.reference.metrics import read_rules
-from tests.integration.platform.test_api_server import Server
 from tests.integration.support import everything
+from tests.integration.support.api_server import Server
 
 FOLDER = BASE_DIR / "deploy/prometheus"
 RULES, EXPECTED = FOLDER / "rules.yml", FOLDER / "rules_test.yml"

@@ -49,5 +49,5 @@ def test_no_name_belongs_to_two() -> None:
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
 def test_those_of_a_flow_begin_with_its_name(flow: flows.Flow) -> None:
-    assert list(flow.declared_metrics)
-    assert all(metric.name.startswith(f"{flow.name}_") for metric in flow.declared_metrics)
+    assert list(flow.health.declared_metrics)
+    assert all(metric.name.startswith(f"{flow.name}_") for metric in flow.health.declared_metrics)

@@ -54,24 +54,24 @@ class TestContract:
             assert text
 
     def test_search_fields_are_explained(self, flow: flows.Flow) -> None:
-        assert all(re.fullmatch(r"[a-z_]+", name) for name in flow.search_fields)
-        assert all(map(str, flow.search_fields.values()))
+        assert all(re.fullmatch(r"[a-z_]+", name) for name in flow.messages.fields)
+        assert all(str(field.label) for field in flow.messages.fields.values())
 
     def test_the_first_calls_need_a_scope_of_its_own(self, flow: flows.Flow) -> None:
         # CRM sync's names a landing page, which is in the database.
-        calls = flow.first_calls() if flow.name != "crmsync" else ()
+        calls = flow.setup.first_calls() if flow.name != "crmsync" else ()
         assert len({call.scope for call in calls}) <= 1
         for call in calls:
             assert call.scope in flow.scopes
             assert call.path.startswith("/api/v1/")
 
     def test_bulk_actions_are_explained(self, flow: flows.Flow) -> None:
-        for name, action in flow.bulk_actions.items():
+        for name, action in flow.actions.items():
             assert re.fullmatch(r"[a-z_]{1,32}", name)  # a bulk job keeps it
             assert str(action.title)
-            assert all(re.fullmatch(r"[a-z_]+", field) for field in action.filters)
-            assert all(map(str, action.filters.values()))
-            assert "rate" not in action.filters  # the form has its own
+            assert all(re.fullmatch(r"[a-z_]+", field) for field in action.fields)
+            assert all(str(field.label) for field in action.fields.values())
+            assert "rate" not in action.fields  # the form has its own
 
 
 def test_the_same_name_twice_is_refused() -> None:

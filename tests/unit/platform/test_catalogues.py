@@ -14,8 +14,8 @@ from django.conf import settings
 from django.template import engines
 from django.utils import translation
 
-from msgplatform.console import answers
 from msgplatform.console.statistics.form import StatisticsForm
+from msgplatform.console.views import failures
 from msgplatform.core import durations, flows
 from notify.models import ReceiveMsg
 
@@ -90,16 +90,16 @@ def test_ages_are_chinese(seconds: float) -> None:
 
 def test_answers_are_chinese() -> None:
     with translation.override("zh-hans"):
-        assert answers.shown("not tried, breaker open") == "未尝试，熔断器断开"
-        assert answers.shown("poison: invalid") == "异常：数据无效"
-        assert answers.shown("HTTP 503") == "HTTP 503"
-    assert answers.shown("poison: invalid") == "poison: invalid"
+        assert failures.answer_title("not tried, breaker open") == "未尝试，熔断器断开"
+        assert failures.answer_title("poison: invalid") == "异常：数据无效"
+        assert failures.answer_title("HTTP 503") == "HTTP 503"
+    assert failures.answer_title("poison: invalid") == "poison: invalid"
 
 
 def test_one_word_that_has_two_meanings() -> None:
     notify = flows.get("notify")
     assert notify
     with translation.override("zh-hans"):
-        assert str(notify.bulk_actions["requeue"].title) == "重新发送失败的投递"
+        assert str(notify.actions["requeue"].title) == "重新发送失败的投递"
         assert str(StatisticsForm.base_fields["since"].label) == "开始"
         assert str(ReceiveMsg.Status.PENDING.label) == "待投递"

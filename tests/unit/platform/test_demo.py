@@ -41,7 +41,7 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
 def test_what_waits_for_the_dead_consumer_is_given_up_within_the_demo(settings: Any) -> None:
     notify = flows.get("notify")
     assert notify
-    for name, value in notify.demo_environment().items():
+    for name, value in notify.setup.demo_environment().items():
         setattr(settings, name, float(value))
     assert limits.breaker_keep(SCHEDULE) + settings.NOTIFY_BREAKER_SECONDS < 30
 

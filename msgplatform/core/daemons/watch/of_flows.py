@@ -31,13 +31,13 @@ def report_backlogs() -> Errors:
 def note_backlogs() -> None:
     """For the overview's curves. A flow whose servers do not answer leaves a gap."""
     with noting({}, ["backlogs"]):
-        statuses = {flow.name: flow.status() for flow in flows.all()}
+        statuses = {flow.name: flow.health.status() for flow in flows.all()}
         backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
 
 
 def _late(flow: flows.Flow) -> Iterator[Condition]:
     minutes = settings.ALERT_BACKLOG_MINUTES
-    for wait in flow.waits() if minutes else ():
+    for wait in flow.health.oldest_waits() if minutes else ():
         if timezone.now() - wait.since > timedelta(minutes=minutes):
             yield Condition(
                 f"{key(BACKLOG, flow.name)}:{wait.which}",
@@ -62,10 +62,10 @@ def report_failures() -> Errors:
     acknowledged them."""
     errors: Errors = {}
     for flow in flows.all():
-        if flow.failure_alert:
+        if flow.health.failures_alert:
             continue
         with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
-            failures = flow.failures()
+            failures = flow.health.failures()
             # An open alert may be about a place that the list has no room for.
             undecided_keys = _Every() if len(failures) >= flows.MAX_FAILURES else ()
             alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
@@ -76,16 +76,16 @@ def report_conditions() -> Errors:
     """Reconcile the alerts that flows leave to the watch with the conditions that hold now."""
     errors: Errors = {}
     for flow in flows.all():
-        if flow.watched_alerts:
-            with noting(errors, flow.watched_alerts):
-                alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
+        if flow.health.condition_kinds:
+            with noting(errors, flow.health.condition_kinds):
+                alerts.reconcile(flow.health.condition_kinds, list(flow.health.conditions()))
     return errors
 
 
 def resolve_undeclared() -> None:
     """Resolve the open alerts of kinds that no flow declares in its runbooks: an earlier release
     raised them, and no program of this one looks at what they are about."""
-    declared_kinds = kinds.PLATFORM | {kind for flow in flows.all() for kind in flow.runbooks}
+    declared_kinds = kinds.PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
     undeclared_kinds = {
         kind for kind in alerts.open_kinds() if kind.partition(":")[0] not in declared_kinds
     }

@@ -1,0 +1,139 @@
+"""How short messages are found: fields, indexes, conditions, lines.
+
+Messages of the archive are found by its indexes; messages in flight, which are in Redis, by id or
+idempotency key, and by what else they have as far as a short walk gets (`in_flight`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from gateway import sgip
+from gateway.messages.in_flight import InFlight
+from gateway.messages.lines import archived
+from gateway.messages.timeline import page
+from gateway.models import SgipMt, SmsAccount
+from msgplatform.api import filter_fields, filters
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
+from msgplatform.core.flows.messages import BY_ID, Check, Index, Reader, Source, Values, ordered
+from msgplatform.messages.engine import exact_id
+
+_Final = SgipMt.Final
+# Most messages end so: their state narrows nothing.
+_USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
+
+
+# -- fields --------------------------------------------------------------------------------------
+def read_number(text: str, field: str) -> str:
+    return sgip.international(filters.searchable(text, field))
+
+
+def _read_state(text: str, field: str) -> str:
+    if text not in _Final.values:
+        raise InvalidInput(_("use one of %s") % ", ".join(_Final.values), field)
+    return text
+
+
+def _read_account(text: str, field: str) -> int:
+    rows = SmsAccount.objects.filter(name=filters.searchable(text, field))
+    account = rows.values_list("pk", flat=True).first()
+    if account is None:
+        raise InvalidInput(_("there is no account of this name"), field)
+    return account
+
+
+def _accounts(typed: str) -> Sequence[Option]:
+    """Accounts with the typed text in their name or SP number."""
+    rows = SmsAccount.objects.filter(Q(name__icontains=typed) | Q(sp_number__startswith=typed))
+    names = rows.order_by("name").values_list("name", "sp_number", "biz__name")[:MAX_OPTIONS]
+    return [Option(name, f"{biz} · {sp_number}") for name, sp_number, biz in names]
+
+
+NUMBER = FilterField(
+    gettext_lazy("Number"),
+    gettext_lazy("The recipient, with or without 86"),
+    personal=True,
+    read=read_number,
+)
+ACCOUNT = FilterField(
+    gettext_lazy("Account"),
+    gettext_lazy("Type a part of its name"),
+    "name",
+    options=_accounts,
+    read=_read_account,
+)
+FIELDS: Fields = {
+    "id": filter_fields.message_id(gettext_lazy("A message's id")),
+    "number": NUMBER,
+    "key": FilterField(gettext_lazy("Idempotency key")),
+    "reference": FilterField(gettext_lazy("Reference"), gettext_lazy("The sender's own reference")),
+    "biz": filter_fields.BIZ,
+    "account": ACCOUNT,
+    "state": filter_fields.choice(gettext_lazy("State"), _Final, read=_read_state),
+    "since": filter_fields.SINCE,
+    "until": filter_fields.UNTIL,
+}
+
+
+# -- the archive ---------------------------------------------------------------------------------
+def _in_rare_state(source: Source, values: Values) -> Reader | None:
+    return None if values["state"] in _USUAL else ordered("state").open(source, values)
+
+
+def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
+    rows = SgipMt.objects.filter(id__in=ids).order_by().values_list("id", "text", "reference")
+    asked = values["text"]
+    return {pk for pk, text, reference in rows if asked in text or asked == reference}
+
+
+ARCHIVE = Source(
+    rows=SgipMt.objects.all,
+    lines=archived,
+    indexes=[
+        BY_ID,
+        ordered("number"),
+        ordered("account"),
+        Index(("state",), _in_rare_state),
+        ordered("biz"),
+        ordered("state"),
+    ],
+    conditions={
+        "id": "id",
+        "number": "user_number",
+        "account": "account_id",
+        "state": "final",
+        "biz": "biz_id",
+        # No index narrows these: a page looks at a bounded number of rows.
+        "reference": "reference",
+        "key": "idempotency_key",
+    },
+    checks=[Check(("text",), _with_text)],
+)
+
+
+def _readings(query: str, personal: bool) -> Iterator[Values]:
+    """A message's id, a recipient (if `personal`), an idempotency key or a reference. An id is also
+    digits, as a number is, and a key may be both."""
+    if query.isascii() and query.lstrip("+").isdigit():
+        yield from exact_id(query)
+        if personal:
+            yield {"number": read_number(query, "number")}
+    yield {"key": query}
+    yield {"reference": query}
+
+
+_IN_FLIGHT = InFlight()
+MESSAGES = MessageStore(
+    fields=FIELDS,
+    sources=lambda _values: [ARCHIVE],
+    live=_IN_FLIGHT,
+    readings=_readings,
+    page=page,
+    searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
+    search_warning=_IN_FLIGHT.warning,
+)

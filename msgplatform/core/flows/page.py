@@ -1,0 +1,182 @@
+"""The line of a message in a list, and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from django.db.models import Model
+from django.urls import reverse
+
+from msgplatform.core.flows.text import Text
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One line of a search result. `id` is a string: JavaScript rounds beyond 2^53."""
+
+    id: str
+    title: str
+    state: str
+    at: datetime | None  # None when there is no such time
+    biz: str = ""
+    # For people who may not see personal data, when the title has some.
+    masked_title: str = ""
+    link: str = ""  # for what is no message: the address of its page
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of a structured search, newest first. `cursor` is '' on the last one."""
+
+    hits: Sequence[Hit]
+    cursor: str = ""
+    notice: str = ""  # a sentence when hits may be missing: "The archive cannot be read"
+
+
+# Colours of states, as the console's style sheet names them.
+Tone = Literal["good", "warn", "bad", "plain"]
+
+
+@dataclass(frozen=True)
+class PageLink:
+    """A text that leads to a page of the console, for whoever has the permission, or all of
+    several between spaces ('': everybody who sees the text)."""
+
+    text: str
+    url: str
+    permission: str = ""
+
+    @classmethod
+    def to(cls, row: Model, text: str = "") -> PageLink:
+        """The page of a row in the console."""
+        names = row._meta.app_label, row._meta.model_name
+        url = reverse(f"admin:{names[0]}_{names[1]}_change", args=[row.pk])
+        return cls(text or str(row), url, f"{names[0]}.view_{names[1]}")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Value = str | PageLink
+
+
+@dataclass(frozen=True)
+class TextFound:
+    """A piece of a search through texts, newest first. `cursor` is '' when all were looked at.
+
+    `looked` says in a sentence how far it looked: "Back to 14:02.".
+    """
+
+    hits: Sequence[Hit]
+    cursor: str = ""
+    looked: str = ""
+
+
+@dataclass(frozen=True)
+class TimelineEntry:
+    at: datetime | None
+    title: str
+    state: str
+    detail: Value = ""
+    body: str = ""  # what was sent, or what the other side said, such as a response's beginning
+
+
+@dataclass(frozen=True)
+class Call:
+    """An HTTP request that a person can repeat from a command line; never with a secret in it.
+
+    A `url` that begins with a slash is an address of the platform.
+    """
+
+    title: Text
+    url: str
+    headers: Mapping[str, str]
+    body: str
+    method: str = "POST"
+    note: Text = ""  # what has to be filled in
+    permission: str = ""  # who may see it; '': whoever sees the message
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a request or an answer, as text or as JSON."""
+
+    title: Text
+    body: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try for one recipient, with its answer as far as it is kept."""
+
+    at: datetime | None
+    title: str
+    answer: str
+    tone: Tone
+    seconds: float | None = None
+    detail: Value = ""
+    sections: Sequence[Section] = ()
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """One of those whom a message is for, and how it stands there.
+
+    `why` is a sentence about what keeps it there, `next_at` when it is tried next. `attempts` are
+    the newest ones, newest first. `again` says what sending it again does; '' when it cannot be
+    sent again from here.
+    """
+
+    id: str  # as `BulkAction.resend` takes it
+    name: Value
+    state: str
+    tone: Tone
+    since: datetime | None = None
+    why: str = ""
+    next_at: datetime | None = None
+    facts: Mapping[str, Value] = field(default_factory=dict)
+    attempts: Sequence[Attempt] = ()
+    attempts_title: Text = ""
+    notes: Sequence[str] = ()  # what is not kept, or is not known at present
+    again: str = ""
+    call: Call | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One message with everything that happened to it, for its page in the console.
+
+    `recipients` are the first ones, those that failed before the others; `cursor` leads to the next
+    ones, '' when there are none. `nobody` are sentences, and what to do, when it has no recipient.
+    `again` says what sending it again to everybody does whom it did not reach; '' when that is
+    nobody, or the only recipient.
+    """
+
+    id: str
+    title: str
+    facts: Mapping[str, Value]
+    body: str
+    timeline: Sequence[TimelineEntry]
+    recipients: Sequence[Recipient] = ()
+    recipients_title: Text = ""
+    recipients_note: Text = ""  # a sentence that holds for all of them
+    headline: Text = ""  # what became of it, in a sentence: "Delivered to 6 of 6 in 0.4 s"
+    cursor: str = ""
+    nobody: Sequence[Value] = ()
+    notices: Sequence[str] = ()  # what is not known at present
+    again: str = ""
+    call: Call | None = None
+    has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
+    masked_title: str = ""  # as in `Hit`
+
+
+@dataclass(frozen=True)
+class File:
+    """The whole content of one message, to be downloaded."""
+
+    name: str
+    media_type: str
+    content: bytes

@@ -1,0 +1,1 @@
+"""Messages of every flow, found by its declaration (`core/flows/messages.py`)."""

@@ -1,0 +1,265 @@
+"""The one engine that finds messages, newest first, by a flow's declaration (`MessageStore`).
+
+A search picks the index that narrows most, reads ids from it in pages, and checks the rest of the
+filter for each page. Its cost does not grow with the tables: a page of an answer looks at no more
+than MAX_SCANNED messages, and its cursor goes on from there.
+
+    values ─▶ sources: hot table, archive …   each: index ─▶ ids below the cursor
+                       └─ merged by id ─▶ conditions and checks of the page ─▶ lines
+    live messages (Redis) stand on the first page, before all others
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+
+from msgplatform.api import filters
+from msgplatform.api.filters import MAX_ID, position
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
+from msgplatform.core.flows import Found, Hit, TextFound
+from msgplatform.core.flows.messages import Fields, MessageStore, Reader, Source, Values
+from msgplatform.messages.scan import Candidates, Scan, scan
+
+BATCH = 500  # ids of one page that is checked
+MAX_SCANNED = 10_000  # messages that one page of an answer looks at
+MAX_SCANNED_TEXTS = 2_000  # the same, when each is read whole
+TEXT_HITS = 50  # of one piece of a search through texts
+_LIVE, _WITHOUT_LIVE = "live:", "without-live:"  # before cursors of a search through texts
+T = TypeVar("T")
+
+
+def read_filter(
+    fields: Fields, entered: Mapping[str, Any], required: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The values of the fields that were entered. Raises InvalidInput naming the field."""
+    readers = {name: field.read for name, field in fields.items() if field.read}
+    return filters.values(entered, {**filters.READERS, **readers}, fields, required)
+
+
+def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: int) -> Found:
+    """Messages that match all fields of the filter, page by page.
+
+    A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming the
+    field, or "cursor".
+    """
+    values = read_filter(store.fields, entered)
+    store.check(values)
+    return find_values(store, values, position(cursor), limit)
+
+
+def find_values(store: MessageStore, values: Values, before: int, limit: int) -> Found:
+    """The same for values, below the id `before` (MAX_ID: the first page)."""
+    live: Sequence[Hit] = ()
+    warning = ""
+    if store.live is not None and before == MAX_ID:
+        try:
+            live, warning = store.live.find(values, limit)
+        except UNAVAILABLE:
+            warning = store.live.missing
+    search = _Search(store, values, limit)
+    most = MAX_SCANNED_TEXTS if "text" in values else MAX_SCANNED
+    page = search.run(before, most, skipped=frozenset(int(hit.id) for hit in live))
+    lines = search.lines(page)
+    if live:
+        lines = sorted([*live, *lines], key=lambda hit: int(hit.id), reverse=True)
+    return page.found(lines, warning, search.problem)
+
+
+def search(store: MessageStore, query: str, limit: int, personal: bool = True) -> list[Hit]:
+    """Messages that the text in the search box means, by the first of its readings that finds
+    some; newest first."""
+    query = query.strip()
+    if not query or "\x00" in query:
+        return []
+    lines = list(store.other_lines(query))
+    for values in store.readings(query, personal):
+        if found := find_values(store, values, MAX_ID, limit).hits:
+            return [*lines, *found]
+    return lines
+
+
+def search_text(
+    store: MessageStore, query: str, since: datetime, cursor: str, seconds: float
+) -> TextFound:
+    """Messages accepted at `since` or later that hold the text, and live ones by their number too.
+
+    Newest first, piece by piece: a piece takes about as many seconds. A cursor is `live:` and that
+    of the live messages, then the id below which the tables are searched, after `without-live:`
+    when the live ones did not answer. Live messages come first: a message that is archived
+    meanwhile is found in the archive. Raises InvalidInput naming "cursor".
+    """
+    query = filters.searchable(query, "text")
+    missing = ""
+    if store.live is not None and (not cursor or cursor.startswith(_LIVE)):
+        try:
+            piece = store.live.search_text(query, cursor.removeprefix(_LIVE), seconds)
+            following = f"{_LIVE}{piece.cursor}" if piece.cursor else str(MAX_ID)
+            return replace(piece, cursor=following)
+        except UNAVAILABLE:
+            cursor = f"{_WITHOUT_LIVE}{MAX_ID}"
+    if store.live is not None and cursor.startswith(_WITHOUT_LIVE):
+        cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
+    search = _Search(store, {"text": query, "since": id_numbers.first_id_at(since)}, TEXT_HITS)
+    page = search.run(position(cursor), MAX_ID, seconds=seconds)
+    piece = page.texts_found(search.lines(page), search.problem, missing)
+    return (
+        replace(piece, cursor=_WITHOUT_LIVE + piece.cursor) if missing and piece.cursor else piece
+    )
+
+
+class _Search:
+    """One search. When a source cannot be read it goes on without, and `problem` says so."""
+
+    def __init__(self, store: MessageStore, values: Values, limit: int) -> None:
+        self._values, self._limit = values, limit
+        self._tables = [Table(source, values) for source in store.sources(values)]
+        self.problem = ""
+
+    def run(
+        self, before: int, most: int, seconds: float = math.inf, skipped: Collection[int] = ()
+    ) -> Scan:
+        """The next page below `before`. It may have fewer than the limit, or none, and still not be
+        the last one: it ends after `most` candidates."""
+        if "until" in self._values:
+            before = min(before, self._values["until"])
+
+        def read(before: int) -> Candidates:
+            page = self._page(before)
+            judged = [(pk, matches and pk not in skipped) for pk, matches in page.judged]
+            return replace(page, judged=judged)
+
+        return scan(read, before, self._limit, most, seconds)
+
+    def lines(self, page: Scan) -> list[Hit]:
+        """The lines of the ids; a message that is gone since it was found has none."""
+        lines: dict[int, Hit] = {}
+        for ids, table in self._split(page.ids):
+            lines |= self._read(table, partial(table.source.lines, ids)) or {}
+        return [lines[pk] for pk in page.ids if pk in lines]
+
+    def _page(self, before: int) -> Candidates:
+        """Ids below `before` of all sources, each with whether it matches."""
+        tables = self._readable()
+        is_exact = all(self._read(table, table.is_exact) for table in tables)
+        size = self._limit + 1 if is_exact else BATCH
+        merged: set[int] = set()
+        floor = 0
+        for table in tables:
+            ids = self._read(table, partial(table.ids, before, size)) or ()
+            merged.update(ids)
+            if len(ids) == size:
+                # The source may have others below its last one: until those are read, ids of
+                # another source that are lower must wait, or the order would be wrong.
+                floor = max(floor, ids[-1])
+        page = sorted((pk for pk in merged if pk >= floor), reverse=True)
+        matching = set(page)
+        if not is_exact:
+            matching = set()
+            for ids, table in self._split(page):
+                matching |= self._read(table, partial(table.matching, ids)) or set()
+        return Candidates([(pk, pk in matching) for pk in page], not floor)
+
+    def _split(self, ids: Sequence[int]) -> list[tuple[Sequence[int], Table]]:
+        """The ids that each source holds; an id counts in the first source that has it, for a
+        killed archiver may have left a copy of a message that is still hot in the archive."""
+        parts: list[tuple[Sequence[int], Table]] = []
+        left, tables = list(ids), self._readable()
+        for table in tables:
+            if not left:
+                break
+            if len(tables) == 1:
+                return [(left, table)]
+            there = self._read(table, partial(table.present, left)) or set()
+            if there:
+                parts.append(([pk for pk in left if pk in there], table))
+                left = [pk for pk in left if pk not in there]
+        return parts
+
+    def _readable(self) -> list[Table]:
+        return [table for table in self._tables if not table.failed]
+
+    def _read(self, table: Table, ask: Callable[[], T]) -> T | None:
+        """The answer; None, and a warning, when the source cannot be read."""
+        try:
+            with table.source.reading():
+                return ask()
+        except Unavailable as error:
+            table.failed, self.problem = True, str(error)
+            return None
+
+
+class Table:
+    """A source in one search, with the index that is chosen for it."""
+
+    def __init__(self, source: Source, values: Values) -> None:
+        self.source, self._values = source, values
+        self.failed = False
+        self._chosen: tuple[Reader, frozenset[str]] | None = None
+
+    def is_exact(self) -> bool:
+        """True if each row that the index gives matches the whole filter."""
+        return not self._unchecked()
+
+    def ids(self, before: int, size: int) -> Sequence[int]:
+        return self._choose()[0](before, size)
+
+    def present(self, ids: Sequence[int]) -> set[int]:
+        rows = self.source.rows().filter(**{f"{self.source.id}__in": ids}).order_by()
+        return set(rows.values_list(self.source.id, flat=True))
+
+    def matching(self, ids: Sequence[int]) -> set[int]:
+        """Which of these ids (at most BATCH for each source) match what the index does not decide.
+
+        The conditions are evaluated as expressions, never as WHERE: with more conditions MariaDB
+        may choose another index, and read all rows of a system, a type or a state by it.
+        """
+        names, source = self._unchecked(), self.source
+        condition = Q()
+        for name in sorted(names & source.conditions.keys()):
+            column, value = source.conditions[name], self._values[name]
+            condition &= column(value) if callable(column) else Q(**{column: value})
+        rows = source.rows().filter(**{f"{source.id}__in": ids}).order_by()
+        if condition:
+            fits = ExpressionWrapper(condition, BooleanField())
+            left = {pk for pk, is_wanted in rows.values_list(source.id, fits) if is_wanted}
+        else:
+            left = set(rows.values_list(source.id, flat=True))
+        # Each further question is asked only of the rows that are left: texts are read last.
+        for check in source.checks:
+            if left and names.intersection(check.fields):
+                left = set(check.left(self._values, sorted(left, reverse=True)))
+        return left
+
+    def _unchecked(self) -> set[str]:
+        """The fields of the filter that the index does not decide."""
+        decided = self._choose()[1] | {"since", "until"}
+        return {name for name in self._values if name not in decided}
+
+    def _choose(self) -> tuple[Reader, frozenset[str]]:
+        """The reader of the index that narrows most, and the fields that it decides; chosen once in
+        a search, whatever the number of its pages."""
+        if self._chosen is None:
+            self._chosen = self.source.primary(self._values), frozenset()
+            for index in self.source.indexes:
+                if not all(name in self._values for name in index.fields):
+                    continue
+                if reader := index.open(self.source, self._values):
+                    decides = index.fields if index.decides is None else index.decides
+                    self._chosen = reader, frozenset(decides)
+                    break
+        return self._chosen
+
+
+def exact_id(query: str) -> Iterator[dict[str, int]]:
+    """The reading of a text as an id, if it can be one."""
+    with suppress(InvalidInput):
+        yield {"id": filters.number(query)}

@@ -1,0 +1,77 @@
+"""The lines of a search result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+
+from msgplatform.core.flows import Hit
+from msgplatform.models import Biz
+from notify.feed.models import EventQueue, Feed, FeedUser
+
+_SHOWN = 60  # characters of a post
+_SYSTEMS = 500  # of which users are looked up
+
+
+def lines(ids: Sequence[int]) -> dict[int, Hit]:
+    """The line of each post or event, by its id, in three queries. A post and its event have the
+    same id, and one line."""
+    posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
+    events = {event.pk: event for event in EventQueue.objects.filter(qid__in=ids)}
+    rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
+    systems = Biz.objects.filter(id__in={row.biz_id for row in rows})
+    names = {biz.pk: str(biz) for biz in systems}
+    by_id: dict[int, Hit] = {}
+    for pk in ids:
+        post, event = posts.get(pk), events.get(pk)
+        row = post or event
+        if row is not None:
+            by_id[pk] = Hit(
+                id=str(pk),
+                title=title(post, event),
+                masked_title=post.uid if post else "",
+                state=state(post, event),
+                at=row.create_date,
+                biz=names.get(row.biz_id, str(row.biz_id)),
+            )
+    return by_id
+
+
+def timelines(uid: str) -> list[Hit]:
+    """A line for each system's user of this id, which leads to the user's timeline; those who only
+    read have no other."""
+    systems = {biz.pk: biz for biz in Biz.objects.order_by("name")[:_SYSTEMS]}
+    rows = FeedUser.objects.filter(biz_id__in=list(systems), uid=uid)
+    address = reverse("admin:feed_users")
+    return [
+        Hit(
+            id=f"user-{row.biz_id}-{row.uid}",
+            title=_("user %(uid)s of %(system)s → timeline")
+            % {"uid": row.uid, "system": systems[row.biz_id]},
+            state=_("active") if row.active else _("inactive"),
+            at=row.visit_date,
+            biz=str(systems[row.biz_id]),
+            link=f"{address}?{urlencode({'system': systems[row.biz_id].name, 'uid': row.uid})}",
+        )
+        for row in rows
+    ]
+
+
+def title(post: Feed | None, event: EventQueue | None) -> str:
+    if post is not None:
+        return f"{post.uid}: {Truncator(post.data).chars(_SHOWN)}"
+    if event is not None:
+        return f"{event.uid}: {EventQueue.Kind(event.kind).label}"
+    return ""
+
+
+def state(post: Feed | None, event: EventQueue | None) -> str:
+    """The state in words. An event that does not exist any longer was handled."""
+    status = EventQueue.Status(event.status) if event else EventQueue.Status.HANDLED
+    shown = str(status.label)
+    deleted = post is not None and post.delete_date is not None
+    return _("%s (deleted)") % shown if deleted else shown
