@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.core import checks
 from django.db import connections
 from django.db.utils import Error as DatabaseError
@@ -22,6 +23,7 @@ from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
+from msgplatform.supervision import first_user
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
@@ -140,13 +142,18 @@ def _mysql(connection: Any) -> Iterator[Finding]:
 
 def _users() -> Iterator[Finding]:
     users = get_user_model()
-    if users.objects.filter(is_active=True, is_staff=True).exists():
+    able = users.objects.filter(is_active=True, is_staff=True)
+    if able.exists():
+        if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
+            repair = f"`up` prints a link for {first_user.NAME}; or: {sys.executable} manage.py "
+            name = able.values_list("username", flat=True)[0]
+            yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
     create = f"{sys.executable} manage.py createsuperuser"
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
-        repair = f"`up` creates one and prints the password; or: {create}"
+        repair = f"`up` creates one and prints a link to choose a password; or: {create}"
         yield Finding("bad", "nobody can log in: there is no user", repair)
 
 

@@ -8,10 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from crmsync.lead_fields import MAX_UID
 from crmsync.models import Lead
-from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from msgplatform.core.data import ids
 
 
@@ -21,49 +18,6 @@ class ExtraValueField(serializers.Field[Any, Any, Any, Any]):
 
     def to_representation(self, value: Any) -> Any:
         return value
-
-
-# The serializers of requests only document them: views decode bodies with msgspec.
-class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
-    """The fields of a lead; its landing page says which extra fields there are."""
-
-    uid = serializers.CharField(
-        max_length=MAX_UID,
-        required=False,
-        allow_null=True,
-        help_text="Your own id of the person",
-    )
-    name = serializers.CharField(max_length=100, required=False, allow_null=True)
-    phone = serializers.CharField(
-        max_length=32,
-        required=False,
-        allow_null=True,
-        help_text="13800000000 or +442079460000",
-    )
-    appkey = serializers.CharField(
-        max_length=MAX_APPKEY,
-        required=False,
-        allow_null=True,
-        help_text="A lead keeps its APPKEY: when it is sent, it must be the same",
-    )
-    extra = serializers.DictField(
-        child=ExtraValueField(allow_null=True),
-        required=False,
-        allow_null=True,
-        help_text="Every other field of the landing page: texts, numbers, true or false",
-    )
-
-
-class NewLeadSerializer(LeadChangeSerializer):
-    """A new lead. Its landing page says what is required; null means the same as leaving a field
-    out."""
-
-    appkey = serializers.CharField(max_length=MAX_APPKEY)
-    idempotency_key = IdempotencyKeyField()
-
-
-class NewLeadsSerializer(serializers.Serializer[dict[str, Any]]):
-    leads = ItemsField(NewLeadSerializer, "1 to 1000 leads, 16 MiB in all")
 
 
 class LeadSerializer(serializers.ModelSerializer[Lead]):

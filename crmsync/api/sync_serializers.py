@@ -82,16 +82,6 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
         return policy.requested
 
 
-class NewRunSerializer(serializers.Serializer[dict[str, Any]]):
-    """A run that is asked for."""
-
-    kind = serializers.ChoiceField(
-        choices=Policy.Kind.choices,
-        help_text="changes: look for changes now; full: read everything from the beginning; "
-        "sweep: compare the version of every row with what was sent",
-    )
-
-
 class RequestedRunSerializer(serializers.Serializer[dict[str, Any]]):
     policy = serializers.CharField()
     kind = serializers.ChoiceField(choices=Policy.Kind.choices)

@@ -24,7 +24,7 @@ urlpatterns = [
     path(
         "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
     ),
-    path("password", ChoosePasswordView.as_view(), name="choose-password"),
+    path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
     path("search", search.search, name="search"),
     path("search/<slug:flow_name>", search.find, name="find"),
     path("texts/<slug:flow_name>", search.texts, name="texts"),

@@ -15,8 +15,8 @@ from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
+from msgplatform.api.bodies import MAX_BATCH
 from msgplatform.api.filters import number
-from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
