@@ -17,7 +17,7 @@ from msgplatform.admin import Textarea, TextInput
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.text import parse_json
-from msgplatform.core.json.values import MAX_STORED, same
+from msgplatform.core.json.values import MAX_STORED, is_same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
@@ -70,7 +70,7 @@ class LinesField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return not same(self.to_python(data), initial or self.to_python(""))
+            return not is_same(self.to_python(data), initial or self.to_python(""))
         except ValidationError:
             return True
 
@@ -148,7 +148,7 @@ class JsonField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return not same(self.to_python(data), initial)
+            return not is_same(self.to_python(data), initial)
         except ValidationError:
             return True
 
