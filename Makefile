@@ -6,10 +6,10 @@ ARGS ?=
 
 python := .venv/bin/python
 bootstrap := $(PYTHON) deploy/bootstrap.py
-embedded := --try requirements-embedded.txt
+embedded := --try embedded
 # mysqlclient needs a compiler, so it is installed only where a MySQL or MariaDB is named.
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
-platform := $(if $(mysql),requirements.lock,requirements-base.lock)
+platform := platform $(if $(mysql),mysql)
 
 .PHONY: help demo up test test-full chaos check bench docs lock tools
 
@@ -17,7 +17,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
-	@$(bootstrap) requirements-base.lock $(embedded)
+	@$(bootstrap) platform $(embedded)
 	@$(python) manage.py demo $(ARGS)
 
 up:  ## run the whole platform on this machine (ARGS="--port 8000")
@@ -26,10 +26,10 @@ up:  ## run the whole platform on this machine (ARGS="--port 8000")
 	@$(python) manage.py up $(ARGS)
 
 test: tools  ## every test, with a reduced load, on SQLite and on MariaDB
-	@deploy/test.sh
+	@scripts/test.sh
 
 test-full: tools  ## every test, with the full load
-	@MSGPLATFORM_FULL_LOAD=1 deploy/test.sh
+	@MSGPLATFORM_FULL_LOAD=1 scripts/test.sh
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \
@@ -37,7 +37,7 @@ chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, 
 	  .venv/bin/python -m pytest -n 0 -s tests/chaos
 
 check: tools  ## style, types, imports, migrations
-	@deploy/check.sh
+	@scripts/check.sh
 
 bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
@@ -45,12 +45,13 @@ bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 docs: tools  ## write the pages of docs/ that come from the code
 	@$(python) manage.py write_docs
 
-lock: tools  ## resolve requirement files into lock files (ARGS="--upgrade")
-	@deploy/lock.sh $(ARGS)
+lock: tools  ## resolve pyproject.toml into requirements.lock (ARGS="--upgrade")
+	@$(python) scripts/lock.py $(ARGS)
+	@scripts/npm_packages.sh --lock
 
 # What tests, checks and benchmarks need beside the platform: servers, a compiler, pytest.
 tools:
-	@deploy/packages.sh $(PYTHON)
-	@$(bootstrap) requirements-dev.lock $(embedded)
-	@deploy/npm_packages.sh .venv
-	@deploy/tryton.sh .venv
+	@scripts/packages.sh $(PYTHON)
+	@$(bootstrap) platform mysql dev $(embedded)
+	@scripts/npm_packages.sh .venv
+	@scripts/tryton.sh .venv

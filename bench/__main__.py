@@ -2,7 +2,8 @@
 
 `manage.py bench` starts it. `--rows` and `--plans` can also be given as BENCH_ROWS and BENCH_PLANS,
 which it passes on. The environment is made here, before Django reads it. The result is one JSON
-object on standard output; progress goes to standard error.
+object on standard output; progress goes to standard error. Benches at scale write the plans of
+their statements into a file of `var/bench`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench.harness.ground import DATABASES, Ground
+from bench.harness.ground import DATABASES, ROOT, Ground
 from msgplatform.core.errors import PlatformError
 
 
@@ -27,10 +28,11 @@ def main() -> None:
     parser.add_argument(
         "--rows", type=_rows, default=rows, help="of the two databases of notify-at-scale"
     )
-    plans = os.environ.get("BENCH_PLANS") or None
-    parser.add_argument("--plans", type=Path, default=plans, help="where it writes query plans")
+    file = os.environ.get("BENCH_PLANS") or None
+    parser.add_argument("--plans", type=Path, default=file, help="the file of its query plans")
     options = parser.parse_args()
-    with Ground(options.database, options.rows, options.plans) as ground:
+    plans = options.plans or ROOT / "var" / "bench" / f"{options.name}-query-plans.md"
+    with Ground(options.database, options.rows, plans) as ground:
         os.environ.clear()
         os.environ.update(ground.environment, LOG_LEVEL="WARNING")
         import django

@@ -15,17 +15,17 @@ from msgplatform.api.access import rates
 
 @checks.register
 def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
-    found: list[checks.CheckMessage] = []
-    for variable in ("CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"):
+    errors: list[checks.CheckMessage] = []
+    for variable in ("CRM_RATE_PER_IP", "CRM_RATE_APPKEY"):
         try:
             rates.parse(getattr(settings, variable))
         except ValueError as error:
-            found.append(
+            errors.append(
                 checks.Error(
                     f"{variable}: {error}", hint=rates.HINT, obj=variable, id="crmsync.E001"
                 )
             )
-    return found
+    return errors
 
 
 @checks.register(checks.Tags.database)

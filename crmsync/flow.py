@@ -8,7 +8,7 @@ from django.utils.translation import gettext_noop
 from crmsync import queues
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
-from crmsync.monitor import failures, findings, first_steps, metrics, runbooks
+from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
@@ -45,6 +45,8 @@ FLOW = flows.Flow(
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
+        conditions=conditions.conditions,
+        condition_kinds=conditions.KINDS,
         failures=failures.failures,
         examine=findings.examine,
         metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
@@ -58,7 +60,7 @@ FLOW = flows.Flow(
         demo="crmsync.demo.run.run_demo",
         # All leads of the demo come from one address; a CRM that fails is probed again soon.
         demo_environment=lambda: {
-            "CRM_RATE_ADDRESS": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
+            "CRM_RATE_PER_IP": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
         },
         environment_prefix="CRM_",
     ),

@@ -1,4 +1,4 @@
-"""The fields of a lead: what a landing page asks for, and which answers are usable.
+"""The fields of a lead: the questions of a landing page, and the check of the answers.
 
 A landing page keeps its fields as JSON, `[{"name": "phone", "required": true, "label": ""}, …]`.
 `name` and `phone` are columns of a lead, everything else goes into its `extra`.
@@ -37,7 +37,7 @@ _PUNCTUATION = str.maketrans("", "", " -().\u00a0")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A field that the platform knows: its label, its length, and what browsers fill in for it."""
+    """A field that the platform knows: its label, its length, and the value that browsers offer."""
 
     label: str | Promise
     max_length: int
@@ -74,7 +74,7 @@ class LeadField:
 
     @property
     def path(self) -> str:
-        """Where the field is in the API's JSON."""
+        """The place of the field in the API's JSON."""
         return self.name if self.name in COLUMNS else f"extra.{self.name}"
 
 
@@ -82,22 +82,21 @@ def default_fields() -> list[dict[str, Any]]:
     return [{"name": name, "required": True, "label": ""} for name in COLUMNS]
 
 
-def read(stored: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
-    """The fields of a landing page as it keeps them."""
+def read(rows: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
+    """The fields of a landing page from its stored JSON."""
     return tuple(
-        LeadField(each["name"], bool(each.get("required")), each.get("label", ""))
-        for each in stored
+        LeadField(each["name"], bool(each.get("required")), each.get("label", "")) for each in rows
     )
 
 
 # -- the configuration ---------------------------------------------------------------------------
-def validate_field(given: Any) -> None:
-    """One entry of a configuration. Raises ValidationError."""
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+def validate_field(entry: Any) -> None:
+    """Check one entry of a configuration. Raises ValidationError."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ValidationError(_("A field has a name."))
-    name, label = given["name"], given.get("label", "")
-    if unknown := set(given) - {"name", "required", "label"}:
-        raise ValidationError(_("A field has no “%s”.") % min(unknown))
+    name, label = entry["name"], entry.get("label", "")
+    if unknown_names := set(entry) - {"name", "required", "label"}:
+        raise ValidationError(_("A field has no “%s”.") % min(unknown_names))
     if not _NAME.fullmatch(name):
         raise ValidationError(
             _("%s: use up to 40 lower-case letters, digits and _, with a letter first.") % name
@@ -107,37 +106,37 @@ def validate_field(given: Any) -> None:
     if not isinstance(label, str) or len(label) > MAX_LABEL:
         raise ValidationError(_("%(name)s: a label has at most %(most)d characters.")
                               % {"name": name, "most": MAX_LABEL})  # fmt: skip
-    # The platform has no words for a field of one's own.
+    # The platform has no label for fields that it does not know.
     if not label and name not in KNOWN:
         raise ValidationError(_("%(name)s: write its label behind it, as in “%(name)s: …”.")
                               % {"name": name})  # fmt: skip
 
 
-def validate_fields(given: Any) -> None:
-    """A whole configuration. Raises ValidationError."""
-    if not isinstance(given, list) or not 1 <= len(given) <= MAX_FIELDS:
+def validate_fields(entries: Any) -> None:
+    """Check a whole configuration. Raises ValidationError."""
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_FIELDS:
         raise ValidationError(_("Ask for 1 to %d fields.") % MAX_FIELDS)
     names = set()
-    for each in given:
+    for each in entries:
         validate_field(each)
         if each["name"] in names:
             raise ValidationError(_("%s is there twice.") % each["name"])
         names.add(each["name"])
-    if not any(each.get("required") for each in given):
+    if not any(each.get("required") for each in entries):
         raise ValidationError(_("Require at least one field: an empty lead helps nobody."))
 
 
 # -- answers -------------------------------------------------------------------------------------
 def clean_all(
-    fields: Iterable[LeadField], given: Mapping[str, Any]
+    fields: Iterable[LeadField], form_values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The usable values by the fields' names, without empty ones; and, by the fields' names too,
-    what is wrong with the others."""
+    """The usable values by the fields' names, without empty ones, and the errors of the others, by
+    the fields' names too."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for field in fields:
         try:
-            value = clean(field, given.get(field.name))
+            value = clean(field, form_values.get(field.name))
         except InvalidInput as error:
             errors[field.name] = str(error)
         else:
@@ -146,17 +145,17 @@ def clean_all(
     return values, errors
 
 
-def clean(field: LeadField, given: Any) -> Any:
+def clean(field: LeadField, value: Any) -> Any:
     """The usable value, '' for none. Numbers and booleans of extra fields stay what they are.
 
     Raises InvalidInput whose `field` is the path in the API.
     """
     # A script may send numbers; known fields are texts.
-    if isinstance(given, bool | int | float):
+    if isinstance(value, bool | int | float):
         if field.name not in KNOWN:
-            return _clean_number(given, field.path)
-        given = str(given)
-    text = clean_text(given or "", field.known.max_length, field.path, field.known.kind == "long")
+            return _clean_number(value, field.path)
+        value = str(value)
+    text = clean_text(value or "", field.known.max_length, field.path, field.known.kind == "long")
     if not text:
         if field.required:
             raise InvalidInput(_("Please fill this in."), field.path)
@@ -173,24 +172,24 @@ def clean(field: LeadField, given: Any) -> Any:
     return text
 
 
-def _clean_number(given: bool | int | float, path: str) -> bool | int | float:
+def _clean_number(number: bool | int | float, path: str) -> bool | int | float:
     """A number that every database and CRM keeps as it is. Raises InvalidInput."""
-    if not abs(given) < _TOO_LARGE:  # NaN is neither
+    if not abs(number) < _TOO_LARGE:  # NaN is neither
         words = _("Use a number of at most %d digits, or send it as a text.")
         raise InvalidInput(words % MAX_DIGITS, path)
-    return given
+    return number
 
 
-def clean_text(given: str, most: int, path: str, lines: bool = False) -> str:
+def clean_text(value: str, max_length: int, path: str, lines: bool = False) -> str:
     """The text without blanks around it. Raises InvalidInput when it is too long or has control
     characters."""
-    text = given.strip()
+    text = value.strip()
     if lines:
         text = text.replace("\r\n", "\n")
-    if len(text) > most:
+    if len(text) > max_length:
         raise InvalidInput(
             _("Use at most %(most)d characters; there are %(count)d.")
-            % {"most": most, "count": len(text)},
+            % {"most": max_length, "count": len(text)},
             path,
         )
     if any(unicodedata.category(each) == "Cc" and not (lines and each in "\n\t") for each in text):

@@ -1,4 +1,4 @@
-"""What the poller hands to the handler: requests, which operations keep, and work orders.
+"""Requests, which operations keep, and work orders, from the poller to the handler.
 
 All of it is JSON in Redis and in the database, where an earlier or later version of the programs
 may read it.
@@ -14,13 +14,13 @@ import msgspec
 
 from crmsync.adapters.base import Record
 
-# The most in one order, which is claimed, decoded and marked as a whole.
+# The maximum of one order, which is claimed, decoded and marked as a whole.
 MAX_ENTRIES = 500
 MAX_BYTES = 1024 * 1024
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a CRM is asked to hold: `key` as the CRM knows it, `fields` by the CRM's names.
+    """The values that a CRM is to hold: `key` as the CRM knows it, `fields` by the CRM's names.
 
     A deletion has no fields.
     """
@@ -32,9 +32,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """One record of an order. `attempt` is how many tries have failed.
+    """One record of an order. `attempt` is the number of failed attempts.
 
-    `check`: the CRM may have stored an earlier try, so the record is looked up first, unless the
+    `check`: an earlier attempt may have stored it, so the record is looked up first, unless the
     adapter's calls can be repeated.
     """
 
@@ -68,7 +68,7 @@ _requests = msgspec.json.Decoder(list[Request])
 
 
 def digest(request: Request) -> str:
-    """Equal for two requests that leave the CRM with the same values."""
+    """A hash that is equal for requests with the same values."""
     content = msgspec.json.encode([request.deleted, request.fields], order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -84,7 +84,7 @@ def load(data: bytes) -> list[Request]:
 
 
 def split(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-    """The entries in parts of at most what one order may hold."""
+    """Split entries into parts that fit into one order each."""
     if len(entries) <= MAX_ENTRIES and len(msgspec.json.encode(entries)) <= MAX_BYTES:
         yield entries  # nearly always
         return

@@ -1,4 +1,4 @@
-"""The queues of each CRM: what is sent for the first time, what is tried again, what is dead.
+"""The queues of each CRM: first attempts, retries, dead records.
 
 Their names are those of the original platform. They hold no ":", at which RQ splits.
 """
@@ -30,16 +30,16 @@ class Queue:
     def put(self, orders: Sequence[Order]) -> None:
         """Queue all of the orders, or none."""
         jobs.put(self.name, orders, ttl=settings.CRM_LEASE_SECONDS + _SPARE_SECONDS)
-        signals.HANDLER.ring()
+        signals.HANDLER.send()
 
     def claim(self) -> jobs.Claimed | None:
         """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.done` ends the
         claim."""
-        claimed, _ = jobs.claim_all([self.name], settings.CRM_LEASE_SECONDS, Order)
-        return claimed[0] if claimed else None
+        claims, _ = jobs.claim_all([self.name], settings.CRM_LEASE_SECONDS, Order)
+        return claims[0] if claims else None
 
     def depth(self) -> int:
-        """How many orders wait, or are in a handler's hands."""
+        """The number of orders that wait or are in flight."""
         return jobs.depths([self.name])[self.name]
 
 
@@ -57,7 +57,7 @@ class RetryQueue(Queue):
 
 class DeadQueue(Queue):
     """A mirror of the dead records for people who look at queues. The database has the records, and
-    nobody takes from this queue."""
+    no program takes from this queue."""
 
     kind = "dead"
 

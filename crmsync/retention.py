@@ -1,8 +1,8 @@
-"""Deletes what is older than CRM_KEEP_DAYS: runs, operations with their items, the exception log,
-and entries of the recovery log that are not open.
+"""Delete rows that are older than CRM_KEEP_DAYS: runs, operations with their items, the exception
+log, and entries of the recovery log that are not open.
 
 A run that may still read and an operation that has not ended stay, unless their policy is gone.
-Records stay for ever: they say what the CRMs hold.
+Records stay for ever: they hold the state of each CRM.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _HANDLED = (_State.RETRIED, _State.SOLVED, _State.DISMISSED)
 
 
 def keep() -> float | None:
-    """How long things are kept, in seconds; None: for ever."""
+    """The seconds for which rows are kept; None: for ever."""
     return float(settings.CRM_KEEP_DAYS) * DAY or None
 
 
 def still_read(now: datetime) -> Q:
-    """Nobody goes on with older ones."""
+    """Runs that a poller may still read; it does not go on with older ones."""
     young = Q(id__gte=ids.first_id_at(now - MAX_RUN))
     return young & Q(state=Run.State.READING, policy_id__in=_policies())
 
@@ -63,8 +63,8 @@ ARCHIVE = Archive(
 
 
 class Housekeeping:
-    """Creates partitions ahead and deletes what is old, a bounded amount in each turn. Its owner's
-    loop may call it as often as it likes, and so may several processes."""
+    """Creates partitions ahead and deletes old rows, a bounded amount in each turn. Several
+    processes may call it, as often as they like."""
 
     def __init__(self) -> None:
         self._archive, self._next = Retention(ARCHIVE), Every(EVERY_SECONDS)
@@ -86,7 +86,7 @@ class Housekeeping:
         return more
 
     def _delete_handled(self) -> bool:
-        """A page of the recovery log in one of the states; true while there is more."""
+        """Delete a page of the recovery log; True while there is more."""
         if not (age := keep()):
             return False
         before = sql.now() - timedelta(seconds=age)
@@ -101,9 +101,9 @@ class Housekeeping:
         page = list(rows.values_list("id", "created_at", "handled_at")[:CHUNK])
         old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
         if old:
-            gone = RecoveryEntry.objects.filter(id__in=old, state=state)
-            deleted = transactions.retrying(gone.delete)[0]
-            log.info("recovery_entries_deleted", rows=deleted)
+            entries = RecoveryEntry.objects.filter(id__in=old, state=state)
+            count = transactions.retrying(entries.delete)[0]
+            log.info("recovery_entries_deleted", rows=count)
         is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
         self._looked[state] = 0 if is_last else page[-1][0]
         return not is_last

@@ -6,7 +6,7 @@ from msgplatform import env
 
 # Leads without an API key that one address may send; many people share that of a mobile network.
 # `off`: any.
-CRM_RATE_ADDRESS = env.text("CRM_RATE_ADDRESS", "60/min")
+CRM_RATE_PER_IP = env.text("CRM_RATE_PER_IP", "60/min")
 # Leads without an API key that one landing page stores; above that an address that has stored none
 # within a minute may still store one.
 CRM_RATE_APPKEY = env.text("CRM_RATE_APPKEY", "1200/min")

@@ -1,4 +1,4 @@
-"""The bells of CRM sync: orders in the queue of a CRM wake the handlers."""
+"""The wake-up signals of CRM sync: orders in the queue of a CRM wake the handlers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Make .venv and install requirement files into it: `python3 deploy/bootstrap.py FILE …`.
+"""Make .venv, and install sets of requirements.lock into it: `python3 deploy/bootstrap.py SET …`.
 
-Works on a bare machine: without root, without a compiler (the base requirements are wheels only)
-and without ensurepip, which Debian leaves out. Nothing happens when nothing changed; what was
-interrupted is repeated. Speaks on standard error only, one line a step.
+The lock says behind each package which sets it belongs to: `platform`, `mysql`, `embedded`, `dev` …
+`--print SET` writes a set to standard output instead, as a requirement file.
+Works on a bare machine: without root, without a compiler (the set `platform` is wheels only) and
+without ensurepip, which Debian leaves out. Nothing happens when nothing changed; an interrupted
+installation is repeated. Speaks on standard error only, one line a step.
 
-A file whose lines carry hashes is installed with --require-hashes and without dependencies. One
-named after `--try` may be left out where the platform has no wheel for it. Only the standard
-library is used; the file parses under Python 3.6, so that an old one gets to the version check.
+Packages are installed with --require-hashes and without dependencies. A set named after `--try` may
+be left out where the platform has no wheel for it. Only the standard library is used; the file
+parses under Python 3.6, so that an old one gets to the version check.
 """
 
 # ruff: noqa: S603, S606, UP031, RUF005, E402 - it runs pip; old Pythons must reach the check
@@ -20,6 +22,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".bootstrap.json"
+LOCK = ROOT / "requirements.lock"
 MINIMUM = (3, 11)
 # 3.11 is what the pins were made with; the others are best effort.
 SUITABLE = ("python3.11", "python3.12", "python3.13")
@@ -61,22 +65,30 @@ from pip_sources import Failed, environment, get_pip, has_pip, host_python, run
 
 
 # -- what is installed ---------------------------------------------------------------------------
-def digest(path: Path) -> str:
-    """A hash over a requirement file and every file that it includes with -r or -c."""
-    total, seen, waiting = hashlib.sha256(), set[Path](), [path.resolve()]
-    while waiting:
-        file = waiting.pop()
-        if file in seen:
-            continue
-        seen.add(file)
-        try:
-            text = file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise Failed(f"{file} cannot be read: {error.strerror}.") from None
-        total.update(f"{file.name}\0{text}\0".encode())
-        included = re.findall(r"^\s*(?:-r|-c|--requirement|--constraint)[ =]*(\S+)", text, re.M)
-        waiting += [(file.parent / name).resolve() for name in included]
-    return total.hexdigest()
+def read_sets() -> dict[str, str]:
+    """The lines of the lock by set, each as a requirement file. Raises Failed."""
+    try:
+        text = LOCK.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"{LOCK} cannot be read: {error.strerror}.") from None
+    options = "".join(re.findall(r"^--.*\n", text, re.M))
+    sets: dict[str, str] = {}
+    for entry, names in re.findall(r"^(\w.*\n(?:    --.*\n)+)    # (.*)", text, re.M):
+        for name in names.split():
+            sets[name] = sets.get(name, options) + entry
+    return sets
+
+
+def choose(names: list[str]) -> dict[str, str]:
+    sets = read_sets()
+    for name in names:
+        if name not in sets:
+            raise Failed(f"{LOCK.name} has no set {name}, but: {', '.join(sorted(sets))}.")
+    return {name: sets[name] for name in names}
+
+
+def digest(lines: str) -> str:
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def python_version(python: Path) -> str:
@@ -91,27 +103,21 @@ def python_version(python: Path) -> str:
 
 
 def read_stamp() -> dict[str, str]:
-    """Requirement file → the hash that was installed; empty when .venv is not to be trusted."""
+    """The hash of each installed set; empty when .venv is not to be trusted."""
     try:
         stamp = json.loads(STAMP.read_text())
         # Scripts in a .venv carry its path, so a copied one is not the same.
         whole = stamp["venv"] == str(VENV) and stamp["python"] == python_version(PYTHON)
-        return dict(stamp["files"]) if whole else {}
+        return dict(stamp["sets"]) if whole else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def write_stamp(files: dict[str, str]) -> None:
-    stamp = {"venv": str(VENV), "python": python_version(PYTHON), "files": files}
+def write_stamp(sets: dict[str, str]) -> None:
+    stamp = {"venv": str(VENV), "python": python_version(PYTHON), "sets": sets}
     unfinished = STAMP.with_suffix(".new")
     unfinished.write_text(json.dumps(stamp, indent=1))
     unfinished.replace(STAMP)
-
-
-def still_true(files: dict[str, str]) -> dict[str, str]:
-    """Without the files that changed since: installing another one may have moved their pins."""
-    present = {name: value for name, value in files.items() if (ROOT / name).exists()}
-    return {name: value for name, value in present.items() if digest(ROOT / name) == value}
 
 
 # -- steps ---------------------------------------------------------------------------------------
@@ -137,52 +143,55 @@ class NoWheel(Failed):
     """This platform has no wheel of a package."""
 
 
-def install(path: Path) -> None:
-    """Install one requirement file. Raises Failed, or NoWheel."""
-    text = path.read_text(encoding="utf-8")
-    hashed = ["--require-hashes", "--no-deps"] if "--hash=" in text else []
-    command = [str(PYTHON), "-I", "-m", "pip", "install", "-qq", "--progress-bar=off", *hashed]
-    say(f"installing {path.name}")
+def install(name: str, lines: str) -> None:
+    """Install a set. Raises Failed, or NoWheel."""
+    say(f"installing {name}")
     began = time.monotonic()
-    done = subprocess.run(
-        [*command, "-r", str(path)],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        close_fds=False,  # pip keeps the lock, should this process be killed
-    )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write(lines)
+        requirements.flush()
+        done = subprocess.run(
+            [PYTHON, "-I", "-m", "pip", "install", "-qq", "--progress-bar=off", "--no-deps",
+             "--require-hashes", "-r", requirements.name],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            close_fds=False,  # pip keeps the lock, should this process be killed
+        )  # fmt: skip
     if done.returncode:
         missing = "No matching distribution found" in done.stdout
         raise (NoWheel if missing else Failed)(
-            f"{path.name} could not be installed. pip says:\n{done.stdout.strip()}"
+            f"{name} could not be installed. pip says:\n{done.stdout.strip()}"
         )
-    say(f"{path.name} is installed ({time.monotonic() - began:.0f} s)")
+    say(f"{name} is installed ({time.monotonic() - began:.0f} s)")
 
 
 def bootstrap(needed: list[str], tried: list[str]) -> None:
-    wanted = {name: digest(ROOT / name) for name in [*needed, *tried]}
-    if wanted.items() <= read_stamp().items():
+    sets = choose([*needed, *tried])
+    digests = {name: digest(lines) for name, lines in sets.items()}
+    if digests.items() <= read_stamp().items():
         return
     make_venv()
-    installed = still_true(read_stamp())
-    for name, value in wanted.items():
-        if installed.get(name) == value:
+    # A set that the lock has changed since may have lost its versions to another set.
+    locked = {(name, digest(lines)) for name, lines in read_sets().items()}
+    installed = dict(read_stamp().items() & locked)
+    for name, lines in sets.items():
+        if installed.get(name) == digests[name]:
             continue
-        installed.pop(name, None)
         write_stamp(installed)  # an interrupted installation is repeated
         try:
-            install(ROOT / name)
+            install(name, lines)
         except NoWheel as error:
             if name in needed:
                 raise
             say(f"{error}\nThe rest works without it.")
             continue
-        installed = still_true({**installed, name: value})
+        installed[name] = digests[name]
         write_stamp(installed)
 
 
@@ -200,10 +209,13 @@ def main(arguments: list[str]) -> int:
     split = arguments.index("--try") if "--try" in arguments else len(arguments)
     needed, tried = arguments[:split], arguments[split + 1 :]
     if not needed + tried:
-        say("name a requirement file, for example requirements-base.txt.")
+        say("name a set of requirements.lock, for example platform.")
         return 2
     folder = os.open(ROOT, os.O_RDONLY)
     try:
+        if needed[:1] == ["--print"]:  # for an environment of its own
+            print("".join(choose(needed[1:]).values()), end="")
+            return 0
         lock(folder)
         bootstrap(needed, tried)
     except Failed as error:

@@ -1,6 +1,6 @@
-"""Messages that were given up: refused by a gateway or by ourselves, expired, or without a Report.
+"""Failures of SMS: messages refused by a gateway or by ourselves, expired, or without a Report.
 
-A Report that says that a handset could not be reached is an answer, and nothing was given up: it
+A Report that says that a handset could not be reached is an answer, and no failure: it
 reaches the business system as `sms.report`, and the statistics count it.
 
 The pump counts them in the transaction that archives them; sending one again takes it back.
@@ -16,29 +16,37 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.flows import Failure, ViewLink
-from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
+from msgplatform.monitor.subjects import Subject
 
 FLOW = "sms"
 OLDEST_DAYS = 30  # what was accepted before that is not sent again
 _RESULT = "result "
-_GATEWAY, _MESSAGES = "admin:gateway_smsgateway_change", "admin:gateway_sgipmt_changelist"
+_MESSAGES = "admin:gateway_sgipmt_changelist"
+GATEWAY = Subject(
+    "gateway",
+    gettext_lazy("gateway"),
+    lambda: SmsGateway.objects.order_by("name"),
+    gettext_noop("gateway %(id)d, which was deleted"),
+    gettext_noop("no gateway"),
+)
 _Final = SgipMt.Final
 # What may be sent again: a new message may reach whom this one perhaps did not.
 AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
-    """Why a message was given up, by columns of its row; '' when it was not."""
+    """Why a message failed, by columns of its row; '' when it did not."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
     if final != _Final.FAILED or (error_code and not result):
@@ -67,18 +75,18 @@ def answer_of(row: SgipMt) -> str:
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
-    """Count these rows of `sgip_mt`, as far as they were given up, in the caller's transaction."""
+    """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
     lost = []
     for row in rows:
         why = answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
-            lost.append(Lost(row["gateway_id"], why, row["id"], row["error"]))
+            lost.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
     failure_store.add(FLOW, lost, now)
 
 
 def sent_again(rows: Iterable[SgipMt]) -> None:
     """Their new messages were just accepted, for the first time."""
-    back = [Back(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
+    back = [Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))]
     if back:
         with transaction.atomic():
             failure_store.take_back(FLOW, back)
@@ -99,38 +107,24 @@ def resend_key(message: int | str) -> str:
 
 
 def failures() -> list[Failure]:
-    """What was given up at each gateway, by answer."""
-    groups = failure_store.groups(FLOW)
-    wanted = {group.subject for group in groups}
-    names = dict(SmsGateway.objects.filter(id__in=wanted).values_list("id", "name"))
+    """The failures of each gateway, by answer."""
     since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
-    found = []
-    for group in groups:
-        pk, why = group.subject, group.answer
+
+    def details(group: FailureGroup, row: SmsGateway | None) -> dict[str, Any]:
+        why = group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
-        found.append(
-            failure_store.failure(
-                group,
-                where=names.get(pk) or _not_known(pk),
-                where_page=ViewLink(_GATEWAY, (pk,)) if pk in names else None,
-                said="",  # a gateway answers with a code, and our own reasons are no content
-                meaning=_(sgip.result_text(int(code))) if is_code else group.said,
-                message=str(group.sample),
-                list_page=ViewLink(_MESSAGES, query={"final__exact": state}),
-                action="resend",
-                filter={
-                    "state": state, "answer": why, "gateway": str(pk),
-                    "since": since.strftime("%Y-%m-%d %H:%M"),
-                },
-            )
-        )  # fmt: skip
-    return found
+        return {
+            "said": "",  # a gateway answers with a code, and our own reasons are no content
+            "meaning": _(sgip.result_text(int(code))) if is_code else group.said,
+            "message": str(group.sample),
+            "list_page": ViewLink(_MESSAGES, query={"final__exact": state}),
+            "action": "resend",
+            "filter": {
+                "state": state, "answer": why, "gateway": str(group.subject),
+                "since": since.strftime("%Y-%m-%d %H:%M"),
+            },
+        }  # fmt: skip
 
-
-def _not_known(gateway: int) -> str:
-    """What is said of a place that has no gateway."""
-    if gateway:
-        return lazy_message(gettext_noop("gateway %(id)d, which was deleted"), id=gateway)
-    return lazy_message(gettext_noop("no gateway"))
+    return GATEWAY.failures(failure_store.open_groups(FLOW), details)

@@ -11,7 +11,7 @@ from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMt, SmsAccount
-from notify.intake import Event
+from notify.intake.intake import Event
 
 REPORT, MO = "sms.report", "sms.mo"
 

@@ -31,7 +31,7 @@ _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
 
 def wrong_settings() -> list[CheckMessage]:
-    """What the platform's own settings have that keeps every program from starting."""
+    """Errors in the platform's own settings that keep every program from starting."""
     return [
         *_secret_key(),
         *_encryption_keys(),
@@ -44,7 +44,7 @@ def wrong_settings() -> list[CheckMessage]:
 
 @register(TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [*wrong_settings(), *_shared_redis_server(), *_debug()]
+    return [*wrong_settings(), *_shared_redis_server(), *_debug(), *_old_names()]
 
 
 @register(TAG, deploy=True)
@@ -95,8 +95,8 @@ def _environment() -> Iterator[CheckMessage]:
 
 
 def _rates() -> Iterator[CheckMessage]:
-    configured: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
-    for scope, rate in configured.items():
+    rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
+    for scope, rate in rates_by_scope.items():
         try:
             rates.parse(rate)
         except ValueError as error:
@@ -132,8 +132,8 @@ def _redis_place(url: str) -> tuple[str, str]:
 def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
     """Two roles, whether they share a server, and whether they share a database of it."""
     for one, other in combinations(flows.redis_roles(), 2):
-        here, there = _redis_place(one.url), _redis_place(other.url)
-        yield one, other, here[0] == there[0], here == there
+        place, other_place = _redis_place(one.url), _redis_place(other.url)
+        yield one, other, place[0] == other_place[0], place == other_place
 
 
 def _one_redis() -> Iterator[CheckMessage]:
@@ -168,6 +168,16 @@ def _debug() -> Iterator[CheckMessage]:
             hint="Set DEBUG=no: error pages show settings and source to everybody.",
             obj="DEBUG",
             id="msgplatform.W007",
+        )
+
+
+def _old_names() -> Iterator[CheckMessage]:
+    for old_name, name in env.renamed.items():
+        yield Warning(
+            f"{old_name} is the old name of {name}",
+            hint=f"Set {name} instead: a later version does not read {old_name} any more.",
+            obj=old_name,
+            id="msgplatform.W008",
         )
 
 

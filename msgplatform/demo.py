@@ -22,7 +22,7 @@ from django.core.management.base import CommandError
 from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import free_port
 
@@ -40,7 +40,7 @@ _READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that
 
 @dataclass
 class Run:
-    """What each flow gets (`core.flows.DemoRun`)."""
+    """The demo as each flow sees it (`core.flows.DemoRun`)."""
 
     base_url: str
     messages: int
@@ -89,11 +89,11 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     write_encryption_key(folder)
-    port, held = _held(port)
-    held.set_inheritable(True)  # it is kept by the process that begins below
-    kept = {name: value for name, value in os.environ.items() if not configures(name)}
+    port, reservation = _reserve_port(port)
+    reservation.set_inheritable(True)  # it is kept by the process that begins below
+    environment = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
-        _MARK: f"{port} {held.fileno()}",
+        _MARK: f"{port} {reservation.fileno()}",
         "STATE_DIR": str(folder),
         "SECRET_KEY": secrets.token_urlsafe(50),
         "PUBLIC_URL": f"http://{_HOST}:{port}",
@@ -103,7 +103,7 @@ def enter(port: int) -> None:
     for flow in flows.all():
         settings |= flow.setup.demo_environment()
     arguments = [sys.executable, *sys.argv]
-    os.execve(sys.executable, arguments, {**kept, **settings})  # noqa: S606 - ourselves
+    os.execve(sys.executable, arguments, {**environment, **settings})  # noqa: S606 - ourselves
 
 
 def write_encryption_key(folder: Path) -> None:
@@ -114,7 +114,7 @@ def write_encryption_key(folder: Path) -> None:
 
 
 def configures(name: str) -> bool:
-    """Whether a variable could lead the demo to somebody's real database, Redis or network."""
+    """True if a variable could lead the demo to somebody's real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
@@ -128,16 +128,16 @@ def configures(name: str) -> bool:
     )
 
 
-def _held(wanted: int) -> tuple[int, socket.socket]:
-    """The port that is wanted; for 0 the one where people expect it, or else any. It is kept for
-    this demo."""
+def _reserve_port(requested_port: int) -> tuple[int, socket.socket]:
+    """The port that was asked for, or for 0 the usual one, or else a free one, and its
+    reservation."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 
     try:
-        return wanted or _PORT, address.hold(_HOST, wanted or _PORT)
+        return requested_port or _PORT, address.hold(_HOST, requested_port or _PORT)
     except Refused as error:
-        if wanted:
+        if requested_port:
             raise CommandError(str(error)) from None
     port = free_port()
     return port, address.hold(_HOST, port)
@@ -151,11 +151,11 @@ class Demo:
 
         from msgplatform.supervision.platform import Platform
 
-        self.port, held = map(int, os.environ[_MARK].split())
+        self.port, descriptor = map(int, os.environ[_MARK].split())
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
             Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
-            held=socket.socket(fileno=held), say=self.run.say,
+            reservation=socket.socket(fileno=descriptor), say=self.run.say,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
 

@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks, and the commands that repair it."""
+"""An examination of this installation: its parts, its problems, and the commands that repair it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
-from msgplatform.core.servers import embedded
+from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
 
 LOW_DISK_BYTES = 1 << 30
@@ -44,9 +44,9 @@ def examine() -> Iterator[Finding]:
     )  # fmt: skip
     for look in own:
         yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
-    # What looks into tables would only find errors that `_database` has explained.
+    # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
-        for look in (_secrets, _users, findings.open_alerts, findings.given_up):
+        for look in (_secrets, _users, findings.open_alerts, findings.failures):
             yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
             yield from _guarded(flow.health.examine, str(flow.title))
@@ -82,8 +82,8 @@ def _database() -> Iterator[Finding]:
     for alias in settings.DATABASES:
         connection = connections[alias]
         version = connection.get_database_version()
-        dotted = ".".join(map(str, version))
-        yield Finding("ok", f"database {alias}: {connection.display_name} {dotted}")
+        version_text = ".".join(map(str, version))
+        yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
         if problem := _schema_problem(alias):
             yield problem
         if connection.vendor == "mysql":
@@ -91,7 +91,7 @@ def _database() -> Iterator[Finding]:
 
 
 def _schema_problem(alias: str) -> Finding | None:
-    """What keeps every program from its tables; None also when the database does not answer."""
+    """The problem that keeps programs from their tables; None also when the database is silent."""
     try:
         if missing := schema_state.missing_tables(connections[alias]):
             return Finding("bad", missing)
@@ -108,11 +108,11 @@ def _secrets() -> Iterator[Finding]:
         return  # `_settings` has reported it
     total: Counter[encryption.State] = Counter()
     for column in reencrypt.columns():
-        found = reencrypt.count(column)
-        total += found
+        counts = reencrypt.count(column)
+        total += counts
         for state, (level, repair) in _WRONG_SECRETS.items():
-            if found[state]:
-                yield Finding(level, f"{column}: {found[state]} values {state}", repair)
+            if counts[state]:
+                yield Finding(level, f"{column}: {counts[state]} values {state}", repair)
     current = total[encryption.State.CURRENT]
     if current == total.total():
         more = len(settings.ENCRYPTION_KEYS) - 1
@@ -153,13 +153,13 @@ def _users() -> Iterator[Finding]:
 def _redis_server() -> Iterator[Finding]:
     if not any(role.is_embedded for role in flows.redis_roles()):
         return
-    found = embedded.find_redis()
-    if found is None:
+    path = private_server.find_redis()
+    if path is None:
         yield Finding(
             "bad", "no redis-server for the embedded Redis", "apt-get install redis-server"
         )
     else:
-        yield Finding("ok", f"embedded Redis: {found}")
+        yield Finding("ok", f"embedded Redis: {path}")
 
 
 def _redis_roles() -> Iterator[Finding]:
@@ -219,21 +219,21 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 
 def _daemons() -> Iterator[Finding]:
-    ended = exits.everywhere()
-    for one in ended.values():
+    exits_by_program = exits.everywhere()
+    for one in exits_by_program.values():
         yield Finding("bad", f"{one.program} ends again and again on {one.host}: {one.text}")
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, flows.BULK.command]:
         if command.removeprefix("run_") in running:
             yield Finding("ok", f"{command} is running")
-        elif command.removeprefix("run_") not in ended:
+        elif command.removeprefix("run_") not in exits_by_program:
             repair = f"{sys.executable} manage.py {command}"
             yield Finding("warn", f"{command} is not running", repair)
 
 
 def _watch() -> Iterator[Finding]:
-    """Who notices that something is wrong: alerts are only as good as that."""
+    """A program must watch the platform: without one nobody notices that something is wrong."""
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")
     else:

@@ -39,13 +39,44 @@ class Problem:
 
 problems: list[Problem] = []
 
+# New name → the name that a variable had before. The old one is still read, with a warning.
+OLD_NAMES = {
+    "NOTIFY_BREAKER_ENABLED": "NOTIFY_BREAKER",
+    "FEED_SHARE_BY_HOUR": "FEED_HOURS",
+    "FEED_MIN_SHARE": "FEED_SHARE_LEAST",
+    "FEED_MAX_AUTHORS": "FEED_MOST_AUTHORS",
+    "FEED_FANOUT_BATCH": "FEED_SLICE",
+    "FEED_READ_FANOUT_ABOVE": "FEED_MERGE_ABOVE",
+    "FEED_WRITE_FANOUT_BELOW": "FEED_PUSH_BELOW",
+    "CRM_RATE_PER_IP": "CRM_RATE_ADDRESS",
+}
+# Old name → new name of every variable that was read under its old name.
+renamed: dict[str, str] = {}
+
+
+def _value(name: str) -> str:
+    """The value of the variable, or of its old name; '' when it is unset or empty."""
+    value = os.environ.get(name, "").strip()
+    old_name = OLD_NAMES.get(name, "")
+    old_value = os.environ.get(old_name, "").strip() if old_name else ""
+    if not old_value:
+        return value
+    renamed[old_name] = name
+    if value and value != old_value:
+        _report(
+            name,
+            f"{name}={value} and {old_name}={old_value} differ, and both name the same setting",
+            f"Remove {old_name}, the old name of {name}.",
+        )
+    return value or old_value
+
 
 def _report(variable: str, message: str, hint: str) -> None:
     problems.append(Problem(variable, message, hint))
 
 
 def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
-    raw = os.environ.get(name, "").strip()
+    raw = _value(name)
     if not raw:
         return default
     try:
@@ -57,7 +88,7 @@ def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
 
 def text(name: str, default: str = "") -> str:
     """The variable, or `default` when it is unset or empty."""
-    return os.environ.get(name, "").strip() or default
+    return _value(name) or default
 
 
 def flag(name: str, default: bool) -> bool:
@@ -105,14 +136,14 @@ def words(name: str, default: list[str]) -> list[str]:
 
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
     """One of these words in capitals, which may be written in small letters."""
-    listed = f"{', '.join(options[:-1])} or {options[-1]}"
+    choices = f"{', '.join(options[:-1])} or {options[-1]}"
 
     def parse(raw: str) -> str:
         if raw.upper() not in options:
-            raise ValueError(f"it must be {listed}")
+            raise ValueError(f"it must be {choices}")
         return raw.upper()
 
-    return _parsed(name, default, parse, f"Set {name} to {listed}.")
+    return _parsed(name, default, parse, f"Set {name} to {choices}.")
 
 
 def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str]:
@@ -120,23 +151,23 @@ def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str
 
     One that does not exist is left out; one that another of them `needs` is added.
     """
-    wanted = list(dict.fromkeys(words(name, default)))
-    found = [module for module in wanted if _is_flow(module)]
-    if unknown := sorted(set(wanted) - set(found)):
+    names = list(dict.fromkeys(words(name, default)))
+    flows = [module for module in names if _is_flow(module)]
+    if unknown := sorted(set(names) - set(flows)):
         _report(
             name,
             f"{name} names what is not installed: {', '.join(unknown)}",
             f"Set {name} to some of: {', '.join(default)}.",
         )
     for module, other in needs.items():
-        if module in found and other not in found:
+        if module in flows and other not in flows:
             _report(
                 name,
                 f"{name} names {module}, which needs {other}",
                 f"Add {other} to {name}, or take {module} out.",
             )
-            found.insert(0, other)
-    return found
+            flows.insert(0, other)
+    return flows
 
 
 def _is_flow(module: str) -> bool:
@@ -150,8 +181,8 @@ def capitals(module: str) -> dict[str, Any]:
     """The names in capitals of a module of settings; none when there is no such module."""
     if find_spec(module) is None:
         return {}
-    found = vars(import_module(module))
-    return {name: value for name, value in found.items() if name.isupper()}
+    names = vars(import_module(module))
+    return {name: value for name, value in names.items() if name.isupper()}
 
 
 def networks(name: str) -> list[str]:
@@ -167,9 +198,9 @@ def secret(name: str, default_file: Path | None = None) -> str:
     """A secret from `NAME`, or from the file that `NAME_FILE` names (surrounding space dropped)."""
     if value := os.environ.get(name, "").strip():
         return value
-    given = os.environ.get(f"{name}_FILE", "").strip()
-    path = Path(given) if given else default_file
-    if path is None or (not given and not path.exists()):
+    file_name = os.environ.get(f"{name}_FILE", "").strip()
+    path = Path(file_name) if file_name else default_file
+    if path is None or (not file_name and not path.exists()):
         return ""
     try:
         value = path.read_text(encoding="utf-8").strip()
@@ -270,7 +301,7 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
-            "python3 deploy/bootstrap.py requirements.lock (before, on Debian and Ubuntu:"
+            "python3 deploy/bootstrap.py platform mysql (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
         config = dict(dj_database_url.parse(default))
@@ -307,7 +338,7 @@ def time_zone(name: str, default: str) -> str:
 
 
 def state_dir() -> Path:
-    """Where databases, sockets, logs and locks of this installation live (mode 0700)."""
+    """The folder of this installation's databases, sockets, logs and locks (mode 0700)."""
     return Path(text("STATE_DIR", str(BASE_DIR / "var"))).resolve()
 
 

@@ -63,10 +63,10 @@ def update(sender: AppConfig, using: str, **_: Any) -> None:
     if sender is not with_models[-1] or not router.allow_migrate_model(using, Group):
         return
     # Somebody may have migrated one app only, before those of these tables.
-    needed = {model._meta.db_table for model in (ContentType, Permission, Group, Role)}
-    if not needed <= set(connections[using].introspection.table_names()):
+    tables = {model._meta.db_table for model in (ContentType, Permission, Group, Role)}
+    if not tables <= set(connections[using].introspection.table_names()):
         return
-    # Whether Django has done it for this last app depends on the order of INSTALLED_APPS.
+    # Django may not have done it for this last app yet: that depends on INSTALLED_APPS.
     create_permissions(sender, verbosity=0, using=using)
     make(using)
 
@@ -75,30 +75,30 @@ def make(using: str = "default") -> None:
     """Make the groups that are missing, and give each its permissions."""
     labels = {"msgplatform", "auth", *flow_apps()}
     rows = Permission.objects.using(using).filter(content_type__app_label__in=labels)
-    known = list(
+    permissions = list(
         rows.values_list("pk", "content_type__app_label", "codename", "content_type__model")
     )
     for role, has in _HAS.items():
-        wanted = {pk for pk, *names in known if has(*names)}
-        _give(_group(role, using), wanted)
+        ids = {pk for pk, *names in permissions if has(*names)}
+        _give(_group(role, using), ids)
 
 
 def _group(role: str, using: str) -> Group:
     """The role's group; made anew if it is missing."""
-    found = Role.objects.using(using).filter(name=role).select_related("group").first()
-    if found:
-        return found.group
+    role_row = Role.objects.using(using).filter(name=role).select_related("group").first()
+    if role_row:
+        return role_row.group
     name = role.capitalize()
     # Somebody's own group of this name stays theirs.
     if Group.objects.using(using).filter(name__iexact=name).exists():
         name = f"{name} (msgplatform)"
-    group, _made = Group.objects.using(using).get_or_create(name=name)
+    group, _is_new = Group.objects.using(using).get_or_create(name=name)
     Role.objects.using(using).create(name=role, group=group)
     return group
 
 
-def _give(group: Group, wanted: set[int]) -> None:
-    """Give the group just these permissions; writes nothing if it has them already."""
-    has = set(group.permissions.values_list("pk", flat=True))
-    if has != wanted:
-        group.permissions.set(wanted)
+def _give(group: Group, permission_ids: set[int]) -> None:
+    """Give the group exactly these permissions; writes nothing if it has them already."""
+    current_ids = set(group.permissions.values_list("pk", flat=True))
+    if current_ids != permission_ids:
+        group.permissions.set(permission_ids)

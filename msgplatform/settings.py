@@ -18,7 +18,7 @@ from msgplatform.core import logging as platform_logging
 from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
-# Where database, sockets, logs and locks of this installation are.
+# The folder of this installation's database, sockets, logs and locks.
 # By default: the folder `var`
 STATE_DIR = env.state_dir()
 DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
@@ -70,7 +70,6 @@ _PAGES = [
     "csp",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "django_filters",
     "rest_framework",
     "django_rq",
 ]
@@ -84,11 +83,11 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "msgplatform.web.middleware.compressed_pages.CompressedPages",
+    "msgplatform.web.middleware.headers.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "msgplatform.web.static_files.StaticFilesMiddleware",
-    "msgplatform.web.middleware.never_stored.NeverStoredMiddleware",
-    "msgplatform.web.middleware.rate_limits.RateLimitMiddleware",
+    "msgplatform.web.middleware.headers.NeverStoredMiddleware",
+    "msgplatform.web.middleware.headers.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -166,7 +165,7 @@ LOGIN_REDIRECT_URL = "console:overview"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
-# Whether http is redirected to https where PUBLIC_URL is https.
+# `no`: http is not redirected to https where PUBLIC_URL is https.
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
@@ -177,7 +176,7 @@ SECURE_HSTS_PRELOAD = _https and env.flag("HSTS_PRELOAD", False)
 # `yes` behind a proxy that ends TLS and sets this header itself.
 if env.flag("TRUST_X_FORWARDED_PROTO", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Whether every name below the host's speaks TLS too is the operator's to know.
+# Only the operator knows whether every name below the host's speaks TLS too.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -234,7 +233,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.access.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.negotiation.JsonFirst",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.json.JsonFirst",
     "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.access.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         # Reading requests that one key may make: a number and `/sec`, `/min` or `/hour`; `off`:
@@ -252,13 +251,12 @@ REST_FRAMEWORK = {
     "DATETIME_FORMAT": None,  # the renderer writes UTC with "Z"
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered with 405: the schema says it all
     "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
     "EXCEPTION_HANDLER": "msgplatform.api.problems.handler.handle",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
-# Whether the schema and the documentation of the API are for everybody, or for console users only.
+# The schema and the documentation of the API are for everybody; `no`: for console users only.
 API_DOCS_PUBLIC = env.flag("API_DOCS_PUBLIC", True)
 SPECTACULAR_SETTINGS = {
     "TITLE": "msgplatform",
@@ -270,8 +268,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "msgplatform.api.schema_bodies.close_bodies",
-        "msgplatform.api.schema_introduction.introduce",
+        "msgplatform.api.schema_document.close_bodies",
+        "msgplatform.api.schema_document.introduce",
     ],
     # In the order of docs/integrate.md, then what sets the platform up.
     "TAGS": [
@@ -357,6 +355,8 @@ LOGGING_CONFIG = None
 # Lines as JSON, one object each.
 # By default: yes, unless DEBUG is on
 platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
+for _old_name, _name in env.renamed.items():
+    platform_logging.get(__name__).warning("setting_renamed", old_name=_old_name, use=_name)
 
 UNFOLD = {
     "SITE_TITLE": "msgplatform",

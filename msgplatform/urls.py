@@ -16,7 +16,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
-from msgplatform.api.schema_view import SchemaView
+from msgplatform.api.schema_document import SchemaView
 from msgplatform.console.signing_in import password_change
 from msgplatform.core import flows
 from msgplatform.web import queue_pages

@@ -17,4 +17,4 @@ class NotifyConfig(AppConfig):
 
         flows.register(FLOW)
         alert_events.register()
-        directory.ring_when_saved()
+        directory.connect_signals()

@@ -22,15 +22,15 @@ def lease_outlasts_request(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
     """A lease that ends during a request lets a second sender deliver the same message."""
-    least = 2 * settings.NOTIFY_TIMEOUT_SECONDS + LEASE_MARGIN_SECONDS
+    minimum = 2 * settings.NOTIFY_TIMEOUT_SECONDS + LEASE_MARGIN_SECONDS
     lease = settings.NOTIFY_LEASE_SECONDS
-    if lease >= least:
+    if lease >= minimum:
         return []
     return [
         checks.Error(
             f"NOTIFY_LEASE_SECONDS={lease} is shorter than twice a "
             f"request may take (NOTIFY_TIMEOUT_SECONDS={settings.NOTIFY_TIMEOUT_SECONDS:g})",
-            hint=f"Set NOTIFY_LEASE_SECONDS to {least:g} or more, better to several times that.",
+            hint=f"Set NOTIFY_LEASE_SECONDS to {minimum:g} or more, better to several times that.",
             id="notify.E001",
         )
     ]
@@ -42,16 +42,16 @@ def archive_outlasts_retries(
 ) -> list[checks.CheckMessage]:
     """Otherwise a message whose retries all failed is deleted before anybody has seen it."""
     days, schedule = settings.NOTIFY_ARCHIVE_DAYS, sum(DEFAULT_SCHEDULE)
-    least = math.ceil(schedule / DAY) + _DAYS_TO_ACT
+    min_days = math.ceil(schedule / DAY) + _DAYS_TO_ACT
     # It deletes nothing that is not to be moved yet.
-    if days == 0 or max(days, retention.keep_failed() / DAY) >= least:
+    if days == 0 or max(days, retention.keep_failed() / DAY) >= min_days:
         return []
     return [
         checks.Error(
             f"NOTIFY_ARCHIVE_DAYS={days} is too short: the default schedule retries for "
-            f"{math.ceil(schedule / 3600)} hours, and what was given up should be there for "
+            f"{math.ceil(schedule / 3600)} hours, and failures should be there for "
             f"{_DAYS_TO_ACT} more days, so that somebody can send it again",
-            hint=f"Set NOTIFY_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
+            hint=f"Set NOTIFY_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="NOTIFY_ARCHIVE_DAYS",
             id="notify.E002",
         )

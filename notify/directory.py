@@ -27,7 +27,7 @@ from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 from notify.subscriptions import limits, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
-# What `from_row` raises for a row that somebody must correct.
+# The errors of `from_row` for a row that a person must correct.
 UNUSABLE = (TypeError, ValueError, AttributeError, Undecryptable)
 KIND = "notify.subscription"
 
@@ -53,12 +53,12 @@ class Subscription:
     own_process: bool = False  # only a sender that was started for it takes its orders
 
     @property
-    def sendable(self) -> bool:
+    def is_sendable(self) -> bool:
         return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 
 
 class Subscriptions(Snapshot[dict[int, Subscription]]):
-    """All subscriptions by id, without those that are unusable."""
+    """All subscriptions by id, without unusable ones."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__({}, refresh_seconds)
@@ -70,9 +70,9 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def load(self) -> dict[int, Subscription]:
         rows = list(BizReceive.objects.select_related("receive").order_by("id"))
-        before = time.time()
+        before_at = time.time()
         database = sql.now().timestamp()
-        self.clock_ahead = (before + time.time()) / 2 - database
+        self.clock_ahead = (before_at + time.time()) / 2 - database
         self._report_clock()
         return self._rows.usable(rows)
 
@@ -80,7 +80,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         return self.known.get(subscription_id)
 
     def is_unusable(self, subscription_id: int) -> bool:
-        """It exists, but cannot be used until somebody corrects it."""
+        """True if it exists, but cannot be used until a person corrects it."""
         return self._rows.is_unusable(subscription_id)
 
     def all(self) -> Sequence[Subscription]:
@@ -112,14 +112,14 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             )
 
 
-def ring_when_saved() -> None:
-    """Wake the senders when somebody saves a consumer or a subscription. Once for each process."""
+def connect_signals() -> None:
+    """Wake the senders when a consumer or a subscription is saved. Once for each process."""
     for model in (Receive, BizReceive):
         post_save.connect(_ring, sender=model, dispatch_uid=f"{model.__name__} saved")
 
 
 def _ring(using: str, **_: Any) -> None:
-    transaction.on_commit(signals.SUBSCRIPTIONS.ring, using=using)
+    transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
 def from_row(row: BizReceive) -> Subscription:

@@ -13,9 +13,8 @@ from notify.actions.actions import ACTIONS
 from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive
-from notify.monitor import failures, findings, first_steps, metrics, runbooks
+from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
-from notify.subscriptions import snippets
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
 _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
@@ -69,6 +68,8 @@ FLOW = flows.Flow(
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
+        conditions=conditions.conditions,
+        condition_kinds=conditions.KINDS,
         failures=failures.failures,
         examine=findings.examine,
         metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
@@ -79,7 +80,7 @@ FLOW = flows.Flow(
     setup=flows.Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
-        snippets=snippets.snippets,
+        snippets=first_steps.snippets,
         demo="notify.demo.run.run_demo",
         # A subscriber that does not answer is noticed within the time that a demo takes, and
         # deliveries that wait for a subscriber that never answers end in it.

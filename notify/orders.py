@@ -1,15 +1,19 @@
-"""What travels through the queues: orders from maker to sender, results from sender to marker; and
-the names of these queues."""
+"""Orders from maker to sender, results from sender to marker; the names of their queues, and turns
+between business systems."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Literal, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+
 MARKER_QUEUE = "notify-marker"
-# What `queue_name()` makes.
+# The names that `queue_name()` makes.
 QUEUE_PATTERN = r"notify-\d+-\d+"
 
 # Bounds of one order: RQ costs about 1.4 ms a job, so orders are few and large; but small enough to
@@ -24,7 +28,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message for one subscriber. `body` is the JSON text that is sent and signed, `key` the
     idempotency key with which the message was handed over ('': none).
 
-    `due` is since when it waits for this attempt, unix seconds of the database; 0: nobody knows.
+    `due` is since when it waits for this attempt, unix seconds of the database; 0: not known.
     """
 
     id: int
@@ -43,18 +47,18 @@ class Order(msgspec.Struct, frozen=True):
     claim: str
     lease_until: float  # unix seconds
     items: list[Item]
-    is_probe: bool = False  # a person asked for it: the breaker lets it through before its time
+    is_probe: bool = False  # asked for by a person: the breaker lets it through before its time
 
 
-# What is kept of an answer, in bytes. It travels through Redis and stays in the attempts' log.
-RESPONSE_HEADERS_KEPT = 2048
-RESPONSE_BODY_KEPT = 4096
+# Bytes of an answer that travel through Redis and stay in the log of attempts.
+MAX_RESPONSE_HEADERS = 2048
+MAX_RESPONSE_BODY = 4096
 
 Outcome = Literal["delivered", "failed", "unsent"]
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of one item. `unsent` gives the row back without counting an attempt."""
+    """The outcome of one item. `unsent` gives the row back without counting an attempt."""
 
     id: int
     subscription: int
@@ -89,10 +93,28 @@ def body(event_type: str, timestamp: str, payload: bytes) -> str:
 
 
 def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:
-    """How many of the first items, by their sizes, make one order; one always fits."""
-    filled = 0
+    """The number of first items, by their sizes, that make one order; one always fits."""
+    total = 0
     for count, size in enumerate(sizes[:max_items]):
-        filled += size
-        if count and filled > max_bytes:
+        total += size
+        if count and total > max_bytes:
             return count
     return min(len(sizes), max_items)
+
+
+def in_turns(
+    items: Iterable[T], system: Callable[[T], int], cost: Callable[[T], int] = lambda _item: 1
+) -> list[T]:
+    """The items so that each system has had about the same cost at any point of the list: a system
+    with much work does not delay another's little.
+
+    Items of one system keep their order, and the system of the first item comes first.
+    """
+    costs: dict[int, int] = defaultdict(int)
+    with_rank: list[tuple[int, T]] = []
+    for item in items:
+        owner = system(item)
+        with_rank.append((costs[owner], item))
+        costs[owner] += max(1, cost(item))
+    with_rank.sort(key=itemgetter(0))  # stable
+    return [item for _rank, item in with_rank]

@@ -1,13 +1,14 @@
-"""How each subscription is doing right now, reported by the sender that owns its queue.
+"""The state of each subscription's lane, reported by the sender that owns its queue.
 
-It is a report and may be lost: a flush of the work Redis empties it, the next second fills it
-again. The maker reads it to queue no more than will be sent, the console to show it, and a sender
-that takes a queue over to go on with its predecessor's breaker. All functions raise RedisError.
+A report may be lost: a flush of the work Redis empties them, the next second fills them again. The
+maker reads them to queue no more than will be sent, the console shows them, and a sender that takes
+a queue over goes on with its predecessor's breaker. All functions raise RedisError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -21,14 +22,14 @@ STALE_SECONDS = 15.0
 _STALE_OPEN_SECONDS = 900.0
 
 
-class Live(msgspec.Struct, frozen=True):
+class LaneState(msgspec.Struct, frozen=True):
     """Durations are seconds, as of now when it is read.
 
     `retry_in` is until the next probe may go, `open_for` since the failure that opened the breaker;
-    both are 0 while it is closed. `per_second` is how many answers came lately while there was
-    always something to send; 0 when that is not known. `oldest_for` is since when the first of
-    `waiting` was due. `busy_for` is since when all slots are taken or something waits for one, and
-    `busy_per_second` how many answers come meanwhile; short gaps count.
+    both are 0 while it is closed. `per_second` is the rate of answers while there was always
+    something to send; 0 when it was not measured. `oldest_for` is since the first of `waiting` was
+    due. `busy_for` is since all slots are taken or a message waits for one, and `busy_per_second`
+    the rate of answers meanwhile; short gaps count.
     """
 
     sender: str
@@ -48,14 +49,14 @@ class Live(msgspec.Struct, frozen=True):
         return self.breaker is not State.CLOSED
 
     @property
-    def has_in_hand(self) -> bool:
+    def has_work(self) -> bool:
         return bool(self.waiting or self.in_flight)
 
 
 _lanes = Presence(
     work_redis,
     "notify:live",
-    Live,
+    LaneState,
     lambda live: _STALE_OPEN_SECONDS if live.is_open else STALE_SECONDS,
 )
 _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
@@ -63,69 +64,85 @@ _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 # A probe that a person asked for waits this long: while another probe is in flight, it must end.
 _PROBE_SECONDS = 300.0
 _probes = Presence(work_redis, "notify:probe", bool, _PROBE_SECONDS)
+# Since when (unix seconds) a process of a subscription's own is missing. The watch looks every 15
+# seconds; after a longer gap the time counts anew.
+_missing = Presence(work_redis, "notify:missing", float, 60.0)
 
 
-def left(state: Live) -> Live:
-    """What a dead sender leaves: nothing in hand, and its probe, if one was out, may go again."""
-    probing = state.breaker is State.HALF_OPEN
+def after_death(state: LaneState) -> LaneState:
+    """The state after its sender has died: nothing in flight, and a probe, if one was out, may go
+    again."""
+    is_probing = state.breaker is State.HALF_OPEN
     return msgspec.structs.replace(
-        state, in_flight=0, waiting=0, breaker=State.OPEN if probing else state.breaker,
-        retry_in=0.0 if probing else state.retry_in,
+        state, in_flight=0, waiting=0, breaker=State.OPEN if is_probing else state.breaker,
+        retry_in=0.0 if is_probing else state.retry_in,
     )  # fmt: skip
 
 
-def report(states: Mapping[int, Live]) -> None:
-    """Write the states of these subscriptions. One that is not written again becomes stale."""
+def report(states: Mapping[int, LaneState]) -> None:
+    """Write the states of these subscriptions; a state that is not repeated becomes stale."""
     _lanes.report({str(subscription): state for subscription, state in states.items()})
 
 
-def read() -> dict[int, Live]:
-    """By subscription id; stale reports are left out."""
-    found = {}
+def read() -> dict[int, LaneState]:
+    """The states by subscription id, without stale ones."""
+    states = {}
     for key, (state, age) in _lanes.read_with_age().items():
         if state.is_open:  # its durations are from when it was reported
             retry_in, open_for = max(0.0, state.retry_in - age), state.open_for + age
             state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
-        found[int(key)] = state
-    return found
+        states[int(key)] = state
+    return states
 
 
 # -- probes that people ask for ------------------------------------------------------------------
 def request_probe(subscription: int) -> None:
-    """The next probe of this subscription is due at once, whatever its breaker says."""
+    """Make the next probe of this subscription due at once, whatever its breaker says."""
     _probes.report({str(subscription): True})
 
 
 def requested_probes() -> frozenset[int]:
-    """The subscriptions whose next probe somebody asked for."""
+    """The subscriptions whose next probe a person asked for."""
     return frozenset(map(int, _probes.read()))
 
 
 def withdraw_probes(subscriptions: Iterable[int]) -> None:
-    """Their probes are on their queues."""
+    """Take the requests back: the probes are on their queues."""
     _probes.withdraw(*map(str, subscriptions))
 
 
 # -- senders -------------------------------------------------------------------------------------
-def present(sender: str) -> int:
-    """Report that this sender of all subscriptions runs; how many do, this one included."""
+def report_sender(sender: str) -> int:
+    """Report that this sender of all subscriptions runs; returns the number of such senders."""
     _senders.report({sender: True})
     return max(1, len(_senders.read()))
 
 
-def dedicate(sender: str, subscriptions: Iterable[int]) -> None:
+def report_dedicated(sender: str, subscriptions: Iterable[int]) -> None:
     """Report that this sender of some subscriptions runs."""
     _dedicated.report({sender: sorted(subscriptions)})
 
 
-def dedicated() -> set[int]:
+def dedicated_subscriptions() -> set[int]:
     """The subscriptions for which such senders run."""
     return {pk for subscriptions in _dedicated.read().values() for pk in subscriptions}
 
 
+def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
+    """Remember that the processes of exactly these subscriptions are missing; returns for how many
+    seconds each has been."""
+    now, times = time.time(), _missing.read()
+    since = {str(pk): times.get(str(pk), now) for pk in subscriptions}
+    _missing.withdraw(*(times.keys() - since.keys()))
+    _missing.report(since)
+    return {int(pk): max(0.0, now - at) for pk, at in since.items()}
+
+
 def withdraw(sender: str) -> None:
-    """The sender ends: reports of its closed lanes are taken back, open breakers stay known."""
-    gone = [key for key, state in read().items() if state.sender == sender and not state.is_open]
-    _lanes.withdraw(*map(str, gone))
+    """Take the reports of a sender that ends back; those of open breakers stay."""
+    closed_ids = [
+        key for key, state in read().items() if state.sender == sender and not state.is_open
+    ]
+    _lanes.withdraw(*map(str, closed_ids))
     _senders.withdraw(sender)
     _dedicated.withdraw(sender)

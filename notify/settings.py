@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgplatform import env
 
-# How long what a killed program had in hand waits until another one takes it.
+# How long the work of a killed program waits until another one takes it.
 NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
 # The deadline of one delivery; a subscription may have its own.
 NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
-# The circuit breaker of each subscription; off is for measuring what the window alone does.
-NOTIFY_BREAKER = env.flag("NOTIFY_BREAKER", True)
+# The circuit breaker of each subscription; `no` is for measuring the window alone.
+NOTIFY_BREAKER_ENABLED = env.flag("NOTIFY_BREAKER_ENABLED", True)
 # The longest pause between two probes of a consumer that keeps failing.
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
 # Behind an open breaker a delivery waits for at least so long before it is given up, however short
@@ -21,9 +21,9 @@ NOTIFY_FAILING_MINUTES = env.number("NOTIFY_FAILING_MINUTES", 15, 0, 10_080)
 NOTIFY_DISABLE_AFTER_HOURS = env.number("NOTIFY_DISABLE_AFTER_HOURS", 120, 0, 8760)
 # How long a rotated signing secret goes on signing beside the new one.
 NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
-# After so many days messages that reached everybody move to the archive.
+# Days until a message that reached every consumer moves to the archive.
 NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
-# After so many days messages of which a delivery failed for good move to the archive.
+# Days until a message with a delivery that failed for good moves to the archive.
 NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
 # So many days after they were accepted the archive deletes messages, and not before
 # NOTIFY_KEEP_FAILED_DAYS; at least a week more than the default schedule takes; 0: never.

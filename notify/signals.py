@@ -1,5 +1,5 @@
-"""Who is woken by new work: a maker by accepted messages, a sender by orders on a queue, and by a
-consumer or subscription that somebody has changed."""
+"""Wake-up signals: of a maker for accepted messages, of a sender for orders on a queue, and for
+changed consumers and subscriptions."""
 
 from __future__ import annotations
 

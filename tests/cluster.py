@@ -21,9 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from msgplatform.core.connections import build
-from msgplatform.core.logged_errors import unexpected_errors
-from msgplatform.core.servers.embedded import RedisServer
-from msgplatform.core.servers.private_server import free_port
+from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests import migrated
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb, RedisServer
+from bench.harness.mariadb import MariaDb
+from msgplatform.core.servers.private_server import RedisServer
 
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (

@@ -128,7 +128,7 @@ def _messages() -> Iterator[Page]:
         ("Notify", "notify", BizMsg.objects.order_by("id").values_list("id", flat=True)[500]),
         ("Notify, archived", "notify",
          ColdBizMsg.objects.order_by("id").values_list("id", flat=True)[500]),
-        ("Notify, given up", "notify", exhausted.values_list("msg_id", flat=True)[0]),
+        ("Notify, exhausted", "notify", exhausted.values_list("msg_id", flat=True)[0]),
         ("SMS", "sms", SgipMt.objects.order_by("id").values_list("id", flat=True)[100]),
         ("CRM sync", "crmsync", Lead.objects.order_by("id").values_list("id", flat=True)[100]),
         ("CRM sync, dead", "crmsync", dead.values_list("key", flat=True)[0]),

@@ -47,7 +47,7 @@ def _until(name: str) -> dict[str, str]:
 
 def _last(model: type[Model]) -> dict[str, dict[str, Any]]:
     """The last page that the list has."""
-    count = min(BoundedPaginator.MOST, model._default_manager.count())
+    count = min(BoundedPaginator.MAX_COUNT, model._default_manager.count())
     return {"last page": {"p": -(-count // 50)}}
 
 

@@ -1,4 +1,4 @@
-"""What the platform keeps beside the messages: the audit log, alerts, bulk jobs, what was given up,
+"""What the platform keeps beside the messages: the audit log, alerts, bulk jobs, failures,
 and the counters of the statistics."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fill(cursor: Any, rows: int, now: datetime) -> None:
     """Write an audit entry for ten messages, an alert for two hundred, and count what the flows'
     tables hold. These must be filled."""
     _logs(cursor, rows, now)
-    _given_up(cursor)
+    _failures(cursor)
     _minutes(cursor, now)
     counters.roll_up()
     while counters.roll_up_hours():
@@ -45,7 +45,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
         '\'{"changes":{"title":["Shop","Market"]}}\' '
         f"FROM seq_1_to_{entries} n"
     )
-    kinds = sorted(runbooks.every())
+    kinds = sorted(runbooks.by_kind())
     kind = f"ELT(1 + n.seq MOD {len(kinds)}, {', '.join(repr(each) for each in kinds)})"
     spread = Spread(alerts, DAYS, now)
     cursor.execute(
@@ -69,7 +69,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
     )  # fmt: skip
 
 
-def _given_up(cursor: Any) -> None:
+def _failures(cursor: Any) -> None:
     """As daemons count it, of what the tables hold now."""
     columns = "flow, subject, answer, count, lost, since, last_at, sample, said, counted_since"
     for flow, subject, answer, at, rows in (

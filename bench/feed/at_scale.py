@@ -100,12 +100,10 @@ def sides() -> list[type[Side]]:
 
 
 def facts(ground: Ground) -> dict[str, Any]:
-    """After all runs: the sizes, and the plans into the file that was asked for."""
+    """After all runs: the sizes, and the query plans into their file."""
     small, large = _rows(ground)
-    if ground.plans:
-        recorded = {name: _record(ground, name) for name in ("small", "large")}
-        text = plans.document(_PLANS, recorded["small"], recorded["large"], small, large)
-        ground.plans.write_text(text)
+    recorded = {name: _record(ground, name) for name in ("small", "large")}
+    plans.write(ground.plans, _PLANS, recorded["small"], recorded["large"], small, large)
     return {
         "rows": {"at-100k-entries": small, "ours": large},
         "buffer_pool_mb": _POOL_MEASURING >> 20,
@@ -115,7 +113,7 @@ def facts(ground: Ground) -> dict[str, Any]:
 _PLANS = """\
 # Query plans of timelines
 
-Written by `BENCH_PLANS=docs/query-plans-feed.md manage.py bench feed-at-scale`; do not edit. Pages
+Written by `manage.py bench feed-at-scale`. Pages
 and unread counts were read beside {small:,} and {large:,} entries; every statement was explained
 just before, and the rows that it read were counted by the server (the sum of `Handler_read_*`). The
 cost is flat where both numbers are alike, whatever the plan's `rows` (an estimate) says.

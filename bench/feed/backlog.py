@@ -129,19 +129,17 @@ def sides() -> list[type[Side]]:
 
 
 def facts(ground: Ground) -> dict[str, Any]:
-    """After all runs: the sizes, and the plans into the file that was asked for."""
+    """After all runs: the sizes, and the query plans into their file."""
     rows = _volumes(ground)
-    if ground.plans:
-        recorded = {name: _record(ground, name) for name in rows}
-        text = plans.document(_PLANS, recorded["small"], recorded["large"], *rows.values())
-        ground.plans.write_text(text)
+    recorded = {name: _record(ground, name) for name in rows}
+    plans.write(ground.plans, _PLANS, recorded["small"], recorded["large"], *rows.values())
     return {"rows": {"ours": rows["large"], "backlog-10k": rows["small"]}}
 
 
 _PLANS = """\
 # Query plans of the dispatcher
 
-Written by `BENCH_PLANS=docs/query-plans-feed-queue.md manage.py bench feed-backlog`; do not edit. A
+Written by `manage.py bench feed-backlog`. A
 batch of 100 posts to 200 friends each, and what is asked beside, with {small:,} and with {large:,}
 events; every statement was explained just before, and the rows that it read were counted by the
 server (the sum of `Handler_read_*`). The cost is flat where both numbers are alike, whatever the

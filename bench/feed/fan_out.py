@@ -37,7 +37,7 @@ _MAX_USERS = 100_000
 def dispatcher(ground: Ground) -> Program:
     """Our daemon. It measures the load but gives way to nobody, because what else runs on the
     machine is not part of the bench."""
-    return ground.daemon("run_feed_dispatcher", FEED_SHARE_LEAST="1")
+    return ground.daemon("run_feed_dispatcher", FEED_MIN_SHARE="1")
 
 
 class FanOut(Side):

@@ -90,7 +90,7 @@ class TenThousand(Visible):
 
 
 class HundredThousand(Visible):
-    """100,000 followers, pushed in slices, as with a FEED_MERGE_ABOVE above that."""
+    """100,000 followers, pushed in slices, as with a FEED_READ_FANOUT_ABOVE above that."""
 
     name = "100k-followers"
     followers = 100_000

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from bench.harness.mariadb import MariaDb
 from bench.harness.processes import BenchFailed, Program
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.embedded import MariaDb, RedisServer
-from msgplatform.core.servers.private_server import free_port
+from msgplatform.core.servers.private_server import RedisServer, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
@@ -46,7 +46,7 @@ class Ground:
         self,
         database: str,
         rows: tuple[int, int] = (1_000_000, 10_000_000),
-        plans: Path | None = None,
+        plans: Path = ROOT / "var" / "bench" / "query-plans.md",
     ) -> None:
         # A short name, because the path of a socket may have only 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="mp-bench-"))

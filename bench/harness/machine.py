@@ -12,8 +12,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from msgplatform.core.servers.embedded import find_redis
-from msgplatform.core.servers.private_server import find_program
+from msgplatform.core.servers.private_server import find_program, find_redis
 
 _SYNCS = 100
 

@@ -8,9 +8,11 @@ really sent, and a plan that reads more where tables are larger is seen by a num
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from django.db import connection
@@ -45,7 +47,7 @@ class Recorder:
         self._own = self._count(lambda: None)[1]  # what reading the counters costs by itself
 
         def wrapper(execute: Any, statement: Any, params: Any, many: bool, context: Any) -> Any:
-            # Bytes are an INSERT of `msgplatform.core.data.mysql_values`, with its rows.
+            # Bytes are an INSERT of `msgplatform.core.data.sql`, with its rows.
             has_rows = isinstance(statement, bytes)
             shape = shape_of(_without_rows(statement) if has_rows else statement)
             plan: Sequence[Mapping[str, Any]] = []
@@ -104,19 +106,27 @@ def _raw() -> Iterator[Any]:
 
 
 # -- the document --------------------------------------------------------------------------------
-def document(
-    introduction: str, small: Recorder, large: Recorder, small_rows: int, large_rows: int
-) -> str:
-    """`introduction` may name {small} and {large}."""
-    parts = [introduction.format(small=small_rows, large=large_rows)]
-    parts.append(_overview(small, large, small_rows, large_rows))
+def write(
+    file: Path,
+    introduction: str,
+    small: Recorder,
+    large: Recorder,
+    small_rows: int,
+    large_rows: int,
+) -> None:
+    """Writes the plans into `file`, and prints the overview. `introduction` may name {small} and
+    {large}."""
+    overview = _overview(small, large, small_rows, large_rows)
+    parts = [introduction.format(small=small_rows, large=large_rows), overview]
     for step, statements in large.steps.items():
         parts += [f"## {step}", ""]
         for shape, seen in statements.items():
             other = small.steps[step].get(shape)
             if seen.plan or seen.reads:
                 parts.append(_statement(shape, seen, other, small_rows, large_rows))
-    return "\n".join(parts)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(parts))
+    print(f"{overview}\nquery plans: {file}", file=sys.stderr)
 
 
 def _overview(small: Recorder, large: Recorder, small_rows: int, large_rows: int) -> str:

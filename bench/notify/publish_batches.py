@@ -13,7 +13,7 @@ def main() -> None:
     options = parser.parse_args()
     stop = worker.Stop()
     worker.set_up_django()
-    from notify.intake import Event, publish_many
+    from notify.intake.intake import Event, publish_many
 
     number = 0
     while not stop:

@@ -14,11 +14,12 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.queues import jobs
 from msgplatform.messages import engine
-from notify import intake, orders
+from notify import orders
 from notify.archive import due as walk
 from notify.archive import stores
 from notify.archive.listing import Messages
 from notify.archive.move import move
+from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.messages.index import MESSAGES
@@ -30,7 +31,7 @@ _EVENTS = 200
 INTRODUCTION = """\
 # Query plans
 
-Written by `BENCH_PLANS=docs/query-plans.md manage.py bench notify-at-scale`; do not edit. The
+Written by `manage.py bench notify-at-scale`. The
 platform's own code ran beside tables of {small:,} and of {large:,} rows each (hot and archived);
 every statement that it sent to MariaDB was explained just before, and the rows that it read were
 counted by the server (the sum of `Handler_read_*`, over all times that the statement ran).

@@ -13,30 +13,33 @@ from bench.harness.ground import ROOT
 from bench.harness.processes import BenchFailed
 
 _FOLDER = ROOT / "var" / "bench"
-_FILES = Path(__file__).parent
 
 
 def python(name: str) -> Path:
-    """The Python of an environment with the packages of `requirements-<name>.lock` in this folder.
+    """The Python of an environment with the packages of the set `name` of requirements.lock.
 
-    The environment is made when it does not exist or the file has changed. Raises BenchFailed.
+    The environment is made when it does not exist or the set has changed. Raises BenchFailed.
     """
-    requirements = _FILES / f"requirements-{name}.lock"
+    requirements = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "bootstrap.py", "--print", name],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
     folder, stamp = _FOLDER / name, _FOLDER / name / "made-of"
     program = folder / "bin" / "python"
-    wanted = f"{sys.version} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
-    if stamp.exists() and stamp.read_text() == wanted:
+    contents = f"{sys.version} {hashlib.sha256(requirements.encode()).hexdigest()}"
+    if stamp.exists() and stamp.read_text() == contents:
         return program
-    print(f"installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
+    print(f"installing {name} into {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
+    (folder / "requirements.txt").write_text(requirements)
     made = subprocess.run(
         [program, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
-         "--requirement", requirements],
+         "--requirement", folder / "requirements.txt"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if made.returncode:
-        raise BenchFailed(f"{requirements.name} cannot be installed\n{made.stderr[-2000:]}")
+        raise BenchFailed(f"{name} cannot be installed\n{made.stderr[-2000:]}")
     # Last, so that an installation that was broken off is made again.
-    stamp.write_text(wanted)
+    stamp.write_text(contents)
     return program

@@ -1,8 +1,8 @@
 """The contract of a CRM adapter.
 
-An adapter is given records whose fields have the CRM's names already, and says what became of each.
+An adapter takes records whose fields have the CRM's names already and returns an outcome for each.
 One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credentials`, `fields`,
-`deliver` and `read`; all names that it needs are here, and the outcomes in `outcomes`.
+`deliver` and `read`; this module exports every name that it needs, `outcomes` the outcomes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.records import Field, Record, Stored, compared, only_empty
+from crmsync.adapters.records import Field, Record, Stored, compare, keep_empty_fields
 from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
@@ -68,23 +68,24 @@ class UnknownField(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the test of a CRM's settings found, as a sentence. `untested`: nothing speaks against
-    the settings, and nobody could ask whether the CRM accepts them."""
+    """The result of testing a CRM's settings; `message` is a sentence for people. `untested`: the
+    settings look right, but the CRM has no call that tells whether it accepts them."""
 
     kind: Literal["ok", "untested", "unreachable", "credentials", "settings", "field"]
     message: str
 
     @property
     def is_usable(self) -> bool:
+        """True if the CRM may be used with these settings."""
         return self.kind in ("ok", "untested")
 
 
 class CRMAdapter(ABC):
     """A connection to one CRM.
 
-    Class attributes: `name` is what settings call it and `title` what people read; `batch_size` is
-    the most records in one call, `per_second` and `per_day` the most calls (0: no limit);
-    `is_upsert`: the same call can be repeated without making a second record.
+    Class attributes: `name` stands in settings, `title` is for people; `batch_size` is the maximum
+    of records in one call, `per_second` and `per_day` the maximum of calls (0: no limit);
+    `is_upsert`: a repeated call makes no second record.
     """
 
     name: ClassVar[str]
@@ -110,92 +111,93 @@ class CRMAdapter(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    # -- what an adapter fills in ----------------------------------------------------------------
+    # -- methods that an adapter defines ---------------------------------------------------------
     @abstractmethod
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        """One call: an outcome for each of at most `batch_size` records, in their order.
-
-        No key occurs twice. Does not raise for what a CRM answers, or when there is no answer.
-        """
+        """Send at most `batch_size` records with different keys, and return an Outcome for each of
+        them, in their order. An error or silence of the CRM is an Outcome, never an exception."""
 
     @abstractmethod
     def fields(self) -> Mapping[str, Field] | None:
-        """The fields that the CRM has, by name; None when it cannot be asked.
+        """The CRM's fields by name; None when the CRM has no call that lists them.
 
         Raises Unavailable, CredentialsRefused, or InvalidInput for a setting that is wrong.
         """
 
     @abstractmethod
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
-        """The records with these keys as the CRM holds them; keys that it does not hold are left
-        out. Raises as `fields` does."""
+        """The CRM's records by key; keys without a record are left out. Raises as `fields` does."""
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
-        """As `read`, by the CRM's own ids, with the fields of these names. Only a conflict leads
-        here: an adapter without Conflict needs none. Raises as `fields` does."""
+        """The CRM's records by their remote ids, with the fields `names`. It is called only after
+        a Conflict: an adapter without conflicts need not define it. Raises as `fields` does."""
         raise InvalidInput(
             _("%s cannot be asked which fields of a record that people made are empty.")
             % self.title
         )
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
-        """Take the keys of deleted records off the CRM's records, which people made and keep: an
-        outcome for each, by key. Without such a call nothing is changed."""
+        """Take the key off records that people made in the CRM and that are deleted here: the CRM
+        keeps them. Returns outcomes by key. The default changes nothing."""
         return {record.key: Ok(record.remote_id, created=False) for record in records}
 
     def calls(self, count: int) -> int:
-        """How many calls it takes to send so many records; what the rate limits count."""
+        """The number of calls that `count` records need; rate limits count these."""
         return -(-count // self.batch_size)
 
     def secrets(self) -> Iterable[str]:
-        """What `clean` takes out of texts: every value of the credentials."""
-        given = msgspec.structs.asdict(self.credentials).values()
-        return [value for value in given if isinstance(value, str)]
+        """Texts that `clean` takes out of messages: the values of the credentials."""
+        values = msgspec.structs.asdict(self.credentials).values()
+        return [value for value in values if isinstance(value, str)]
 
     def close(self) -> None:  # noqa: B027 - not every adapter has something to close
         """Close connections. The adapter is not used afterwards."""
 
-    # -- what every adapter has ------------------------------------------------------------------
+    # -- methods that every adapter inherits -----------------------------------------------------
     def send(self, records: Sequence[Record]) -> list[Outcome]:
-        """One outcome for each record, in order.
+        """Send records in batches and return an outcome for each, in order.
 
-        Of several versions of a record the newest is sent. After Auth or Throttled nothing more is
-        sent: the rest gets the same outcome. An exception is a fault of the adapter.
+        The newest of several versions of a record is sent. After Auth or Throttled the remaining
+        records are not sent and get the same outcome. An exception is a fault of the adapter.
         """
         # An older version that comes after a newer one in the same call must not win.
         newest: dict[str, Record] = {}
         for record in records:
-            known = newest.setdefault(record.key, record)
-            if record.version > known.version:
+            newest_version = newest.setdefault(record.key, record)
+            if record.version > newest_version.version:
                 newest[record.key] = record
         outcomes: dict[str, Outcome] = {}
-        stopped: Outcome | None = None
+        final_outcome: Outcome | None = None
         for batch in chunks(list(newest.values()), self.batch_size):
-            given = [stopped] * len(batch) if stopped else self._carry(batch)
-            outcomes.update(zip((record.key for record in batch), given, strict=True))
-            # No further call can succeed: the CRM refuses all, or wants none.
-            stopped = next((o for o in given if isinstance(o, Auth | Throttled)), None)
+            batch_outcomes = (
+                [final_outcome] * len(batch) if final_outcome else self._deliver_batch(batch)
+            )
+            outcomes.update(zip((record.key for record in batch), batch_outcomes, strict=True))
+            # No further call can succeed: the CRM refuses the credentials, or wants a pause.
+            final_outcome = next(
+                (o for o in batch_outcomes if isinstance(o, Auth | Throttled)), None
+            )
         return [outcomes[record.key] for record in records]
 
     def look_up(self, records: Sequence[Record]) -> list[Outcome]:
-        """What became of records whose outcome was Unknown, in order.
+        """Look up records whose outcome was Unknown, and return an outcome for each, in order.
 
-        Ok: the CRM holds this version. Retry: it does not, so it can be sent again. Conflict: it
-        holds the record with other values: send with that remote id. Unknown: it cannot be asked;
-        Throttled: not yet.
+        Ok: the CRM holds this version. Retry: the CRM does not hold it, so it can be sent again.
+        Conflict: the CRM holds the record with other values; send it with that remote id. Unknown:
+        the CRM cannot be asked. Throttled: the CRM cannot be asked yet.
         """
         try:
-            stored = self.read({record.key for record in records})
+            stored_records = self.read({record.key for record in records})
         except CredentialsRefused as error:
             return [Auth(self.clean(str(error)))] * len(records)
         except TooManyCalls as error:
             return [Throttled(error.after)] * len(records)
         except (Unavailable, InvalidInput) as error:
             return [Unknown(self.clean(str(error)))] * len(records)
-        return [compared(record, stored.get(record.key)) for record in records]
+        return [compare(record, stored_records.get(record.key)) for record in records]
 
     def check(self, names: Collection[str] = ()) -> Check:
-        """Whether the CRM can be used, and has the fields with these names. Sends no record."""
+        """Test whether the CRM can be used and has the fields `names`. Sends no record."""
         try:
             self.check_mapping(names)
         except Unavailable as error:
@@ -209,19 +211,19 @@ class CRMAdapter(ABC):
         return Check("ok", _("%s answers and accepts the credentials.") % self.title)
 
     def check_mapping(self, names: Collection[str]) -> None:
-        """Raises UnknownField for a name that is no field to be written, and as `fields` does."""
-        known = self.fields()
-        if known is None:
+        """Raises UnknownField for a name that is no writable field, and as `fields` does."""
+        fields = self.fields()
+        if fields is None:
             return
         for name in names:
-            if name not in known:
+            if name not in fields:
                 text = _("%(crm)s has no field %(name)s.")
-                similar = difflib.get_close_matches(name, known, n=1)
+                similar = difflib.get_close_matches(name, fields, n=1)
                 if similar:
                     text = _("%(crm)s has no field %(name)s. Did you mean %(similar)s?")
-                words = {"crm": self.title, "name": name, "similar": "".join(similar)}
-                raise UnknownField(text % words, name)
-            if not known[name].writable:
+                names_in_text = {"crm": self.title, "name": name, "similar": "".join(similar)}
+                raise UnknownField(text % names_in_text, name)
+            if not fields[name].writable:
                 raise UnknownField(
                     _("The field %(name)s of %(crm)s cannot be written.")
                     % {"name": name, "crm": self.title},
@@ -238,55 +240,54 @@ class CRMAdapter(ABC):
             text = text.replace(secret, "•••")
         return text
 
-    def _carry(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        """Deliver a batch; records that people made are only filled in, or released."""
-        released = [each for each in batch if each.deleted and each.is_adopted]
-        filled = [each for each in batch if each.should_fill_empty and not each.deleted]
-        if not released and not filled:
+    def _deliver_batch(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        """Deliver a batch. A record that people made in the CRM gets values only in its empty
+        fields, or is released when it is deleted here."""
+        deletions = [each for each in batch if each.deleted and each.is_adopted]
+        fill_records = [each for each in batch if each.should_fill_empty and not each.deleted]
+        if not deletions and not fill_records:
             return self._deliver(batch)
         outcomes: dict[str, Outcome] = {}
-        if released:
-            outcomes = {k: self._cleaned(o) for k, o in self.release(released).items()}
-        to_fill = self._with_empty_fields(filled, outcomes)
+        if deletions:
+            outcomes = {k: self._clean_outcome(o) for k, o in self.release(deletions).items()}
+        to_fill = self._keep_empty_fields(fill_records, outcomes)
         rest = [to_fill.get(each.key, each) for each in batch if each.key not in outcomes]
         if rest:
             outcomes.update(zip((r.key for r in rest), self._deliver(rest), strict=True))
         return [outcomes[each.key] for each in batch]
 
-    def _with_empty_fields(
+    def _keep_empty_fields(
         self, records: Sequence[Record], outcomes: dict[str, Outcome]
     ) -> dict[str, Record]:
-        """The records with the fields that are empty in the CRM. When that cannot be found out,
-        nothing was sent, and all of them get an outcome."""
+        """The records by key, with only those fields that are empty in the CRM. When the CRM cannot
+        be asked, nothing is sent and each record gets an outcome."""
         if not records:
             return {}
         names = {name for record in records for name in record.fields}
-        failed: Outcome
+        failure: Outcome
         try:
-            stored = self.read_ids({record.remote_id for record in records}, names)
-            return {r.key: only_empty(r, stored.get(r.remote_id)) for r in records}
+            stored_records = self.read_ids({record.remote_id for record in records}, names)
+            return {r.key: keep_empty_fields(r, stored_records.get(r.remote_id)) for r in records}
         except CredentialsRefused as error:
-            failed = Auth(str(error))
+            failure = Auth(str(error))
         except TooManyCalls as error:
-            failed = Throttled(error.after)
+            failure = Throttled(error.after)
         except Unavailable as error:
-            failed = Retry(0.0, str(error))
+            failure = Retry(0.0, str(error))
         except InvalidInput as error:
-            failed = Invalid("", str(error))
-        outcomes.update((record.key, self._cleaned(failed)) for record in records)
+            failure = Invalid("", str(error))
+        outcomes.update((record.key, self._clean_outcome(failure)) for record in records)
         return {}
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        given = self.deliver(batch)
-        if len(given) != len(batch):  # nobody knows which outcome belongs to which record
-            why = _("The adapter gave %(given)s outcomes for %(count)s records.") % {
-                "given": len(given),
-                "count": len(batch),
-            }
-            return [Unknown(why)] * len(batch)
-        return [self._cleaned(outcome) for outcome in given]
+        outcomes = self.deliver(batch)
+        if len(outcomes) != len(batch):  # an outcome cannot be matched with its record
+            problem = _("The adapter gave %(given)s outcomes for %(count)s records.")
+            numbers = {"given": len(outcomes), "count": len(batch)}
+            return [Unknown(problem % numbers)] * len(batch)
+        return [self._clean_outcome(outcome) for outcome in outcomes]
 
-    def _cleaned(self, outcome: Outcome) -> Outcome:
+    def _clean_outcome(self, outcome: Outcome) -> Outcome:
         match outcome:
             case Retry(why=text) if text:
                 return dataclasses.replace(outcome, why=self.clean(text))

@@ -1,8 +1,10 @@
-"""Requests and answers of the adapters that speak HTTP, over the platform's engine."""
+"""HTTP for adapters: requests over the platform's engine, the meaning of an answer's status, and
+`RestAdapter`, the base of the adapters for particular products."""
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,23 +15,32 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused, TooManyCalls
+from crmsync.adapters.base import CredentialsRefused, CRMAdapter, Record, TooManyCalls
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
-from msgplatform.core.http.response_body import readable
-from msgplatform.core.http.response_headers import retry_after
+from msgplatform.core.http.response import readable, retry_after
 
 TIMEOUT_SECONDS = 30.0
-# The longest that a call may take: the handler's leases are made for it.
+# The maximum of a call's duration: the handler's leases are made for it.
 CALL_SECONDS = 60.0
-# Without an answer so long after the requests' own deadline, it is the engine that has failed, not
-# the CRM.
+# An answer that is missing so long after the request's own deadline is a fault of the engine, not
+# of the CRM.
 _GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024  # bytes
 # The wait after a 429 that does not say how long.
 THROTTLED_SECONDS = 10.0
 _JSON = ("content-type", "application/json")
-# Where answers put the sentence for people.
+# The names under which answers hold a sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
 
 
@@ -37,13 +48,13 @@ _recorded: ContextVar[list[Response] | None] = ContextVar("recorded", default=No
 
 
 @contextmanager
-def recorded() -> Iterator[list[Response]]:
-    """The answers to the requests (in `Response.request`) that this thread makes meanwhile, for
-    people who test a CRM. They hold secrets: see `CRMAdapter.without_secrets`."""
-    found: list[Response] = []
-    token = _recorded.set(found)
+def record_answers() -> Iterator[list[Response]]:
+    """Collect the answers, with their requests in `Response.request`, that this thread gets inside
+    the block, for people who test a CRM. They hold secrets: see `CRMAdapter.without_secrets`."""
+    answers: list[Response] = []
+    token = _recorded.set(answers)
     try:
-        yield found
+        yield answers
     finally:
         _recorded.reset(token)
 
@@ -52,9 +63,9 @@ _is_ours: ContextVar[Callable[[], bool]] = ContextVar("is_ours", default=lambda:
 
 
 @contextmanager
-def only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
-    """This thread asks before each request whether it still may send: another process may have
-    taken over what it sends, while this one was stopped between two requests of a call."""
+def send_only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
+    """Ask `is_ours()` before each request of this thread inside the block: while this process was
+    stopped between two requests of a call, another one may have taken over the records."""
     token = _is_ours.set(is_ours)
     try:
         yield
@@ -63,42 +74,42 @@ def only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
 
 
 class HttpClient:
-    """`window` requests at a time, on connections that are kept alive. The address guard and the
-    proxy are those of the settings OUTBOUND_*."""
+    """Sends `window` requests at a time over connections that are kept alive. The settings
+    OUTBOUND_* say which addresses are allowed and which proxy is used."""
 
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
         # A process that was stopped for longer than its lease must not go on with a request that
-        # another one may have made meanwhile. libcurl gives up a late request before it sends it.
+        # another process may have made meanwhile: libcurl drops a late request before sending it.
         self.timeout = min(timeout, CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
     def exchange(self, requests: Sequence[Request]) -> list[Response]:
-        """The answers, in the order of the requests. Each has a deadline of its own, from when it
-        is sent. What is left is not sent once nothing was answered for as long, or the caller has
-        lost what it sends (`only_while`)."""
-        mine = object()  # an answer that comes too late belongs to no later exchange
+        """Send requests and return their answers in the same order. Each request has a deadline of
+        its own, counted from when it is sent. The remaining requests are not sent once no answer
+        has come for that long, or `send_only_while` forbids it."""
+        owner_mark = object()  # an answer that comes too late belongs to no later exchange
         answers = [_nothing(request, "unsent", _("not sent")) for request in requests]
-        waiting, missing = deque(range(len(requests))), 0
-        answered = time.monotonic()
-        end = answered + self.timeout + _GRACE_SECONDS
-        while (waiting or missing) and (left := end - time.monotonic()) > 0:
+        waiting, open_requests = deque(range(len(requests))), 0
+        answered_at = time.monotonic()
+        end = answered_at + self.timeout + _GRACE_SECONDS
+        while (waiting or open_requests) and (seconds_left := end - time.monotonic()) > 0:
             while waiting and self._engine.free > 0:
-                if time.monotonic() - answered >= self.timeout or not _is_ours.get()():
+                if time.monotonic() - answered_at >= self.timeout or not _is_ours.get()():
                     waiting.clear()
                     break
                 number = waiting.popleft()
-                requests[number].tag = (mine, number)
+                requests[number].tag = (owner_mark, number)
                 answers[number] = _nothing(requests[number], "timeout", _("No answer came."))
                 self._engine.submit(requests[number])
-                missing += 1
+                open_requests += 1
                 end = time.monotonic() + self.timeout + _GRACE_SECONDS
-            for response in self._engine.poll(left) if missing or waiting else ():
+            for response in self._engine.poll(seconds_left) if open_requests or waiting else ():
                 owner, number = response.request.tag
-                if owner is mine:
+                if owner is owner_mark:
                     answers[number] = response
-                    missing -= 1
+                    open_requests -= 1
                 if response.status:
-                    answered = time.monotonic()
+                    answered_at = time.monotonic()
         if (record := _recorded.get()) is not None:
             record.extend(answers)
         return answers
@@ -106,7 +117,7 @@ class HttpClient:
     def ask(
         self, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: Any = None
     ) -> Response:
-        """One request; a `body` goes as JSON."""
+        """Send one request; `body` goes as JSON."""
         return self.exchange([self.request(method, url, headers, body)])[0]
 
     def request(
@@ -115,16 +126,16 @@ class HttpClient:
         url: str,
         headers: Iterable[tuple[str, str]] = (),
         body: Any = None,
-        once: bool = False,
+        is_unrepeatable: bool = False,
     ) -> Request:
-        """`once`: a second one would make a second record."""
-        given = list(headers)
+        """Build a request. `once`: a repetition would make a second record."""
+        all_headers = list(headers)
         data = b""
         if body is not None:
             data = msgspec.json.encode(body)
-            if not any(name.lower() == "content-type" for name, _ in given):
-                given.append(_JSON)
-        return Request(url, data, given, self.timeout, method=method, once=once)
+            if not any(name.lower() == "content-type" for name, _ in all_headers):
+                all_headers.append(_JSON)
+        return Request(url, data, all_headers, self.timeout, method=method, once=is_unrepeatable)
 
     def close(self) -> None:
         self._engine.close()
@@ -134,8 +145,8 @@ def _nothing(request: Request, error: str, detail: str) -> Response:
     return Response(request, 0, b"", b"", 0.0, error, detail, "")
 
 
-def decoded(response: Response) -> Any:
-    """The answer's JSON, or None when it is none."""
+def read_json(response: Response) -> Any:
+    """The JSON of an answer, None when it has no valid JSON."""
     body = readable(response, _ANSWER_CAP)
     try:
         return msgspec.json.decode(body)
@@ -144,13 +155,13 @@ def decoded(response: Response) -> Any:
 
 
 def is_json(response: Response) -> bool:
-    return decoded(response) is not None or response.body.strip() == b"null"
+    return read_json(response) is not None or response.body.strip() == b"null"
 
 
 def json_object(response: Response) -> dict[str, Any]:
-    """The answer's JSON object. Raises as `raise_for` does, and Unavailable when it is none."""
+    """The JSON object of an answer. Raises as `raise_for` does, and Unavailable for other JSON."""
     raise_for(response)
-    body = decoded(response)
+    body = read_json(response)
     if not isinstance(body, dict):
         # A login page, or a proxy: this answer is not the CRM's.
         raise Unavailable(_("The answer is no JSON object: is this the right address?"))
@@ -158,31 +169,31 @@ def json_object(response: Response) -> dict[str, Any]:
 
 
 def is_whole(response: Response) -> bool:
-    """Whether a 2xx answer came, to its last byte."""
+    """True if a 2xx answer came to its last byte."""
     return 200 <= response.status < 300 and not response.error
 
 
 def wait_seconds(response: Response) -> float:
-    """What Retry-After asks for, 0.0 without one."""
+    """The seconds of the header Retry-After, 0.0 without one."""
     return retry_after(response.headers, time.time())
 
 
-def described(response: Response) -> str:
-    """What came, as a sentence for people: the CRM's own words where there are some."""
+def describe(response: Response) -> str:
+    """A sentence for people about an answer, with the CRM's own words if it has some."""
     if not response.status:
         return response.detail or response.error
-    words = _words(decoded(response)) if response.body else ""
+    words = _words(read_json(response)) if response.body else ""
     return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}"
 
 
-def raise_for(response: Response, throttled: float = THROTTLED_SECONDS) -> None:
-    """Raises what `fields` and `read` may raise, unless a whole 2xx came.
+def raise_for(response: Response, default_wait: float = THROTTLED_SECONDS) -> None:
+    """Raises the errors of `fields` and `read`, unless a whole 2xx answer came.
 
-    `throttled` is how long to wait in seconds after a 429 that does not say so.
+    `default_wait` is in seconds, for a 429 without Retry-After.
     """
     if is_whole(response):
         return
-    text = described(response)
+    text = describe(response)
     if response.status in (401, 403):
         raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
     if response.error in ("address_forbidden", "bad_url"):
@@ -191,7 +202,7 @@ def raise_for(response: Response, throttled: float = THROTTLED_SECONDS) -> None:
         raise InvalidInput(_("The CRM refuses the request: %s") % text, "url")
     text = _("The CRM cannot be reached: %s") % text
     if response.status == 429 and not response.error:
-        raise TooManyCalls(text, wait_seconds(response) or throttled)
+        raise TooManyCalls(text, wait_seconds(response) or default_wait)
     raise Unavailable(text)
 
 
@@ -201,9 +212,84 @@ def _words(body: Any) -> str:
     if not isinstance(body, Mapping):
         return ""
     for name in _MESSAGES:
-        found = body.get(name)
-        if isinstance(found, Mapping):
-            found = _words(found)
-        if isinstance(found, str) and found:
-            return found
+        words = body.get(name)
+        if isinstance(words, Mapping):
+            words = _words(words)
+        if isinstance(words, str) and words:
+            return words
     return ""
+
+
+# Errors before a byte was sent: the first kind goes away by itself, the second needs a person.
+_NOT_SENT = ("dns", "connect", "tls", "unsent")
+_NEVER_SENT = ("address_forbidden", "bad_url")
+# The wait after a status that asks for one but names no time.
+_LOCKED_SECONDS = 2.0
+
+
+def outcome_of_status(
+    response: Response, size: int, is_upsert: bool, default_wait: float = THROTTLED_SECONDS
+) -> Outcome | None:
+    """The outcome that the status alone gives to `size` records; None for a whole 2xx answer.
+
+    `default_wait` is in seconds, for a 429 without Retry-After.
+    """
+    if is_whole(response):
+        return None
+    status, text = response.status, describe(response)
+    if not status or response.error:
+        return _broken(response, text)
+    if status >= 500:
+        # The server may have failed after it had stored the record.
+        wait = wait_seconds(response)
+        return Retry(wait, text) if is_upsert else Unknown(text)
+    if status == 429:
+        return Throttled(wait_seconds(response) or default_wait)
+    if status in (401, 403, 407):
+        return Auth(text, of_record=status == 403)
+    if status in (408, 423, 425, 477):
+        return Retry(wait_seconds(response) or _LOCKED_SECONDS, text)
+    if 300 <= status < 400:
+        return Auth(_("%s. The CRM's address has changed; redirects are not followed.") % text)
+    if size > 1:
+        return Refused(text)
+    return Conflict("") if status == 409 else Invalid("", text)
+
+
+def _broken(response: Response, text: str) -> Outcome:
+    """The outcome of a missing answer, or of an answer that broke off."""
+    if response.error in _NEVER_SENT:
+        return Auth(_("The address cannot be called: %s") % text)
+    if response.error in _NOT_SENT and not response.status:
+        return Retry(0.0, text)
+    return Unknown(text or response.error)
+
+
+class RestAdapter(CRMAdapter):
+    """Base of adapters with an HTTP client. `store` gets only records that are valid JSON."""
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        super().__init__(settings, credentials)
+        self.client = HttpClient()
+
+    def close(self) -> None:
+        self.client.close()
+
+    @abstractmethod
+    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
+        """As `deliver`, but the outcomes are keyed by the records' keys."""
+
+    def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        good: list[Record] = []
+        for record in batch:
+            try:
+                msgspec.json.encode([record.key, record.fields])
+            except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
+                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
+                outcomes[record.key] = Invalid("", text)
+            else:
+                good.append(record)
+        if good:
+            outcomes.update(self.store(good))
+        return [outcomes[record.key] for record in batch]

@@ -1,14 +1,14 @@
-"""What a CRM says of one record. The set is closed: a handler treats each of them.
+"""The outcomes of sending one record to a CRM. The set is closed: a handler treats each of them.
 
 Ok          the CRM holds this version, or a newer one
-Retry       not stored; send it again after a while. Costs an attempt
+Retry       not stored; the record is sent again after a while. Costs an attempt
 Throttled   not stored; the CRM wants fewer calls. Costs no attempt
 Invalid     the CRM will never take these values: dead at once, a person changes them
 Conflict    the CRM holds this person as another record: send once more with that remote id
 Auth        credentials or set-up are refused: pause the CRM and raise an alert
-Unknown     it may or may not be stored: look it up before it is sent again, unless the
-            adapter's call is an upsert
-Refused     the batch was refused as a whole and nothing of it is stored: send its halves
+Unknown     the record may be stored: look it up before it is sent again, unless the adapter's
+            call is an upsert
+Refused     the batch was refused as a whole, and no record of it is stored: send its halves
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """`after` in seconds, 0.0 when the CRM asks for nothing in particular."""
+    """`after` in seconds, 0.0 when the CRM names no time."""
 
     after: float
     why: str
@@ -43,7 +43,7 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """`field` is the CRM's name of the field, '' when the CRM does not say which one it is."""
+    """`field` is the CRM's name of the field at fault, '' when the CRM does not name one."""
 
     field: str
     message: str
@@ -53,7 +53,7 @@ class Invalid:
 class Conflict:
     """`existing_id` is the remote id of the other record, '' when the CRM does not name it.
 
-    `has_key`: that record has the key of this one, so that it is the same one under a new id.
+    `has_key`: the other record has the same key, so it is the same record under a new id.
     """
 
     existing_id: str
@@ -62,7 +62,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """`of_record`: perhaps only this record is refused, as with a 403."""
+    """`of_record`: the refusal may concern only this record, as a 403 does."""
 
     message: str
     of_record: bool = False
@@ -75,7 +75,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Only in batches of several records: a record that is refused alone is Invalid."""
+    """An outcome of batches only: a record that is refused alone is Invalid."""
 
     message: str
 
@@ -84,7 +84,7 @@ Outcome = Ok | Retry | Throttled | Invalid | Conflict | Auth | Unknown | Refused
 
 
 def sentence(outcome: Outcome) -> str:
-    """What people read of an outcome, '' for Ok."""
+    """The sentence for people about an outcome, '' for Ok."""
     match outcome:
         case Ok():
             return ""

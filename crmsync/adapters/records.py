@@ -1,4 +1,4 @@
-"""Records as adapters are given them, and as a CRM holds them."""
+"""Records as adapters take them, and as a CRM holds them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Retry
 class Record:
     """One version of one record.
 
-    `key` is the id by which both sides know it. `fields` are values by the CRM's field names: a
-    field that is not in it is left as it is, None clears it. With `remote_id` that record of the
-    CRM is changed, whatever key it has; without it, or when there is no such record any more, the
+    `key` is the id that both sides know. `fields` maps the CRM's field names to values: None clears
+    a field, and a field that is missing here stays as it is. With `remote_id` the CRM's record of
+    that id is changed, whatever its key; without one, or when that record no longer exists, the
     record is found by `key`, or created.
 
     `is_adopted`: people made the CRM's record, and `deleted` only takes the key off it.
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as the CRM holds it. `version` is None where the CRM keeps none."""
+    """A record as the CRM holds it. `version` is None in a CRM that keeps no versions."""
 
     remote_id: str
     fields: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the CRM. `max_length` in characters, 0 when there is no limit or none is known."""
+    """A field of the CRM. `max_length` in characters, 0 without a known limit."""
 
     name: str
     kind: str = ""
@@ -55,44 +55,48 @@ class Field:
     max_length: int = 0
 
 
-def only_empty(record: Record, stored: Stored | None) -> Record:
+def keep_empty_fields(record: Record, crm_record: Stored | None) -> Record:
     """The record without the fields that have a value in the CRM."""
-    if stored is None or stored.deleted:
+    if crm_record is None or crm_record.deleted:
         return record
-    empty = {name: value for name, value in record.fields.items() if not _has_value(stored, name)}
+    empty = {
+        name: value for name, value in record.fields.items() if not _has_value(crm_record, name)
+    }
     return dataclasses.replace(record, fields=empty)
 
 
-def _has_value(stored: Stored, name: str) -> bool:
-    return stored.fields.get(name) not in (None, "", [])
+def _has_value(crm_record: Stored, name: str) -> bool:
+    return crm_record.fields.get(name) not in (None, "", [])
 
 
-def compared(record: Record, stored: Stored | None) -> Outcome:
-    """What became of a record whose outcome was Unknown, by what the CRM holds now."""
+def compare(record: Record, crm_record: Stored | None) -> Outcome:
+    """The outcome of a record that was Unknown, now that `crm_record` is what the CRM holds."""
     if record.deleted:
-        if stored is None or stored.deleted:
-            return Ok(stored.remote_id if stored else "", created=False)
+        if crm_record is None or crm_record.deleted:
+            return Ok(crm_record.remote_id if crm_record else "", created=False)
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
-    if stored is None or stored.deleted:
+    if crm_record is None or crm_record.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
     # Where the CRM keeps versions they decide: somebody may have edited a field since.
-    if stored.version is not None:
-        is_same = stored.version >= record.version
+    if crm_record.version is not None:
+        is_same = crm_record.version >= record.version
     else:
-        is_same = all(same(value, stored.fields.get(n)) for n, value in record.fields.items())
-    # Not every CRM says the id in what it returns; it may be known from an earlier answer.
-    remote_id = stored.remote_id or record.remote_id
+        is_same = all(
+            is_same_value(value, crm_record.fields.get(n)) for n, value in record.fields.items()
+        )
+    # Some CRMs leave the id out of their answers; an earlier answer may have given it.
+    remote_id = crm_record.remote_id or record.remote_id
     return Ok(remote_id, created=False) if is_same else Conflict(remote_id)
 
 
-def same(sent: Any, held: Any) -> bool:
-    """Whether a CRM that keeps values in its own types holds what was sent."""
-    if sent in (None, "") or held in (None, ""):
-        return sent in (None, "") and held in (None, "")
-    if isinstance(sent, bool) or isinstance(held, bool):
-        return str(sent).lower() in _SPELLINGS[str(held).lower() in ("1", "true")]
+def is_same_value(our_value: Any, crm_value: Any) -> bool:
+    """True if both values are the same to a CRM that keeps values in types of its own."""
+    if our_value in (None, "") or crm_value in (None, ""):
+        return our_value in (None, "") and crm_value in (None, "")
+    if isinstance(our_value, bool) or isinstance(crm_value, bool):
+        return str(our_value).lower() in _SPELLINGS[str(crm_value).lower() in ("1", "true")]
     # Many CRMs keep numbers as text.
-    return sent == held or str(sent) == str(held)
+    return our_value == crm_value or str(our_value) == str(crm_value)
 
 
 _SPELLINGS = {True: ("1", "true"), False: ("0", "false")}

@@ -1,7 +1,7 @@
-"""Adapters by name: the platform's own, and others that installed packages bring.
+"""Adapters by name: the platform's own, and others from installed packages.
 
-A package names its adapter in the entry point group `msgplatform.crm_adapters`. One that cannot be
-loaded is listed with its reason, and does not stop the others.
+A package names its adapter in the entry point group `msgplatform.crm_adapters`. An adapter that
+cannot be loaded is listed with the reason, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True)
 class Registry:
-    """`adapters` by name; `broken` are those that could not be loaded, with the reason."""
+    """`adapters` by name; `broken` maps the names of adapters that cannot be loaded to reasons."""
 
     adapters: Mapping[str, type[CRMAdapter]] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> type[CRMAdapter]:
-        """Raises InvalidInput for a name that is unknown or broken."""
+        """The adapter class. Raises InvalidInput for an unknown or a broken name."""
         if name in self.adapters:
             return self.adapters[name]
         if name in self.broken:
@@ -47,41 +47,41 @@ class Registry:
                 % {"name": name, "reason": self.broken[name]},
                 "adapter",
             )
-        known = ", ".join(sorted(self.adapters))
+        names = ", ".join(sorted(self.adapters))
         raise InvalidInput(
             _("There is no adapter %(name)s. Known are: %(known)s.")
-            % {"name": name, "known": known},
+            % {"name": name, "known": names},
             "adapter",
         )
 
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """Read once for each process: an installed package is seen after a restart."""
+    """Load the adapters, once in each process: a new package is seen after a restart."""
     adapters: dict[str, type[CRMAdapter]] = {}
-    broken: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for point in (*_OWN, *entry_points(group=GROUP)):
-        if point.name in adapters:  # its own come first, and nobody replaces them
+        if point.name in adapters:  # the platform's own come first and cannot be replaced
             log.error("crm_adapter_refused", name=point.name, reason="the name is taken")
             continue
         try:
-            found = point.load()
-            if not (isinstance(found, type) and issubclass(found, CRMAdapter)):
+            adapter = point.load()
+            if not (isinstance(adapter, type) and issubclass(adapter, CRMAdapter)):
                 raise TypeError(f"{point.value} is no subclass of CRMAdapter")
-            missing = {name for name in ("name", "title") if not hasattr(found, name)}
-            if missing := missing | found.__abstractmethods__:
+            missing = {name for name in ("name", "title") if not hasattr(adapter, name)}
+            if missing := missing | adapter.__abstractmethods__:
                 raise TypeError(f"{point.value} does not define {', '.join(sorted(missing))}")
-            if found.name != point.name:
-                raise TypeError(f"{point.value} calls itself {found.name}")
-            adapters[point.name] = found
+            if adapter.name != point.name:
+                raise TypeError(f"{point.value} calls itself {adapter.name}")
+            adapters[point.name] = adapter
         except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
-            broken[point.name] = f"{type(error).__name__}: {error}"
-            log.error("crm_adapter_broken", name=point.name, reason=broken[point.name])
-    return Registry(adapters, broken)
+            reasons[point.name] = f"{type(error).__name__}: {error}"
+            log.error("crm_adapter_broken", name=point.name, reason=reasons[point.name])
+    return Registry(adapters, reasons)
 
 
 def open_adapter(
     name: str, settings: Mapping[str, Any], credentials: Mapping[str, Any]
 ) -> CRMAdapter:
-    """An adapter that is ready to be used. Raises InvalidInput."""
+    """Open an adapter with its settings and credentials. Raises InvalidInput."""
     return registry().get(name)(settings, credentials)

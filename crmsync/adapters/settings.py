@@ -1,4 +1,4 @@
-"""Settings and credentials of adapters, and how they are read from what was stored."""
+"""Settings and credentials of adapters, and how the stored JSON is checked and read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class AdapterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings that every adapter has; its own ones are added in a subclass.
+    """The settings that every adapter has; a subclass adds more.
 
-    With 0, `batch_size`, `per_second` and `per_day` are those of the adapter.
+    0 in `batch_size`, `per_second` or `per_day` stands for the adapter's own value.
     """
 
     batch_size: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -34,38 +34,38 @@ class AdapterCredentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return []
 
 
-def read_settings(kind: type[S], given: Mapping[str, Any]) -> S:
-    """The settings as an instance of `kind`. Raises InvalidInput with the setting's name, and
-    without its value, which may be a secret."""
+def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
+    """Read settings as an instance of `kind`. Raises InvalidInput with the name of the setting but
+    not its value, which may be a secret."""
     for field in msgspec.structs.fields(kind):
-        if field.required and field.name not in given:
+        if field.required and field.name not in values:
             raise InvalidInput(_("The setting %s is missing.") % field.name, field.name)
-    for name in given:
+    for name in values:
         if name not in kind.__struct_fields__:
             raise InvalidInput(_("There is no setting %s.") % name, name)
     try:
-        return msgspec.convert(dict(given), kind)
+        return msgspec.convert(dict(values), kind)
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.batch_size`"
         problem, path = str(error).partition(" - at ")[::2]
-        name = _named(kind, given, path.strip("`").removeprefix("$."))
-        expected = problem.partition(", got")[0].partition(": ")[0].lower()
+        name = _named(kind, values, path.strip("`").removeprefix("$."))
+        expectation = problem.partition(", got")[0].partition(": ")[0].lower()
         raise InvalidInput(
             _("The setting %(name)s cannot be used: %(expected)s.")
-            % {"name": name, "expected": expected},
+            % {"name": name, "expected": expectation},
             name,
         ) from None
 
 
-def _named(kind: type[msgspec.Struct], given: Mapping[str, Any], path: str) -> str:
-    """The path with the name that the person wrote: `headers[...]` is `headers.Accept`."""
+def _named(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:
+    """The path with the name that a person wrote: `headers[...]` becomes `headers.Accept`."""
     name, ellipsis, rest = path.partition("[...]")
-    values = given.get(name)
+    values = settings.get(name)
     if not ellipsis or not isinstance(values, Mapping):
         return path
     for key, value in values.items():
         try:
-            msgspec.convert({**given, name: {key: value}}, kind)
+            msgspec.convert({**settings, name: {key: value}}, kind)
         except msgspec.ValidationError:
             return f"{name}.{key}{rest}"
     return path

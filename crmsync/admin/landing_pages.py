@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
 from crmsync.models import LandingPage
-from crmsync.models.landing import validate_origins
+from crmsync.models.leads import validate_origins
 from msgplatform.admin import UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField, each
 
@@ -31,11 +31,11 @@ class FieldsField(LinesField):
     def read(self, line: str) -> Any:
         # Chinese keyboards write a wide colon.
         name, _colon, label = (part.strip() for part in line.replace("：", ":", 1).partition(":"))
-        required = name.endswith("*")
-        return {"name": name.rstrip("* "), "required": required, "label": label}
+        is_required = name.endswith("*")
+        return {"name": name.rstrip("* "), "required": is_required, "label": label}
 
     # Items are dicts: a field that is there twice is an error, where other lists drop it.
-    repeats = True
+    may_repeat = True
 
     def clean(self, value: Any) -> Any:
         fields = super().clean(value)

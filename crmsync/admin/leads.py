@@ -86,7 +86,7 @@ class LeadAdmin(ReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
         return RecentRowsList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         """All but whether a lead is deleted."""
         return {"page", "system", "id_since", "id_until", "q"}
 

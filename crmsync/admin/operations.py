@@ -1,4 +1,4 @@
-"""Operations: what was sent in one round of reading, as it is stored, and what the CRM said."""
+"""Operations: the requests of one round of reading as they are stored, and the CRM's answers."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class RunFilter(PickFilter):
     parameter_name = "run"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        chosen = row_id(request.GET.get(self.parameter_name))
-        return [(str(chosen), str(chosen))] if chosen is not None else []
+        run_id = row_id(request.GET.get(self.parameter_name))
+        return [(str(run_id), str(run_id))] if run_id is not None else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = row_id(self.value())
-        return queryset if chosen is None else queryset.filter(run_id=chosen)
+        run_id = row_id(self.value())
+        return queryset if run_id is None else queryset.filter(run_id=run_id)
 
 
 @admin.register(Operation)
@@ -72,7 +72,7 @@ class OperationAdmin(NamedRowsAdmin):
         row = self.row(request, pk)
         personal_or_refuse(request)
         audit(request, "personal_data_shown", f"operation {row.pk}")
-        return self.shown(request, row, **self._content(request, row, clear=True))
+        return self.render_row(request, row, **self._content(request, row, clear=True))
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         return self._content(request, row, clear=False)
@@ -135,12 +135,12 @@ def personal_or_refuse(request: HttpRequest) -> None:
 def data_text(data: bytes, clear: bool) -> str:
     """An operation's data, one record on each line."""
     try:
-        # Not decoded as requests: what an older version wrote is shown too.
-        requests = json.loads(data)
-        found = [each if clear else masked_request(each) for each in requests]
+        # Not decoded as requests: the data of an older version is shown too.
+        content = json.loads(data)
+        requests = [each if clear else masked_request(each) for each in content]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
-    lines = ",\n".join(msgspec.json.encode(each).decode() for each in found)
+    lines = ",\n".join(msgspec.json.encode(each).decode() for each in requests)
     return f"[{lines}]"
 
 

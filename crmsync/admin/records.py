@@ -66,15 +66,15 @@ class RecordAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, PolicyFilter, ("state", StateFilter), RecordErrorFilter,
                    ("id", IdTimeFilter)]  # fmt: skip
     search_help_text = _("Key, or id in the CRM, whole")
-    list_before_template = "admin/newest_bar.html"
+    list_before_template = "admin/recent_bar.html"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecordList]:
         return RecordList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"crm", "policy", "state__exact", "id_since", "id_until", "q"}
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """Ask one index at a time: an OR over several ends in a pass over the table."""
         # The key first: ids of CRMs may look like keys.
         for column in ("key", "remote_id"):
@@ -140,7 +140,7 @@ class ExceptionAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, ("id", IdTimeFilter)]
     search_help_text = _("An operation's id")
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
 

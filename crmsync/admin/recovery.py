@@ -1,4 +1,4 @@
-"""The recovery log: which records are dead, why, and what a person does about them."""
+"""The recovery log: dead records with their reasons, and the actions of people on them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class StateFilter(PickFilter):
     ) -> QuerySet[RecoveryEntry]:
         if self.value() == _ALL:
             return queryset
-        chosen = row_id(self.value())
-        return queryset.filter(state=_State.OPEN if chosen is None else chosen)
+        state = row_id(self.value())
+        return queryset.filter(state=_State.OPEN if state is None else state)
 
 
 @admin.register(RecoveryEntry)
@@ -67,7 +67,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         # Lists do not show it, and it may be large.
         return super().get_queryset(request).defer("request")
 
-    def found(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
+    def search_rows(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
         # Records have an index on keys, entries have none.
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:MAX_SELECTION])
         if records:
@@ -90,11 +90,11 @@ class RecoveryAdmin(NamedRowsAdmin):
     # -- a few at once ---------------------------------------------------------------------------
     @admin.action(description=_("Try again"), permissions=["operate"])
     def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.retry, _retried)
+        return self._act_on(request, queryset, actions.retry, _retry_text)
 
     @admin.action(description=_("Dismiss"), permissions=["operate"])
     def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.dismiss, _dismissed)
+        return self._act_on(request, queryset, actions.dismiss, _dismiss_text)
 
     def _act_on(
         self,
@@ -117,44 +117,45 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        sent = request_of(row)
-        known = row.record_id is not None
+        dead_request = request_of(row)
+        has_record = row.record_id is not None
         return {
-            "fields": shown_fields(sent, row.field, clear=False),
+            "fields": shown_fields(dead_request, row.field, clear=False),
             "reason": personal.in_sentence(row.reason),
             "error": ERROR_CLASSES.get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
-            "timeline": timeline_link(row.record_id, row.key, row.is_of_hive) if known else "",
-            "may_edit": bool(sent and not sent.deleted),
+            "timeline": timeline_link(row.record_id, row.key, row.is_of_hive) if has_record else "",
+            "may_edit": bool(dead_request and not dead_request.deleted),
             "may_see": request.user.has_perm(personal.PERMISSION),
             "tone": _TONES[_State(row.state)],
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        """Try one again, or dismiss it."""
-        found = {"retry": (actions.retry, _retried), "dismiss": (actions.dismiss, _dismissed)}
-        if what not in found:
+        """Retry or dismiss one entry."""
+        acts = {"retry": (actions.retry, _retry_text), "dismiss": (actions.dismiss, _dismiss_text)}
+        if what not in acts:
             raise Http404
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
-        act, words = found[what]
+        act, words = acts[what]
         _report(request, act([row.pk], request.user.get_username()), 1, words)
         return redirect("admin:crmsync_recoveryentry_change", pk)
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The request's fields in clear, to be corrected and sent; the audit log says who
-        looked."""
+        """The request's fields in clear, to be corrected and sent; the audit log gets an entry."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
         personal_or_refuse(request)
-        back = redirect("admin:crmsync_recoveryentry_change", pk)
-        sent = request_of(row)
-        if sent is None or sent.deleted or row.state != _State.OPEN:
+        to_entry = redirect("admin:crmsync_recoveryentry_change", pk)
+        dead_request = request_of(row)
+        if dead_request is None or dead_request.deleted or row.state != _State.OPEN:
             messages.warning(request, gettext("There is nothing to edit."))
-            return back
-        form = RequestForm(sent.fields, row, request.POST if "save" in request.POST else None)
+            return to_entry
+        form = RequestForm(
+            dead_request.fields, row, request.POST if "save" in request.POST else None
+        )
         # Noted once, when the form is opened; saving it shows nothing new.
         if not form.is_bound:
             audit(request, "personal_data_shown", f"recovery log {pk}")
@@ -165,8 +166,8 @@ class RecoveryAdmin(NamedRowsAdmin):
                 form.refuse(error)
             else:
                 messages.success(request, gettext("It is sent again with these values."))
-                return back
-        return self.shown(
+                return to_entry
+        return self.render_row(
             request, row, template="admin/crmsync/recovery_edit.html", form=form,
             reason=row.reason, title=gettext("Edit and try again"),
         )  # fmt: skip
@@ -190,11 +191,11 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("why"))
     def reason_cell(self, row: RecoveryEntry) -> str:
-        """The CRM's words with the field at fault; below, what kind of error that is."""
+        """The CRM's words with the field at fault; below, the class of the error."""
         words = str(ERROR_CLASSES.get(row.error_class, row.error_class))
         reason = personal.in_sentence(row.reason) or words
-        said = f"{row.field}: {reason}" if row.field else reason
-        return cells.lines(cells.cut(said, 200), words)
+        text = f"{row.field}: {reason}" if row.field else reason
+        return cells.lines(cells.cut(text, 200), words)
 
     @admin.display(description=_("tries"))
     def tries(self, row: RecoveryEntry) -> str:
@@ -202,39 +203,44 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("state"))
     def state_mark(self, row: RecoveryEntry) -> str:
-        """The state, with who decided it below."""
+        """The state, with the person who decided it below."""
         state = _State(row.state)
         is_being_read = state == _State.OPEN and row.handled_by
         label = gettext("open, its row is read again") if is_being_read else str(state.label)
         return cells.mark(label, _TONES[state], below=row.handled_by)
 
 
-def _bulk_url(chosen: Mapping[str, str]) -> str:
+def _bulk_url(list_filters: Mapping[str, str]) -> str:
     """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
-    if chosen.get("q", "").strip() or chosen.get("state", "") not in ("", str(_State.OPEN.value)):
+    if list_filters.get("q", "").strip() or list_filters.get("state", "") not in (
+        "",
+        str(_State.OPEN.value),
+    ):
         return ""
-    given = {_BULK[name]: value for name, value in chosen.items() if name in _BULK and value}
-    query = urlencode({"action": "retry", "count": "1"} | given)
+    job_filters = {
+        _BULK[name]: value for name, value in list_filters.items() if name in _BULK and value
+    }
+    query = urlencode({"action": "retry", "count": "1"} | job_filters)
     return f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
 
 
-def _report(request: HttpRequest, done: int, given: int, words: Callable[[int], str]) -> None:
-    if done:
-        messages.success(request, words(done))
-    if left := given - done:
+def _report(request: HttpRequest, count: int, total: int, words: Callable[[int], str]) -> None:
+    if count:
+        messages.success(request, words(count))
+    if rest := total - count:
         text = ngettext(
             "%d was left alone: it is no longer open, or its record is confirmed already.",
             "%d were left alone: they are no longer open, or their records are confirmed already.",
-            left,
+            rest,
         )
-        messages.info(request, text % left)
+        messages.info(request, text % rest)
 
 
-def _retried(count: int) -> str:
+def _retry_text(count: int) -> str:
     return ngettext("%d is tried again.", "%d are tried again.", count) % count
 
 
-def _dismissed(count: int) -> str:
+def _dismiss_text(count: int) -> str:
     text = ngettext(
         "%d was dismissed: it is sent again only when its row changes.",
         "%d were dismissed: they are sent again only when their rows change.",

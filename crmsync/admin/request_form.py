@@ -1,4 +1,4 @@
-"""The request of a dead record: as it was refused, and as a form in which it is corrected."""
+"""The request of a dead record: its fields for a page, and a form to correct them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crmsync.orders import Request
 from msgplatform.admin import TextInput
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json import entered
+from msgplatform.core.json.text import SYNTAX, parse_json
 
 _LONG = 100  # characters from which on a value gets several lines
 # The CRM's names come with a prefix: one of them could be the name of a button.
@@ -24,7 +24,7 @@ _PREFIX = "field-"
 
 
 def request_of(entry: RecoveryEntry) -> Request | None:
-    """The request that an entry keeps; None when there is none, or it cannot be read."""
+    """The request that an entry keeps; None without one, or when it cannot be read."""
     if not entry.request:  # it is about an operation that its queue did not take
         return None
     try:
@@ -34,10 +34,10 @@ def request_of(entry: RecoveryEntry) -> Request | None:
 
 
 def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[dict[str, Any]]:
-    """Each field's name and text, and whether the CRM blames it. A field that the CRM misses is
-    shown too."""
+    """Name and text of each field, and whether it is at fault. A field that the CRM misses is
+    among them."""
     fields: Mapping[str, Any] = request.fields if request else {}
-    shown = [
+    rows = [
         {
             "name": name,
             "text": _text(value if clear else personal.masked(value)),
@@ -46,8 +46,8 @@ def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[di
         for name, value in fields.items()
     ]
     if request and not request.deleted and at_fault and at_fault not in fields:
-        shown.append({"name": at_fault, "text": "", "is_wrong": True})
-    return shown
+        rows.append({"name": at_fault, "text": "", "is_wrong": True})
+    return rows
 
 
 class ValueField(forms.CharField):
@@ -66,16 +66,16 @@ class ValueField(forms.CharField):
     def clean(self, value: Any) -> Any:
         text = super().clean(value)
         # Browsers send the line breaks of a text area as two characters.
-        before, written = _text(self.stored), _one_break(text)
-        if written == _one_break(before):
+        stored_text, text_lines = _text(self.stored), _one_break(text)
+        if text_lines == _one_break(stored_text):
             return self.stored
-        text = text if "\r\n" in before else written
+        text = text if "\r\n" in stored_text else text_lines
         if self.is_text or not text.strip():
             return text
         try:
-            return entered.load(text)
+            return parse_json(text)
         except ValidationError as error:
-            if error.code != entered.SYNTAX:
+            if error.code != SYNTAX:
                 raise
             raise ValidationError(
                 _("Write it as JSON: a number, true, false, null, or text in quotation marks.")
@@ -88,20 +88,20 @@ class RequestForm(forms.Form):
     def __init__(self, fields: Mapping[str, Any], entry: RecoveryEntry, data: Any = None) -> None:
         super().__init__(data)
         self.entry = entry
-        wanted = dict(fields)
-        if entry.field and entry.field not in wanted:
+        all_fields = dict(fields)
+        if entry.field and entry.field not in all_fields:
             # A field that the CRM misses is offered too.
-            wanted[entry.field] = ""
-        for name, value in wanted.items():
+            all_fields[entry.field] = ""
+        for name, value in all_fields.items():
             self.fields[_PREFIX + name] = ValueField(value, label=name)
 
     def lines(self) -> list[dict[str, Any]]:
         """For the template, the field at fault first."""
-        found = [
+        lines = [
             {"field": self[name], "is_wrong": name == _PREFIX + self.entry.field}
             for name in self.fields
         ]
-        return sorted(found, key=lambda line: not line["is_wrong"])
+        return sorted(lines, key=lambda line: not line["is_wrong"])
 
     def values(self) -> dict[str, Any]:
         """The fields to be sent; empty ones are left out."""
@@ -112,7 +112,7 @@ class RequestForm(forms.Form):
         }
 
     def refuse(self, error: InvalidInput) -> None:
-        """Show what is wrong at its field, if there is one."""
+        """Show an error at its field, if there is one."""
         name = _PREFIX + error.field
         self.add_error(name if name in self.fields else None, str(error))
 

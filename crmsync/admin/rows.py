@@ -1,6 +1,6 @@
-"""What the lists of CRM sync share: the names of what rows refer to, and filters.
+"""Base of the lists of CRM sync: names of policies and CRMs, and filters.
 
-Rows refer to policies and CRMs by id; names are read for the rows of a page, all at once.
+Rows refer to policies and CRMs by id; names are read for all rows of a page at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from msgplatform.admin import PickFilter, RowsAdmin, cells, row_id
 _LISTED = 500  # CRMs or policies that a filter offers
 
 
-def named(rows: list[Any]) -> list[Any]:
-    """Rows with the names of their policy, source and CRM: two queries for any number of rows."""
+def add_names(rows: list[Any]) -> list[Any]:
+    """Add the names of policy, source and CRM to rows: two queries for any number of rows."""
     policies: Mapping[int, Policy] = Policy.objects.select_related("source", "crm").in_bulk(
         {row.policy_id for row in rows}
     )
@@ -60,13 +60,13 @@ class CrmFilter(PickFilter):
         return [(str(pk), name) for pk, name in rows]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = row_id(self.value())
-        if chosen is None:
+        crm_id = row_id(self.value())
+        if crm_id is None:
             return queryset
         # Some of these tables have the column, and an index on it.
         if any(field.name == "crm_id" for field in queryset.model._meta.concrete_fields):
-            return queryset.filter(crm_id=chosen)
-        return queryset.filter(policy_id__in=policy_ids(crm_id=chosen))
+            return queryset.filter(crm_id=crm_id)
+        return queryset.filter(policy_id__in=policy_ids(crm_id=crm_id))
 
 
 class PolicyFilter(PickFilter):
@@ -78,8 +78,8 @@ class PolicyFilter(PickFilter):
         return [(str(row.pk), str(row)) for row in rows]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = row_id(self.value())
-        return queryset if chosen is None else queryset.filter(policy_id=chosen)
+        policy_id = row_id(self.value())
+        return queryset if policy_id is None else queryset.filter(policy_id=policy_id)
 
 
 class ErrorFilter(PickFilter):
@@ -99,7 +99,7 @@ def policy_ids(**condition: Any) -> list[int]:
 
 
 class NamedRowsAdmin(RowsAdmin):
-    """Rows with the names of what they refer to."""
+    """Rows with the names of their policy, source and CRM."""
 
-    def completed(self, rows: list[Any]) -> list[Any]:
-        return named(rows)
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        return add_names(rows)

@@ -1,4 +1,4 @@
-"""How far a run is, as a cell."""
+"""The progress of a run as a cell."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from django.utils.translation import gettext as _
 from crmsync.models import Run
 from crmsync.monitor.progress import Progress
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 
 
-def percent(run: Run, far: Progress) -> int:
-    """How much of the known rows is done; 100 only when the run is over."""
-    if far.is_over:
+def percent(run: Run, progress: Progress) -> int:
+    """The share of the known rows that is done, in percent; 100 only when the run is over."""
+    if progress.is_over:
         return 100
-    done = far.unchanged + far.confirmed + far.replaced + far.dead
-    total = max(run.unread, far.read) if run.state == Run.State.READING else far.read
-    return min(99, done * 100 // total) if total else 0
+    records_done = progress.unchanged + progress.confirmed + progress.replaced + progress.dead
+    total = max(run.unread, progress.read) if run.state == Run.State.READING else progress.read
+    return min(99, records_done * 100 // total) if total else 0
 
 
-def progress(run: Run | None, far: Progress | None, link: bool = False) -> SafeString:
-    """A bar while the run goes on, and afterwards how it ended."""
-    if run is None or far is None:
+def progress(run: Run | None, run_progress: Progress | None, link: bool = False) -> SafeString:
+    """A bar while the run goes on, and its result afterwards."""
+    if run is None or run_progress is None:
         return cells.NOTHING
-    if not far.is_over:
-        share = percent(run, far)
-        shown = format_html(
+    if not run_progress.is_over:
+        share = percent(run, run_progress)
+        cell = format_html(
             '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
         )
     elif run.state == Run.State.FAILED:
-        shown = cells.mark(_("failed"), "bad", below=run.problem)
-    elif far.dead:
-        shown = cells.mark(_("%d dead") % far.dead, "bad")
+        cell = cells.mark(_("failed"), "bad", below=run.problem)
+    elif run_progress.dead:
+        cell = cells.mark(_("%d dead") % run_progress.dead, "bad")
     else:
-        shown = cells.mark(_("done"), "good")
+        cell = cells.mark(_("done"), "good")
     if not link:
-        return shown
+        return cell
     url = reverse("admin:crmsync_run_change", args=[run.pk])
     below = cells.moment(run.started_at)
     return format_html(
         '<span class="lines"><a href="{}">{}</a> <small class="why">{}</small></span>',
-        url, shown, below,
+        url, cell, below,
     )  # fmt: skip
 
 
-def rate(far: Progress) -> str:
-    if far.rate is None:
+def rate(run_progress: Progress) -> str:
+    if run_progress.rate is None:
         return cells.NOTHING
-    if far.left is None:
-        return _("%.0f/s") % far.rate
-    return cells.lines(_("%.0f/s") % far.rate, _("%s left") % age(far.left))
+    if run_progress.left is None:
+        return _("%.0f/s") % run_progress.rate
+    return cells.lines(_("%.0f/s") % run_progress.rate, _("%s left") % age(run_progress.left))

@@ -1,4 +1,4 @@
-"""Runs: how far each is, and its page, which renews itself while it goes on."""
+"""Runs: the list with their progress, and the page of one, which renews itself while it goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 
 _OPERATIONS = 20  # that the page of a run shows
 _RENEWED_SECONDS = 3
@@ -34,24 +34,24 @@ class RunAdmin(NamedRowsAdmin):
     page_template = "admin/crmsync/run.html"
     live_template = "admin/crmsync/run_live.html"
 
-    def completed(self, rows: list[Any]) -> list[Any]:
-        found = super().completed(rows)
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        runs = super().add_details(rows)
         # For the whole page at once.
-        how_far = progress.of_runs(found)
-        for row in found:
+        how_far = progress.of_runs(runs)
+        for row in runs:
             row.far = how_far[row.pk]
-        return found
+        return runs
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        far = row.far
+        run_progress = row.far
         operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
         return {
-            "far": far,
-            "percent": run_cells.percent(row, far),
-            "state": run_cells.progress(row, far),
-            "left": age(far.left) if far.left is not None else "",
+            "far": run_progress,
+            "percent": run_cells.percent(row, run_progress),
+            "state": run_cells.progress(row, run_progress),
+            "left": age(run_progress.left) if run_progress.left is not None else "",
             "operations": list(operations),
-            "seconds": 0 if far.is_over else _RENEWED_SECONDS,
+            "seconds": 0 if run_progress.is_over else _RENEWED_SECONDS,
         }
 
     @admin.display(description=_("began"))
@@ -66,7 +66,7 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("what"))
     def what(self, row: Run) -> str:
-        """The kind of run, with who asked for it below."""
+        """The kind of the run, with the person who asked for it below."""
         return cells.lines(str(row.get_kind_display()), row.requested_by)
 
     @admin.display(description=_("state"))

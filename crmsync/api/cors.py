@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 from crmsync import directory
 from crmsync.directory import Page
-from crmsync.hive import limits
+from crmsync.intake import limits
 from msgplatform.api.access.authentication import HasScope
 from msgplatform.api.access.throttling import client_address
 
@@ -38,12 +38,12 @@ def origin_of(request: Request) -> str:
 
 
 def is_preflight(request: Request) -> bool:
-    asked = request.headers.get("Access-Control-Request-Method")
-    return request.method == "OPTIONS" and bool(origin_of(request)) and bool(asked)
+    requested_method = request.headers.get("Access-Control-Request-Method")
+    return request.method == "OPTIONS" and bool(origin_of(request)) and bool(requested_method)
 
 
 def may_be_page(request: Request) -> bool:
-    """Whether a page may have sent this: it has no key, and an origin."""
+    """True if a page may have sent this: it has no key, and an origin."""
     # With a key it is a business system, whatever its origin.
     if request.user is not None or not origin_of(request):
         return False

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from crmsync.api.requests import MAX_LEAD_BYTES, LeadBody
 from crmsync.api.serializers import LeadChangeSerializer, LeadSerializer
-from crmsync.hive import changes
+from crmsync.intake import changes
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.json import decode

@@ -25,22 +25,22 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def columns(self) -> Mapping[str, Any]:
         """The columns that were sent."""
-        given = {"name": self.name, "phone": self.phone}
-        return {name: value for name, value in given.items() if value is not UNSET}
+        columns = {"name": self.name, "phone": self.phone}
+        return {name: value for name, value in columns.items() if value is not UNSET}
 
     @property
     def extra_fields(self) -> Mapping[str, Any]:
-        """Those that were sent; null is as good as none."""
+        """The extra fields that were sent; null is as good as none."""
         return {} if self.extra is UNSET else self.extra or {}
 
     @property
     def extra_change(self) -> Mapping[str, Any] | None:
-        """The same where null takes all of them away: then None."""
+        """The extra fields that were sent; None where null takes all of them away."""
         return None if self.extra is None else self.extra_fields
 
     @property
     def uid_text(self) -> str | None:
-        """None when it was not sent."""
+        """The caller's id of the person; None when it was not sent."""
         return None if self.uid is UNSET else self.uid or ""
 
 

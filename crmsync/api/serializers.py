@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from crmsync.lead_fields import MAX_UID
 from crmsync.models import Lead
-from crmsync.models.landing import MAX_APPKEY
+from crmsync.models.leads import MAX_APPKEY
 from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from msgplatform.core.data import ids
 

@@ -106,7 +106,7 @@ class ProgressSerializer(serializers.Serializer[dict[str, Any]]):
     sent = serializers.IntegerField(help_text="Those to be sent; each ends as one of the next four")
     confirmed = serializers.IntegerField()
     replaced = serializers.IntegerField(help_text="By a newer version of the same row")
-    dead = serializers.IntegerField(help_text="Given up: they are in the recovery log")
+    dead = serializers.IntegerField(help_text="Not tried any more: they are in the recovery log")
     waiting = serializers.IntegerField()
     records_per_second = serializers.FloatField(
         source="rate", allow_null=True, help_text="Done since it began; null once it is over"

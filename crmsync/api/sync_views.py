@@ -49,7 +49,7 @@ class NewRunBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LeadCrmsView(APIView):
-    """What each CRM holds of a lead, and what waits."""
+    """The state of a lead at each CRM."""
 
     required_scope = "leads:read"
 
@@ -130,18 +130,18 @@ class RunListView(ListView):
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
         # Each order is that of an index: by policy, or by id alone.
-        return ("-policy_id", "-id") if "policy" in self.asked else ("-id",)
+        return ("-policy_id", "-id") if "policy" in self.query_values else ("-id",)
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # the schema is made without a database
             return Run.objects.none()
-        seen = list(_policies(self.request).order_by("id").values_list("id", flat=True))
-        if asked := self.asked.get("policy"):
-            policy = filters.number(asked, "policy")
+        visible_ids = list(_policies(self.request).order_by("id").values_list("id", flat=True))
+        if policy_filter := self.query_values.get("policy"):
+            policy = filters.number(policy_filter, "policy")
             rows = sql.of_one(Run.objects.all(), "policy_id", policy)
             # Runs of other systems are not found, as if there were none.
-            return rows if policy in seen else rows.none()
-        return Run.objects.filter(policy_id__in=seen)
+            return rows if policy in visible_ids else rows.none()
+        return Run.objects.filter(policy_id__in=visible_ids)
 
     def paginate_queryset(self, queryset: Any) -> Any:
         return _with_progress(super().paginate_queryset(queryset) or [])
@@ -162,8 +162,8 @@ class RunView(APIView):
         run = Run.objects.filter(pk=pk).first()
         if run is None or not _policies(request).filter(pk=run.policy_id).exists():
             raise Http404("There is no run with this id.")
-        shown = RunSerializer(_with_progress([run])[0], context={"request": request})
-        return Response(shown.data)
+        serializer = RunSerializer(_with_progress([run])[0], context={"request": request})
+        return Response(serializer.data)
 
 
 def _policies(request: Any) -> QuerySet[Policy]:
@@ -175,7 +175,7 @@ def _policies(request: Any) -> QuerySet[Policy]:
 
 
 def _with_progress(runs: list[Any]) -> list[Any]:
-    found = progress.of_runs(runs)
+    progress_by_run = progress.of_runs(runs)
     for run in runs:
-        run.progress = found[run.pk]
+        run.progress = progress_by_run[run.pk]
     return runs

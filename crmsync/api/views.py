@@ -23,9 +23,8 @@ from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, NewLeadBody
 from crmsync.api.serializers import LeadSerializer, NewLeadSerializer, NewLeadsSerializer
 from crmsync.directory import Page
-from crmsync.hive import intake, repeats
-from crmsync.hive.intake import NewLead
-from crmsync.hive.repeats import Refused
+from crmsync.intake import intake
+from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
@@ -88,28 +87,28 @@ class LeadListView(ListView):
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        changed = "updated_since" in self.asked
+        follows_changes = "updated_since" in self.query_values
         # Callers that follow changes read on from the last time; both orders have an index.
-        return ("update_time", "id") if changed else ("-id",)
+        return ("update_time", "id") if follows_changes else ("-id",)
 
     def get_queryset(self) -> Any:
-        asked = self.asked
+        query = self.query_values
         rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
-        if appkey := asked.get("appkey"):
+        if appkey := query.get("appkey"):
             rows = rows.filter(appkey=appkey)
-        if phone := asked.get("phone"):
+        if phone := query.get("phone"):
             rows = rows.filter(phone=lead_fields.clean_phone(phone))
-        if uid := asked.get("uid"):
+        if uid := query.get("uid"):
             rows = rows.filter(uid=uid)
-        if since := asked.get("updated_since"):
+        if since := query.get("updated_since"):
             rows = rows.filter(
                 update_time__gte=moment(since, "updated_since"),
                 update_time__lte=sql.now() - _SETTLED,
             )
-        deleted = asked.get("deleted", "")
-        if deleted not in _FLAGS:
+        deleted_filter = query.get("deleted", "")
+        if deleted_filter not in _FLAGS:
             raise InvalidInput("Use true or false.", "deleted")
-        return rows.filter(is_delete=_FLAGS[deleted]) if deleted else rows
+        return rows.filter(is_delete=_FLAGS[deleted_filter]) if deleted_filter else rows
 
     @extend_schema(
         summary="Store a lead",
@@ -146,14 +145,14 @@ class LeadListView(ListView):
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         page = directory.page(body.appkey)
         if not is_page:
-            return answer(repeats.add(_lead(caller_of(request).biz_id, page, body)))
+            return answer(intake.add(_lead(caller_of(request).biz_id, page, body)))
         if page is None:
             raise InvalidInput(_UNKNOWN, "appkey")
         cors.admit(request, page)
         lead = _lead(page.biz_id, page, body, is_public=True)
         if isinstance(lead, NewLead):  # the other kind is only looked up
             cors.limit_page(request, page)
-        return answer(repeats.add(lead))
+        return answer(intake.add(lead))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
@@ -193,18 +192,18 @@ class LeadBatchView(BatchView):
         self._pages: dict[str, Page | None] = {}
         return super().post(request)
 
-    def read(self, body: NewLeadBody) -> NewLead | Refused:
+    def read(self, body: NewLeadBody) -> NewLead | RefusedLead:
         if body.appkey not in self._pages:
             self._pages[body.appkey] = directory.page(body.appkey)
         return _lead(caller_of(self.request).biz_id, self._pages[body.appkey], body)
 
-    def accept(self, items: list[NewLead | Refused]) -> list[Verdict]:
-        return repeats.add_many(items)
+    def accept(self, items: list[NewLead | RefusedLead]) -> list[Verdict]:
+        return intake.add_many(items)
 
 
 def _lead(
     biz: int, page: Page | None, body: NewLeadBody, is_public: bool = False
-) -> NewLead | Refused:
+) -> NewLead | RefusedLead:
     """Raises InvalidInput for what cannot be a repeat either."""
     key, columns, extra = body.idempotency_key, body.columns, body.extra_fields
     uid = body.uid_text or ""
@@ -223,4 +222,4 @@ def _lead(
             lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
         except InvalidInput:  # no landing page takes these values: then it is no repeat
             raise error from None
-        return Refused(intake.of_public(lead, key) if is_public else lead, error)
+        return RefusedLead(intake.of_public(lead, key) if is_public else lead, error)

@@ -1,7 +1,7 @@
-"""What each CRM must hold, compared with what it holds: field by field, deletions included.
+"""The demo's account: each CRM's records compared with the answered leads, field by field,
+deletions included.
 
-Standard library only: it works on the demo's own list of what was answered, and imports nothing of
-what it checks.
+Standard library only: the account uses the demo's own list, and no code of the platform.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Side:
-    """A CRM, or the hive. `fields` says which fields a lead has there; `refuses` what it does not
-    take."""
+    """A CRM, or the hive. `fields` gives the fields of a lead there; `refuses` names the kinds of
+    leads that it does not take."""
 
     name: str
     fields: Callable[[Lead], Mapping[str, Any]]
@@ -41,15 +41,15 @@ class Side:
         """The fields that it must hold; None when it must not hold this lead."""
         if lead.deleted or self.is_refused(lead):
             return None
-        # What a person corrected in the recovery log is what this CRM must hold.
-        made = {**self.fields(lead), **lead.corrected.get(self.name, {})}
-        return {name: value for name, value in made.items() if value not in (None, "")}
+        # This CRM must hold the values that a person corrected in the recovery log.
+        fields = {**self.fields(lead), **lead.corrected.get(self.name, {})}
+        return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 @dataclass
 class Differences:
-    """Phone numbers of leads that are not held as they must be; `more` are records that nobody
-    expects: of no lead, or a second one of a lead."""
+    """Phone numbers of leads with wrong records; `more` are records too many: of no lead, or a
+    second one of a lead."""
 
     missing: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
@@ -65,24 +65,24 @@ class Differences:
         return len(self.missing) + len(self.different) + len(self.undeleted)
 
 
-def compare(side: Side, leads: Sequence[Lead], held: Sequence[Held]) -> Differences:
-    found = Differences()
+def compare(side: Side, leads: Sequence[Lead], records: Sequence[Held]) -> Differences:
+    differences = Differences()
     by_phone: dict[str, list[Held]] = defaultdict(list)
-    for record in held:
+    for record in records:
         by_phone[record.phone].append(record)
     # A lead is found by its phone number, which belongs to one person.
     for lead in leads:
-        expected, records = side.expected(lead), by_phone.pop(lead.phone, [])
-        if expected is None:
-            found.undeleted += [lead.phone] * bool(records)
-        elif not records:
-            found.missing.append(lead.phone)
-        elif dict(records[0].fields) != dict(expected) or records[0].id != lead.id:
-            found.different.append(lead.phone)
-        found.more += [lead.phone] * (len(records) - 1)
-    # What is left belongs to no lead of the demo.
-    found.more += [phone for phone, records in by_phone.items() for _ in records]
-    return found
+        fields, of_lead = side.expected(lead), by_phone.pop(lead.phone, [])
+        if fields is None:
+            differences.undeleted += [lead.phone] * bool(of_lead)
+        elif not of_lead:
+            differences.missing.append(lead.phone)
+        elif dict(of_lead[0].fields) != dict(fields) or of_lead[0].id != lead.id:
+            differences.different.append(lead.phone)
+        differences.more += [lead.phone] * (len(of_lead) - 1)
+    # The remaining records belong to no lead of the demo.
+    differences.more += [phone for phone, others in by_phone.items() for _ in others]
+    return differences
 
 
 def _in_table(lead: Lead) -> Mapping[str, Any]:

@@ -3,10 +3,10 @@
     python -m crmsync.demo.call_centre
 
 Prints its port and its token. `POST /contacts` takes a list of contacts and has a result for each;
-`GET /contacts?after=…` lists what it holds, `GET /contacts/<external id>` is one of them, and
-`GET /answers` says how often it answered what. It wants fewer calls now and then, fails once after
+`GET /contacts?after=…` lists them, `GET /contacts/<external id>` is one of them, and
+`GET /answers` counts the answers by status. It wants fewer calls now and then, fails once after
 it has stored, and is slow once. It holds everything in memory, and ends when its standard input is
-closed. Standard library only: it must not share code with what it checks.
+closed. Standard library only: it must not share code with the platform.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class Contacts:
             return {"status": "refused", "property": field, "message": message}
         with self._lock:
             key = contact["external_id"]
-            known = self._by_id.get(key)
-            created = known is None
-            if known is None:
-                known = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
+            stored = self._by_id.get(key)
+            is_new = stored is None
+            if stored is None:
+                stored = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
                          "deleted": False, "properties": {}}  # fmt: skip
-                self._by_id[key] = known
-            if contact["version"] >= known["version"]:
-                merged = {**known["properties"], **properties}
-                known["properties"] = {k: v for k, v in merged.items() if v is not None}
-                known["version"], known["deleted"] = contact["version"], contact["deleted"]
-            return {"status": "stored", "id": known["id"], "created": created}
+                self._by_id[key] = stored
+            if contact["version"] >= stored["version"]:
+                all_properties = {**stored["properties"], **properties}
+                stored["properties"] = {k: v for k, v in all_properties.items() if v is not None}
+                stored["version"], stored["deleted"] = contact["version"], contact["deleted"]
+            return {"status": "stored", "id": stored["id"], "created": is_new}
 
     def one(self, key: str) -> dict[str, Any] | None:
         with self._lock:
@@ -110,8 +110,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif parts.path == "/contacts":
             after = parse_qs(parts.query).get("after", [""])[0]
             self._answer(200, {"contacts": self.contacts.page(after)})
-        elif found := self.contacts.one(parts.path.removeprefix("/contacts/")):
-            self._answer(200, found)
+        elif contact := self.contacts.one(parts.path.removeprefix("/contacts/")):
+            self._answer(200, contact)
         else:
             self._answer(404, {"message": "There is no such contact."})
 

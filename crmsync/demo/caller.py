@@ -30,15 +30,15 @@ class Script:
         self._connection = connection
 
     def store(self, lead: Lead) -> int:
-        """Send a lead. Returns how many requests of pages that are not allowed were refused. Raises
+        """Send a lead. Returns the number of refused requests of pages that are not allowed. Raises
         RuntimeError."""
         headers = {"Origin": ORIGIN, "Idempotency-Key": uuid.uuid4().hex}
         answer = self._connection.json("POST", LEADS, body(lead), headers).require(200, 202)
         lead.id = answer.json()["id"]
         if lead.number // 12 % _REPEAT_EVERY:
             return 0
-        again = self._connection.json("POST", LEADS, body(lead), headers).require(200)
-        if again.json()["id"] != lead.id:
+        duplicate = self._connection.json("POST", LEADS, body(lead), headers).require(200)
+        if duplicate.json()["id"] != lead.id:
             raise RuntimeError(f"a repeat of {lead.number} became another lead")
         strange = {"Origin": _STRANGE_ORIGIN}
         self._connection.json("POST", LEADS, body(lead), strange).require(403)
@@ -58,20 +58,20 @@ class Business:
         lead.id = answer.json()["id"]
 
     def store_many(self, leads: Sequence[Lead]) -> int:
-        """Send leads in one request, with one more that cannot be used. Returns how many of those
-        were refused. Raises RuntimeError."""
+        """Send leads in one request, with one more that cannot be used. Returns the number
+        of refused ones. Raises RuntimeError."""
         items = [{**body(lead), "idempotency_key": uuid.uuid4().hex} for lead in leads]
         wrong = {**body(leads[0]), "phone": "12"}
         answer = self._connection.json(
             "POST", f"{LEADS}/batch", {"leads": [*items, wrong]}, self._headers
         )
-        *verdicts, refused = answer.require(200).json()["results"]
+        *verdicts, last_verdict = answer.require(200).json()["results"]
         for lead, verdict in zip(leads, verdicts, strict=True):
             if verdict["outcome"] not in ("created", "duplicate"):
                 raise RuntimeError(f"lead {lead.number} was refused: {verdict}")
             lead.id = verdict["id"]
-        if (refused["outcome"], refused.get("field")) != ("rejected", "phone"):
-            raise RuntimeError(f"a wrong number was taken: {refused}")
+        if (last_verdict["outcome"], last_verdict.get("field")) != ("rejected", "phone"):
+            raise RuntimeError(f"a wrong number was taken: {last_verdict}")
         return 1
 
     def change(self, lead: Lead, change: Change) -> None:
@@ -84,11 +84,11 @@ class Business:
         path = f"{LEADS}?appkey={page}&deleted=false&limit=200"
         while path:
             answer = self._connection.request("GET", path, headers=self._headers)
-            found = answer.require(200).json()
-            for row in found["results"]:
+            page_of_leads = answer.require(200).json()
+            for row in page_of_leads["results"]:
                 fields = {"page": row["appkey"], "name": row["name"], "phone": row["phone"]}
                 fields |= row["extra"]
-                kept = {name: value for name, value in fields.items() if value != ""}
-                yield Held(row["id"], row["phone"], kept)
-            following = urlsplit(found["next"] or "")
-            path = f"{following.path}?{following.query}" if found["next"] else ""
+                values = {name: value for name, value in fields.items() if value != ""}
+                yield Held(row["id"], row["phone"], values)
+            following = urlsplit(page_of_leads["next"] or "")
+            path = f"{following.path}?{following.query}" if page_of_leads["next"] else ""

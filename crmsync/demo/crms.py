@@ -11,7 +11,7 @@ from typing import Any
 
 from crmsync.demo.account import Held
 from crmsync.demo.leads import MAX_COMPANY
-from msgplatform.core.servers.announced import announced
+from msgplatform.core.servers.private_server import start_announced
 
 _COLUMNS = ("name", "phone", "email", "company", "city", "page")
 
@@ -35,7 +35,7 @@ class SalesTable:
         return f"sqlite:///{self._file.resolve()}"
 
     def read(self) -> list[Held]:
-        """What it holds, without what is marked as deleted."""
+        """The CRM's records, without those that are marked as deleted."""
         statement = f"SELECT lead, {', '.join(_COLUMNS)} FROM customer WHERE gone = 0"  # noqa: S608
         with closing(sqlite3.connect(self._file, timeout=30)) as connection:
             rows = connection.execute(statement).fetchall()
@@ -46,25 +46,25 @@ class CallCentre:
     """A running `crmsync.demo.call_centre`."""
 
     def __init__(self) -> None:
-        self._process, line = announced("crmsync.demo.call_centre")
+        self._process, line = start_announced("crmsync.demo.call_centre")
         port, self.token = line.split()
         self.url = f"http://127.0.0.1:{port}"
 
     def read(self) -> list[Held]:
-        """What it holds, without what is marked as deleted."""
-        held: list[Held] = []
+        """The CRM's records, without those that are marked as deleted."""
+        records: list[Held] = []
         after = ""
         while page := self._get(f"/contacts?after={after}")["contacts"]:
-            held += [
+            records += [
                 _held(each["external_id"], "Phone", each["properties"])
                 for each in page
                 if not each["deleted"]
             ]
             after = page[-1]["external_id"]
-        return held
+        return records
 
     def answers(self) -> dict[str, int]:
-        """How many calls it answered with each status; `calls` are all."""
+        """The numbers of answers by status; `calls` is the number of all."""
         return dict(self._get("/answers"))
 
     def _get(self, path: str) -> Any:
@@ -83,5 +83,5 @@ class CallCentre:
 
 
 def _held(id: str, phone: str, fields: dict[str, Any]) -> Held:
-    kept = {name: value for name, value in fields.items() if value not in (None, "")}
-    return Held(id, str(fields.get(phone) or ""), kept)
+    values = {name: value for name, value in fields.items() if value not in (None, "")}
+    return Held(id, str(fields.get(phone) or ""), values)

@@ -1,7 +1,7 @@
-"""The leads of the demo: who they are, what changes, which of them a CRM refuses.
+"""The leads of the demo, their changes, and the leads that a CRM refuses.
 
-Standard library only: what a CRM must hold is computed from this list, so it must not share code
-with what it checks. A phone number is one person's.
+Standard library only: the account is computed from this list, so it must not share code with the
+platform. A phone number belongs to one person.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 CARS, COURSES = "test-drive", "trial-lesson"
 PAGES = (CARS, COURSES)
-# What a CRM does not take: the table a long company and nobody's name, the call centre some e-mail.
+# Leads that a CRM refuses: the table a long company or no name, the call centre some e-mail.
 Poison = Literal["", "company", "name", "email"]
 BLOCKED_DOMAIN = "throwaway.example"
 MAX_COMPANY = 40
@@ -31,7 +31,7 @@ _POISON: Mapping[int, Poison] = {5: "company", 105: "name", 204: "email", 307: "
 
 @dataclass
 class Lead:
-    """One person, as the demo knows them from what was answered.
+    """One person, as the platform's answers have it.
 
     `extra` has no empty fields. `id` is '' until the platform has answered with it. `corrected` are
     fields that a person set in the recovery log, by the CRM's name.
@@ -58,7 +58,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Change:
-    """A request about a lead, and what the lead is after it."""
+    """A request about a lead, and the lead's values after it."""
 
     method: Literal["PATCH", "PUT", "DELETE"]
     body: Mapping[str, Any] | None
@@ -89,8 +89,8 @@ def lead(number: int) -> Lead:
         name = ""
     elif poison == "email":
         extra["email"] = f"p{number}@{BLOCKED_DOMAIN}"
-    kept = {key: value for key, value in extra.items() if value != ""}
-    return Lead(number, page, name, phone(number), kept, poison)
+    values = {key: value for key, value in extra.items() if value != ""}
+    return Lead(number, page, name, phone(number), values, poison)
 
 
 def phone(number: int) -> str:
@@ -101,22 +101,22 @@ def changes(one: Lead) -> Sequence[Change]:
     """The changes to a lead after it came in, in this order; most leads have none."""
     if one.poison:
         return ()
-    made: list[Change] = []
+    all_changes: list[Change] = []
     if one.number % 4 == 0:
         extra = {**one.extra, "company": f"Moved on {one.number}"}
         extra.pop("city", None)  # emptied, where there was one
         patch = {"company": extra["company"]}
         if one.page == CARS:
             patch["city"] = None
-        made.append(Change("PATCH", {"extra": patch}, one.name, extra))
+        all_changes.append(Change("PATCH", {"extra": patch}, one.name, extra))
     if one.number % 20 == 3:
         name = f"{one.name} again"
         extra = {"email": f"new{one.number}@mail.example"}
         body = {"name": name, "phone": one.phone, "extra": extra}
-        made.append(Change("PUT", body, name, extra))
+        all_changes.append(Change("PUT", body, name, extra))
     if one.number % 10 == 6:
-        made.append(Change("DELETE", None, one.name, one.extra))
-    return made
+        all_changes.append(Change("DELETE", None, one.name, one.extra))
+    return all_changes
 
 
 def apply(one: Lead, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""What a person reads in the recovery log about the poisoned leads, and does about two of them."""
+"""The recovery log as a person reads it: entries of poisoned leads, two of which are repaired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crmsync.demo.traffic import Traffic
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.recovery import actions
 
-# What the CRM that refuses it calls the field.
+# The field's name in the CRM that refuses it.
 _FIELDS: Mapping[Poison, str] = {"company": "company", "name": "name", "email": "Email"}
 Key = tuple[str, str]  # the CRM's name and the lead's id
 Entries = Mapping[Key, RecoveryEntry]
@@ -30,20 +30,20 @@ def poisoned(leads: Sequence[Lead]) -> dict[Key, Lead]:
     return {(s.name, lead.id): lead for s in CRMS for lead in leads if s.is_refused(lead)}
 
 
-def is_explained(found: Entries, key: Key, lead: Lead) -> bool:
-    """Whether a person knows what to change: the entry names the field, and so does its reason."""
-    entry, field = found.get(key), _FIELDS[lead.poison]
+def is_explained(open_entries: Entries, key: Key, lead: Lead) -> bool:
+    """True if a person knows what to change: the entry names the field, and so does its reason."""
+    entry, field = open_entries.get(key), _FIELDS[lead.poison]
     return entry is not None and entry.field == field and field in entry.reason
 
 
-def repair_two(traffic: Traffic, found: Entries) -> list[str]:
+def repair_two(traffic: Traffic, open_entries: Entries) -> list[str]:
     """Correct the first long company in the recovery log, so that only this CRM gets the new name,
-    and the second by its business system, so that every CRM does. Returns what was done."""
+    and the second by its business system, so that every CRM does. Returns descriptions."""
     long = [one for one in traffic.leads if one.poison == "company"][:2]
     if len(long) < 2:
         return []
     in_log, at_source = long
-    entry = found[TABLE, in_log.id]
+    entry = open_entries[TABLE, in_log.id]
     shorter = f"Corrected {in_log.number}"
     fields = msgspec.json.decode(bytes(entry.request))["fields"]
     actions.edit_and_retry(entry.pk, {**fields, "company": shorter}, by="demo")

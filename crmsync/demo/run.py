@@ -25,7 +25,7 @@ _TRICKLE_SECONDS = 2.0  # between two leads, after the accounting
 
 @dataclass
 class Account:
-    """The demo's own list, compared with what the CRMs and the hive hold."""
+    """The demo's own list, compared with the records of the CRMs and of the hive."""
 
     traffic: Traffic
     readers: Mapping[str, Callable[[], Sequence[Held]]]
@@ -43,14 +43,21 @@ class Account:
 
     def misreported(self) -> list[str]:
         """Dead records that the recovery log does not explain, and entries about no dead record."""
-        found, dead = recovery.entries(), recovery.poisoned(self.traffic.leads)
-        silent = [key for key, lead in dead.items() if not recovery.is_explained(found, key, lead)]
-        return [f"{crm}: lead {lead}" for crm, lead in [*silent, *sorted(found.keys() - dead)]]
+        open_entries, dead_leads = recovery.entries(), recovery.poisoned(self.traffic.leads)
+        silent = [
+            key
+            for key, lead in dead_leads.items()
+            if not recovery.is_explained(open_entries, key, lead)
+        ]
+        return [
+            f"{crm}: lead {lead}"
+            for crm, lead in [*silent, *sorted(open_entries.keys() - dead_leads)]
+        ]
 
     def left(self) -> int:
-        """How many records are not yet as they must be."""
-        differ = sum(found.count for found in self.differences().values())
-        return differ or len(self.misreported())
+        """The number of records that are not yet right."""
+        count = sum(differences.count for differences in self.differences().values())
+        return count or len(self.misreported())
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
@@ -83,15 +90,15 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
         "records differ from the recovery log",
         lambda: len(accounting.misreported()),
     )
-    repaired = (
+    repairs = (
         recovery.repair_two(traffic, recovery.entries()) if not accounting.misreported() else []
     )
-    for what in repaired:
+    for what in repairs:
         run.say(f"crmsync:   {what}")
     _await(run, deadline, "records differ", accounting.left)
     trickle = Trickle(run.base_url, tokens, begin=len(leads))
     run.trickle("crmsync", trickle.store, _TRICKLE_SECONDS)
-    return _report(run, accounting, len(repaired), call_centre.answers())
+    return _report(run, accounting, len(repairs), call_centre.answers())
 
 
 def _introduce(run: DemoRun, traffic: Traffic) -> None:
@@ -104,38 +111,38 @@ def _introduce(run: DemoRun, traffic: Traffic) -> None:
         run.say(f"crmsync:   {name:<15} {words}")
 
 
-def _await(run: DemoRun, deadline: float, what: str, left: Callable[[], int]) -> None:
-    """Wait until nothing is left, or time is up."""
+def _await(run: DemoRun, deadline: float, what: str, count_left: Callable[[], int]) -> None:
+    """Wait until `count_left` is 0, or time is up."""
     progress = Every(2.0)
-    while (count := left()) > 0 and time.monotonic() < deadline:
+    while (count := count_left()) > 0 and time.monotonic() < deadline:
         if progress.take():
             run.say(f"crmsync: {count} {what}")
         time.sleep(_LOOK_SECONDS)
 
 
 def _report(
-    run: DemoRun, accounting: Account, repaired: int, answers: Mapping[str, int]
+    run: DemoRun, accounting: Account, repair_count: int, answers: Mapping[str, int]
 ) -> Mapping[str, Any]:
     traffic = accounting.traffic
-    found = accounting.differences() | {account.HIVE: accounting.in_hive()}
-    poisoned, misreported = recovery.poisoned(traffic.leads), accounting.misreported()
-    lost = sum(found[side.name].lost for side in CRMS)
+    differences = accounting.differences() | {account.HIVE: accounting.in_hive()}
+    poisoned_leads, wrong_entries = recovery.poisoned(traffic.leads), accounting.misreported()
+    lost_count = sum(differences[side.name].lost for side in CRMS)
     reasons = _reasons()
     for reason in reasons:
         run.say(f"crmsync:   refused by {reason}")
-    differ = {name: each.count for name, each in found.items() if each.count}
+    differ = {name: each.count for name, each in differences.items() if each.count}
     problems = [
         f"differ from what was answered: {differ}" if differ else "",
-        f"the recovery log is wrong about {'; '.join(misreported[:3])}" if misreported else "",
-        "no poisoned record was repaired" if not repaired else "",
+        f"the recovery log is wrong about {'; '.join(wrong_entries[:3])}" if wrong_entries else "",
+        "no poisoned record was repaired" if not repair_count else "",
         f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
         if not traffic.changed or not traffic.deleted
         else "",
     ]
     if not any(problems):
         run.say(
-            f"crmsync: {len(CRMS)} CRMs hold what the hive holds, {len(poisoned)} refused records "
-            "wait in the recovery log"
+            f"crmsync: {len(CRMS)} CRMs hold what the hive holds, {len(poisoned_leads)} refused "
+            "records wait in the recovery log"
         )
     copies = len(traffic.leads) * len(CRMS)
     return {
@@ -148,14 +155,14 @@ def _report(
         "deleted": traffic.deleted,
         "refused": dict(traffic.refused),
         "copies": copies,
-        "delivered": copies - len(poisoned) - lost,
-        "exhausted": len(poisoned),
-        "repaired": repaired,
-        "equal": {name: each.count == 0 for name, each in found.items()},
+        "delivered": copies - len(poisoned_leads) - lost_count,
+        "exhausted": len(poisoned_leads),
+        "repaired": repair_count,
+        "equal": {name: each.count == 0 for name, each in differences.items()},
         "dead": reasons,
         "answers_of_the_call_centre": dict(answers),
-        "lost": lost,
-        "duplicates": sum(len(each.more) for each in found.values()),
+        "lost": lost_count,
+        "duplicates": sum(len(each.more) for each in differences.values()),
         "problem": "; ".join(filter(None, problems)),
     }
 

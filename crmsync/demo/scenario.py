@@ -1,16 +1,16 @@
-"""Who takes part: business systems with their landing pages, CRMs, and a policy for each CRM."""
+"""The scenario: business systems with their landing pages, CRMs, and a policy for each CRM."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from crmsync import directory
 from crmsync.adapters.registry import open_adapter
 from crmsync.demo import account
 from crmsync.demo.caller import ORIGIN
 from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.demo.leads import CARS, COURSES
-from crmsync.directory import policies
 from crmsync.models import Crm, LandingPage, Policy, Source
 from msgplatform.api.access import keys
 from msgplatform.core.errors import PlatformError
@@ -20,7 +20,7 @@ DESCRIPTIONS = {
     account.TABLE: "rows of a table that wants a name and takes 40 characters of a company",
     account.CALL_CENTRE: "HTTP; wants fewer calls now and then, fails once after it has stored",
 }
-# The system that owns each page, and what the page asks for.
+# The system that owns each page, and the page's fields.
 _SYSTEMS = {CARS: "cars", COURSES: "courses"}
 _FIELDS: Mapping[str, Mapping[str, bool]] = {
     CARS: {"name": True, "phone": True, "email": False, "company": False, "city": False},
@@ -99,15 +99,15 @@ def _create(crm: Crm, lines: str) -> None:
     # Looks every second, so that a demo takes seconds.
     policy = Policy(source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1)
     policy.full_clean()
-    names = policies.from_row(policy).mapping.fields
+    names = directory.policy_from_row(policy).mapping.fields
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
         # The demo tests what a person would test with the button.
-        tested = adapter.check(names)
+        result = adapter.check(names)
     finally:
         adapter.close()
-    if not tested.is_usable:
-        raise PlatformError(f"{crm}: {tested.message}")
+    if not result.is_usable:
+        raise PlatformError(f"{crm}: {result.message}")
     policy.save()
 
 

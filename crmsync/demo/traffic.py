@@ -1,4 +1,4 @@
-"""Sends the leads and their changes, on several threads, and keeps what was answered."""
+"""Send the leads and their changes, on several threads, and keep the answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Traffic:
 
     def learn_ids(self) -> None:
         """Look up the ids of leads that came by a form, which shows no id."""
-        ids = {held.phone: held.id for held in self.listed()}
+        ids = {record.phone: record.id for record in self.listed()}
         for one in self.leads:
             one.id = one.id or ids.get(one.phone, "")
 
@@ -60,7 +60,7 @@ class Traffic:
         """The hive, as the API gives it."""
         with closing(Connection(self._base_url)) as connection:
             pages = [self._business(connection, page).listed(page) for page in PAGES]
-            return [held for page in pages for held in page]
+            return [record for page in pages for record in page]
 
     def _spread(
         self, work: Callable[[Connection, Sequence[Lead]], None], some: Sequence[Lead]
@@ -87,8 +87,8 @@ class Traffic:
         with closing(Connection(self._base_url)) as second:
             for one in share:
                 if one.route == "form":
-                    refused, robots = visitor.fill_in((connection, second), one)
-                    self._count("forms", refused)
+                    refusals, robots = visitor.fill_in((connection, second), one)
+                    self._count("forms", refusals)
                     self._count("robots", robots)
                 elif one.route == "script":
                     self._count("strange pages", script.store(one))

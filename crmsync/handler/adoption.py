@@ -1,8 +1,8 @@
-"""Records of the CRM that people made, and that an order's records share.
+"""Adoption of records in a CRM that people made.
 
 A conflict leads to a record that the platform did not make: it is *adopted*. That is stored before
 the record is sent with its id, so that a handler that is killed afterwards cannot make it the
-platform's own. What is done with such a record is a choice of the policy.
+platform's own. The policy decides how such a record is changed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from crmsync.adapters import base
+from crmsync.adapters.outcomes import Conflict, Ok
+from crmsync.handler.answers import Answer
 from crmsync.models import Policy, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.orders import Entry, Order
@@ -23,16 +25,16 @@ _OnConflict = Policy.OnConflict
 
 
 class Adoption:
-    """All methods that read or write raise what an unavailable database raises."""
+    """The adopted records of one order. Its methods raise what an unavailable database raises."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._on_conflict: str = _OnConflict.FILL_EMPTY
         self._can_delete = False
-        self._record_ids: set[int] = set()  # of the adopted ones
+        self._record_ids: set[int] = set()  # of adopted records
 
     def read(self, record_ids: Collection[int]) -> None:
-        """Read the policy's choices; `record_ids` are those that are stored as adopted."""
+        """Read the policy's choices; `record_ids` are stored as adopted."""
         policies = Policy.objects.filter(pk=self._order.policy)
         for choices in policies.values_list("on_conflict", "delete_adopted"):
             self._on_conflict, self._can_delete = choices
@@ -48,19 +50,29 @@ class Adoption:
         should_fill_empty = is_adopted and self._on_conflict != _OnConflict.UPDATE
         return entry.to_send(is_adopted and not self._can_delete, should_fill_empty)
 
-    def adopt(self, conflicts: Sequence[tuple[Entry, str]], own_ids: Collection[str]) -> set[int]:
-        """Adopt records that were in conflict with these remote ids, unless the platform made them:
-        `own_ids` are those of which the database does not know yet.
+    def adopt(
+        self, conflicts: Sequence[tuple[Entry, Conflict]], answers: Sequence[Answer]
+    ) -> set[int]:
+        """Adopt the records of these conflicts, unless the platform made them. `answers` are those
+        of the order so far: the database does not know yet which records they made.
 
-        Returns the records that are not to be sent again, because people decide.
+        Returns the ids of records that are not sent again, because people decide.
         """
-        known_ids = {*own_ids, *self._own_ids(remote_id for _, remote_id in conflicts)}
-        foreign = [(entry, each) for entry, each in conflicts if each not in known_ids]
+        pairs = [(entry, each.existing_id) for entry, each in conflicts if not each.has_key]
+        if not pairs:
+            return set()
+        new_ids = {
+            answer.outcome.remote_id
+            for answer in answers
+            if isinstance(answer.outcome, Ok) and not self.is_adopted(answer.entry)
+        }
+        own_ids = new_ids | self._own_ids(remote_id for _, remote_id in pairs)
+        foreign_records = [(entry, each) for entry, each in pairs if each not in own_ids]
         if self._on_conflict == _OnConflict.DEAD:
-            return {entry.record for entry, _ in foreign}
-        if foreign:
-            transactions.retrying(lambda: self._store(foreign))
-            self._record_ids.update(entry.record for entry, _ in foreign)
+            return {entry.record for entry, _ in foreign_records}
+        if foreign_records:
+            transactions.retrying(lambda: self._store(foreign_records))
+            self._record_ids.update(entry.record for entry, _ in foreign_records)
         return set()
 
     def _store(self, foreign: Sequence[tuple[Entry, str]]) -> None:
@@ -71,7 +83,7 @@ class Adoption:
                 rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
 
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
-        """Of these ids in the CRM, those that the platform made for one of its records."""
+        """The remote ids among these under which the platform made one of its records."""
         own_ids: set[str] = set()
         for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
             rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)

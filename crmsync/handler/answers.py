@@ -1,17 +1,22 @@
-"""What became of each record of an order, as delivery hands it to the marks."""
+"""The answers that delivery has for the records of an order; `marks` writes them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
+from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Outcome, Retry, Throttled, Unknown
 from crmsync.orders import Entry
+from msgplatform.core import logging
+
+log = logging.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The adapter raised an error with this record: our own fault, or its author's."""
+    """The adapter raised an error with this record: a fault of the platform or of the adapter."""
 
     message: str
 
@@ -25,10 +30,10 @@ class Unsent:
 
 @dataclass(slots=True)
 class Answer:
-    """What became of one entry. `remote_id` is the record's id in the CRM, '' while not known.
+    """The outcome of one entry. `remote_id` is the record's id in the CRM, '' while not known.
 
-    A failure that `is_free` costs no attempt: it was the breaker's probe, and only that record
-    happened to be sent while the CRM was down.
+    A failure that `is_free` costs no attempt: the call was the breaker's probe, and the record was
+    only by chance the one that was sent while the CRM was down.
     """
 
     entry: Entry
@@ -49,12 +54,26 @@ class FailedCall:
 
 
 @dataclass(slots=True)
-class Delivered:
-    """What delivering one order has come to."""
+class DeliveryResult:
+    """The result of delivering one order. `counts` has calls and call_ms."""
 
     answers: list[Answer] = field(default_factory=list)
     failed_calls: list[FailedCall] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # calls, call_ms
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def concerns_all(outcome: Outcome) -> TypeGuard[Auth | Throttled]:
+    """True if no other record of the order can be stored now either."""
+    return isinstance(outcome, Throttled) or (isinstance(outcome, Auth) and not outcome.of_record)
+
+
+def passes_test(adapter: CRMAdapter) -> bool:
+    """True if the adapter's test of its CRM succeeds."""
+    try:
+        return adapter.check().kind == "ok"
+    except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
+        log.warning("crm_not_tested", error=type(error).__name__)
+        return False
 
 
 def kind_of(outcome: Outcome) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""Whether a call to a CRM may go now. All lanes of the CRM share one gate.
+"""Limits on calls to a CRM: its rate, its quota of a day, pauses that it asks for, the breaker.
 
-Limits and pauses are kept in Redis, where every process sees them: CRM `n` has `crm:rate:<n>`,
-`crm:day:<n>` and `crm:hold:<n>`. The breaker is this process's, which is the only one that serves
-the CRM. What asks Redis raises RedisError.
+Rate, quota and pauses are kept in Redis, where every process sees them: CRM `n` has `crm:rate:<n>`,
+`crm:day:<n>` and `crm:hold:<n>`. The breaker is in the memory of the only process that serves the
+CRM. Methods that ask Redis raise RedisError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Any
 
 from crmsync.adapters.base import CRMAdapter
-from crmsync.monitor.crm_status import Live
+from crmsync.presence import LiveCrm
 from msgplatform.core import logging
 from msgplatform.core.connections import work_redis
 from msgplatform.core.rates import breaker
@@ -22,18 +22,18 @@ from msgplatform.core.rates.shared import Quota, SharedRateLimit
 log = logging.get(__name__)
 
 DAY_SECONDS = 86_400.0
-# A CRM may ask for fewer calls without saying how long, or name an absurd time.
+# A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
 
 
 class CallLimits:
-    """The gate of CRM `crm`, shared by its lanes; `_lock` guards everything in memory.
+    """The limits of CRM `crm`, shared by its workers; `_lock` guards everything in memory.
 
-    `before` is what the handler that served the CRM until now last reported.
+    `before` is the last report of the handler that served the CRM until now.
     """
 
-    def __init__(self, crm: int, policy: breaker.Policy, before: Live | None = None) -> None:
+    def __init__(self, crm: int, policy: breaker.Policy, before: LiveCrm | None = None) -> None:
         self._crm = crm
         self._lock = threading.Lock()
         self._breaker = breaker.Breaker(policy)
@@ -51,28 +51,28 @@ class CallLimits:
         self._in_flight = 0
         self._latency = self._per_second = 0.0
 
-    # -- before an order is taken ----------------------------------------------------------------
-    def closed_for(self) -> float:
-        """Seconds until an order may be taken; 0: now."""
-        left: Any = work_redis().pttl(f"crm:hold:{self._crm}")  # -2: there is no such key
-        held: float = max(0.0, left / 1000)
+    # -- before an order is claimed --------------------------------------------------------------
+    def seconds_until_open(self) -> float:
+        """Seconds until an order may be claimed; 0: now."""
+        milliseconds: Any = work_redis().pttl(f"crm:hold:{self._crm}")  # -2: there is no such key
+        hold_seconds: float = max(0.0, milliseconds / 1000)
         now = time.monotonic()
         with self._lock:
-            self._held_until = now + held
-            return max(held, self._breaker.wait(now))
+            self._held_until = now + hold_seconds
+            return max(hold_seconds, self._breaker.wait(now))
 
     def pause(self) -> tuple[float, bool]:
-        """As `closed_for`, by what this process knows already, without asking Redis; for an order
-        in hand. The second value says whether this only waits for a probe that is in flight."""
+        """As `seconds_until_open`, without asking Redis, for an order that was claimed already. The
+        second value is True if the only reason to wait is a probe that is in flight."""
         now = time.monotonic()
         with self._lock:
-            held = max(0.0, self._held_until - now)
+            hold_seconds = max(0.0, self._held_until - now)
             is_probing = self._breaker.state is breaker.State.HALF_OPEN
-            return max(held, self._breaker.wait(now)), is_probing and not held
+            return max(hold_seconds, self._breaker.wait(now)), is_probing and not hold_seconds
 
     def begin(self, records: int) -> bool | None:
-        """Begin a call with so many records. None when the breaker does not allow it, else whether
-        the call is the breaker's probe; then `answered` must follow."""
+        """Begin a call with so many records. Returns None when the breaker forbids it, else True if
+        the call is the breaker's probe; then `end` must follow."""
         with self._lock:
             if not self._breaker.allow(time.monotonic()):
                 return None
@@ -81,18 +81,16 @@ class CallLimits:
 
     # -- before a call ---------------------------------------------------------------------------
     def admit(self, adapter: CRMAdapter, records: int) -> tuple[int, float]:
-        """How many of so many records may be sent now; with 0 the seconds until some may.
-
-        What is admitted counts as called, whether it is sent or not.
-        """
-        wanted = adapter.calls(records)
+        """The number of records, at most `records`, that may be sent now, and with 0 the seconds
+        until some may. Admitted calls count as made, whether they are made or not."""
+        all_calls = adapter.calls(records)
         if adapter.per_second:
-            needed = adapter.calls(1)
-            allowed, wait = self._rate.take(adapter.per_second, wanted)
-            if allowed < needed:
+            min_calls = adapter.calls(1)
+            allowed_calls, wait = self._rate.take(adapter.per_second, all_calls)
+            if allowed_calls < min_calls:
                 return 0, max(wait, 0.001)
-            if allowed < wanted:
-                records = bisect_right(range(1, records + 1), allowed, key=adapter.calls)
+            if allowed_calls < all_calls:
+                records = bisect_right(range(1, records + 1), allowed_calls, key=adapter.calls)
         if not adapter.per_day:
             return records, 0.0
         wait = 0.0
@@ -101,7 +99,7 @@ class CallLimits:
             wait = self._quota.spend(f"crm:day:{self._crm}", adapter.per_day, DAY_SECONDS, calls)
             if not wait:
                 return records, 0.0
-            records //= 2  # what is left of the day may do for fewer
+            records //= 2  # the rest of the day's quota may do for fewer
         self.hold(wait)
         return 0, wait
 
@@ -109,48 +107,48 @@ class CallLimits:
         """Keep every process from sending to the CRM for so many seconds."""
         seconds = min(_MAX_HOLD, max(_MIN_HOLD, seconds))
         key, milliseconds = f"crm:hold:{self._crm}", int(seconds * 1000)
-        # A shorter hold must not end a longer one. Two processes that both write do no harm.
-        left: Any = work_redis().pttl(key)
-        if left < milliseconds:
+        # A shorter hold must not end a longer one. Two processes may both write: that does no harm.
+        remaining: Any = work_redis().pttl(key)
+        if remaining < milliseconds:
             work_redis().set(key, 1, px=milliseconds)
         with self._lock:
             self._held_until = max(self._held_until, time.monotonic() + seconds)
         log.info("crm_held", crm=self._crm, seconds=round(seconds, 1))
 
     # -- after a call ----------------------------------------------------------------------------
-    def answered(self, records: int, started: float, failed: bool) -> None:
-        """A call that began at `started` (monotonic) is over."""
+    def end(self, records: int, started_at: float, has_failed: bool) -> None:
+        """End a call that began at `started_at` (monotonic)."""
         now = time.monotonic()
         with self._lock:
             self._in_flight -= records
             self._answered += records
-            took = now - started
-            known = self._latency
-            self._latency = took if not known else known + _SMOOTHING * (took - known)
-            before = self._breaker.state
-            if failed:
-                self._breaker.failure(now, started)
+            seconds = now - started_at
+            mean = self._latency
+            self._latency = seconds if not mean else mean + _SMOOTHING * (seconds - mean)
+            previous_state = self._breaker.state
+            if has_failed:
+                self._breaker.failure(now, started_at)
             else:
-                self._breaker.success(now, started)
+                self._breaker.success(now, started_at)
             state, wait = self._breaker.state, self._breaker.wait(now)
-        if state is not before:
+        if state is not previous_state:
             log.info("breaker", crm=self._crm, state=state, wait=round(wait, 1))
 
-    def idle(self) -> None:
-        """A lane found nothing to send."""
+    def note_idle(self) -> None:
+        """Note that a worker found nothing to send."""
         self._was_idle = True
 
-    def live(self) -> Live:
-        """For `crm_status`; called every two seconds."""
+    def state(self) -> LiveCrm:
+        """The CRM's state for `presence`; called every two seconds."""
         now = time.monotonic()
         with self._lock:
-            elapsed = now - self._measured_at
-            # A second in which a lane was idle says nothing of the CRM's speed.
-            if not self._was_idle and elapsed > 0:
-                rate, known = self._answered / elapsed, self._per_second
-                self._per_second = rate if not known else known + _SMOOTHING * (rate - known)
+            seconds = now - self._measured_at
+            # A second in which a worker was idle tells nothing about the CRM's speed.
+            if not self._was_idle and seconds > 0:
+                rate, mean = self._answered / seconds, self._per_second
+                self._per_second = rate if not mean else mean + _SMOOTHING * (rate - mean)
             self._answered, self._measured_at, self._was_idle = 0, now, False
-            return Live(
+            return LiveCrm(
                 in_flight=self._in_flight,
                 latency=round(self._latency, 4),
                 per_second=round(self._per_second, 3),

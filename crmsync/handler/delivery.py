@@ -1,4 +1,4 @@
-"""An order's records to the CRM, call by call: one answer for each record, whatever happens."""
+"""Deliver an order to the CRM, call by call: one answer for each record, whatever happens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
-from crmsync.adapters.client import only_while
+from crmsync.adapters.client import send_only_while
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -22,8 +22,16 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.handler import refusals
-from crmsync.handler.answers import Answer, Delivered, FailedCall, Fault, Unsent, kind_of
+from crmsync.handler.answers import (
+    Answer,
+    DeliveryResult,
+    FailedCall,
+    Fault,
+    Unsent,
+    concerns_all,
+    kind_of,
+    passes_test,
+)
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.monitor.counters import CALL_MS, CALLS
@@ -34,55 +42,62 @@ from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
-# For a longer wait (seconds) the records are released: the lane must not be kept for a limit.
+# For a longer wait (seconds) the records are released: a limit must not occupy the worker.
 _MAX_WAIT = 20.0
 _NO_REDIS = 1.0  # due again after so many seconds, while Redis cannot say whether a call may go
 _NO_DATABASE = 5.0  # due again after so many seconds, while an adoption cannot be stored
 _FRAMES = 5  # of an adapter's error, in the log
-_LOOK_SECONDS = 0.05  # how often a lane looks whether another lane's probe is over
+_LOOK_SECONDS = 0.05  # between two looks whether another worker's probe is over
 
 
 class Delivery:
-    """Delivers one order. It ends early when `stopping` is set or the lease is over: what was not
-    sent by then is `Unsent`."""
+    """Delivers one order. It ends early when `stopping` is set or the lease is over: the remaining
+    records are `Unsent`."""
 
     def __init__(
-        self, adapter: CRMAdapter, gate: CallLimits, hand: ClaimedOrder, stopping: threading.Event
+        self,
+        adapter: CRMAdapter,
+        limits: CallLimits,
+        order: ClaimedOrder,
+        stopping: threading.Event,
     ) -> None:
-        self._adapter, self._gate, self._hand, self._stopping = adapter, gate, hand, stopping
-        self._refusing: Auth | Throttled | None = None  # what all further records get too
+        self._adapter, self._limits, self._order, self._stopping = adapter, limits, order, stopping
+        self._refusing: Auth | Throttled | None = None  # of all further records too
         self._in_conflict: set[int] = set()  # records that are sent once more already
         self._suspects: list[tuple[Entry, Auth]] = []  # refused by 403 when they were alone
-        self._made = Delivered()
-        self._milliseconds, self._is_free = 0, False  # of the call that was answered last
+        self._result = DeliveryResult()
+        self._milliseconds, self._is_free = 0, False  # of the last call
 
     def run(
-        self, entries: Collection[Entry], replaced: Collection[Entry], kept: Collection[Entry]
-    ) -> Delivered:
-        """Deliver `entries`. The others are not sent: `replaced` have a newer version, and `kept`
-        are deletions of what another record uses."""
-        self._unsent(replaced, 0.0)
+        self,
+        entries: Collection[Entry],
+        outdated_entries: Collection[Entry],
+        shared_deletions: Collection[Entry],
+    ) -> DeliveryResult:
+        """Deliver `entries`. The others are not sent: `outdated` have a newer version, and
+        `shared_deletions` would delete a record that another one uses."""
+        self._leave(outdated_entries, Unsent())
         self._send(entries)
-        for entry, outcome in refusals.settled(self._suspects, self._adapter, self._made.answers):
-            self._answer(entry, outcome)
-        self._keep(kept)
-        return self._made
+        self._answer_suspects()
+        self._confirm_deletions(shared_deletions)
+        return self._result
 
     def _send(self, entries: Collection[Entry]) -> None:
-        """First what must be looked up, so that what the CRM does not hold goes with the others."""
+        """Send entries. Those to be looked up come first: the ones that the CRM does not hold are
+        sent with the others."""
         rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
         while rest:
             if self._refusing:
-                self._answered(rest, self._refusing)
+                self._leave(rest, self._refusing)
                 return
             unsure = self._is_unsure(rest[0])
-            # One call looks up or stores. At the front are records of one kind, but more of them
-            # may come after some of the other kind: what a conflict sends once more is at the end.
+            # One call looks up or stores. Records of one kind are at the front, but more of them
+            # may follow the other kind: records that a conflict sends once more are at the end.
             kinds = [self._is_unsure(entry) for entry in rest]
-            most = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
-            size, after = self._admitted(min(most, self._adapter.batch_size))
+            count = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
+            size, after = self._admit(min(count, self._adapter.batch_size))
             if not size:
-                self._unsent(rest, after)
+                self._leave(rest, Unsent(after))
                 return
             batch = [rest.popleft() for _ in range(size)]
             if unsure:
@@ -91,14 +106,14 @@ class Delivery:
                 rest.extend(self._store(batch))
 
     def _is_unsure(self, entry: Entry) -> bool:
-        """It may have been stored already, and sending it again would make a second record."""
+        """True if the record may be stored already, and a call would make a second one."""
         return entry.check and not self._adapter.is_upsert
 
-    def _admitted(self, records: int) -> tuple[int, float]:
-        """How many records the next call may have; with 0 the seconds until the rest is due."""
-        while (after := self._refused()) is None:
+    def _admit(self, records: int) -> tuple[int, float]:
+        """The number of records in the next call; with 0 the seconds until the rest is due."""
+        while (after := self._seconds_to_wait()) is None:
             try:
-                size, wait = self._gate.admit(self._adapter, records)
+                size, wait = self._limits.admit(self._adapter, records)
             except RedisError:
                 return 0, _NO_REDIS
             if size or wait > _MAX_WAIT:
@@ -106,11 +121,11 @@ class Delivery:
             self._stopping.wait(wait)
         return 0, after
 
-    def _refused(self) -> float | None:
-        """None when a call may go, else the seconds until the rest is due again. While another lane
-        probes the CRM this waits: the probe is over soon, and tells whether calls may go."""
-        while not self._stopping.is_set() and not self._hand.is_lost:
-            pause, is_probe = self._gate.pause()
+    def _seconds_to_wait(self) -> float | None:
+        """None when a call may go, else the seconds until the rest is due again. While another
+        worker probes the CRM this waits: the probe is over soon and decides."""
+        while not self._stopping.is_set() and not self._order.is_lost:
+            pause, is_probe = self._limits.pause()
             if not pause:
                 return None
             if not is_probe:
@@ -120,8 +135,8 @@ class Delivery:
 
     # -- calls -----------------------------------------------------------------------------------
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
-        """Ask the CRM what it holds. Answers the records that are certain now, returns those that
-        are to be sent."""
+        """Ask the CRM which records it holds. Answers the records that are certain now, and returns
+        the entries to be sent."""
         # A CRM that does not hold a record has answered all the same.
         outcomes = self._call(batch, self._adapter.look_up, Unknown)
         if outcomes is None:
@@ -140,20 +155,20 @@ class Delivery:
         return to_send
 
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
-        """Send a batch. Answers the records that are certain now, returns those that are sent once
-        more: the CRM said under which id it holds them."""
-        batch = self._without_used(batch)
+        """Send a batch. Answers the records that are certain now, and returns the entries that are
+        sent once more, with the id under which the CRM holds them."""
+        batch = self._without_shared_deletions(batch)
         if not batch:
             return []
         outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
         if outcomes is None:
             return []
         conflicts: list[tuple[Entry, Conflict]] = []
-        refused = []
+        refused_entries = []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
                 case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
-                    refused.append(entry)
+                    refused_entries.append(entry)
                 case Auth(of_record=True):
                     self._suspects.append((entry, outcome))
                 case Refused(message=text):
@@ -162,50 +177,51 @@ class Delivery:
                     conflicts.append((entry, outcome))
                 case _:
                     self._answer(entry, outcome)
-        again = self._adopted(conflicts)
-        self._halves(refused)
-        return again
+        to_resend = self._adopt(conflicts)
+        self._send_halves(refused_entries)
+        return to_resend
 
-    def _without_used(self, batch: Sequence[Entry]) -> Sequence[Entry]:
-        """The batch without deletions of what another lane has given to a record meanwhile."""
+    def _without_shared_deletions(self, batch: Sequence[Entry]) -> Sequence[Entry]:
+        """The batch without deletions of a remote id that another worker has given to a record
+        meanwhile."""
         try:
-            used = self._hand.used_ids(batch)
+            used_ids = self._order.used_ids(batch)
         except UNAVAILABLE:
-            self._unsent(batch, _NO_DATABASE)
+            self._leave(batch, Unsent(_NO_DATABASE))
             return []
-        kept = [each for each in batch if each.request.deleted and each.remote_id in used]
-        self._keep(kept)
-        return [each for each in batch if each not in kept] if kept else batch
+        shared_deletions = [
+            each for each in batch if each.request.deleted and each.remote_id in used_ids
+        ]
+        self._confirm_deletions(shared_deletions)
+        return (
+            [each for each in batch if each not in shared_deletions] if shared_deletions else batch
+        )
 
-    def _keep(self, kept: Collection[Entry]) -> None:
-        self._made.answers += [Answer(entry, Ok(entry.remote_id, created=False)) for entry in kept]
+    def _confirm_deletions(self, entries: Collection[Entry]) -> None:
+        """Answer deletions that are not sent, because the CRM's record is still used."""
+        self._result.answers += [
+            Answer(each, Ok(each.remote_id, created=False)) for each in entries
+        ]
 
-    def _adopted(self, conflicts: Sequence[tuple[Entry, Conflict]]) -> list[Entry]:
-        """Take the ids under which the CRM holds these records. Returns those that are sent once
-        more; the others are answered."""
-        adoption = self._hand.adoption
-        made_ids = {
-            answer.outcome.remote_id
-            for answer in self._made.answers
-            if isinstance(answer.outcome, Ok) and not adoption.is_adopted(answer.entry)
-        }
-        others = [(entry, each.existing_id) for entry, each in conflicts if not each.has_key]
+    def _adopt(self, conflicts: Sequence[tuple[Entry, Conflict]]) -> list[Entry]:
+        """Take over the ids under which the CRM holds these records. Returns the entries that are
+        sent once more; the others are answered."""
         try:
-            undecided = adoption.adopt(others, made_ids) if others else set()
+            undecided_ids = self._order.adoption.adopt(conflicts, self._result.answers)
         except UNAVAILABLE:
-            self._unsent([entry for entry, _ in conflicts], _NO_DATABASE)
+            self._leave([entry for entry, _ in conflicts], Unsent(_NO_DATABASE))
             return []
-        again = []
+        to_resend = []
         for entry, conflict in conflicts:
-            if entry.record in undecided:
+            if entry.record in undecided_ids:
                 self._answer(entry, conflict)
                 continue
             self._in_conflict.add(entry.record)
             entry.remote_id = conflict.existing_id
-            again.append(entry)
-        return again
+            to_resend.append(entry)
+        return to_resend
 
-    def _halves(self, entries: Sequence[Entry]) -> None:
+    def _send_halves(self, entries: Sequence[Entry]) -> None:
         half = len(entries) // 2
         for part in (entries[:half], entries[half:]):
             if part:
@@ -217,75 +233,86 @@ class Delivery:
         work: Callable[[Sequence[Record]], Sequence[Outcome]],
         failing: type | UnionType,
     ) -> Sequence[Outcome] | None:
-        """Call the adapter once; it has failed when all outcomes are `failing` ones. Returns the
-        outcomes, or None when the whole batch is answered."""
-        while (is_probe := self._gate.begin(len(batch))) is None:
-            if (after := self._refused()) is not None:
-                self._unsent(batch, after)
+        """Call the adapter once; the call has failed when every outcome is one of `failing`.
+        Returns the outcomes, or None when the whole batch is answered already."""
+        while (is_probe := self._limits.begin(len(batch))) is None:
+            if (after := self._seconds_to_wait()) is not None:
+                self._leave(batch, Unsent(after))
                 return None
-        started = time.monotonic()
+        started_at = time.monotonic()
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None
         try:
-            with only_while(lambda: not self._hand.is_lost):
-                outcomes = list(work([self._hand.adoption.to_send(entry) for entry in batch]))
+            with send_only_while(lambda: not self._order.is_lost):
+                outcomes = list(work([self._order.adoption.to_send(entry) for entry in batch]))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
             fault, outcomes = error, ()
-        failed = bool(outcomes) and all(isinstance(each, failing) for each in outcomes)
-        self._gate.answered(len(batch), started, failed)
-        self._milliseconds, self._is_free = int((time.monotonic() - started) * 1000), is_probe
-        self._made.counts[CALLS] += self._adapter.calls(len(batch))
-        self._made.counts[CALL_MS] += self._milliseconds
+        has_failed = bool(outcomes) and all(isinstance(each, failing) for each in outcomes)
+        self._limits.end(len(batch), started_at, has_failed)
+        self._milliseconds, self._is_free = int((time.monotonic() - started_at) * 1000), is_probe
+        self._result.counts[CALLS] += self._adapter.calls(len(batch))
+        self._result.counts[CALL_MS] += self._milliseconds
         if fault:
-            self._fault(batch, fault)
+            self._isolate_fault(batch, fault)
             return None
-        self._note(batch, outcomes, failed)
+        self._note_call(batch, outcomes, has_failed)
         return outcomes
 
     # -- answers ---------------------------------------------------------------------------------
     def _answer(self, entry: Entry, outcome: Outcome) -> None:
         if isinstance(outcome, Unknown):
             entry.check = True
-        self._made.answers.append(
+        self._result.answers.append(
             Answer(entry, outcome, self._milliseconds, entry.remote_id, self._is_free)
         )
 
-    def _unsent(self, entries: Collection[Entry], after: float) -> None:
-        self._answered(entries, Unsent(after))
-
-    def _answered(self, entries: Collection[Entry], outcome: Outcome | Unsent) -> None:
-        """These are not sent; what a look-up found is kept."""
-        self._made.answers += [
+    def _leave(self, entries: Collection[Entry], outcome: Outcome | Unsent) -> None:
+        """Answer entries that are not sent; a remote id from a look-up is kept."""
+        self._result.answers += [
             Answer(entry, outcome, remote_id=entry.remote_id) for entry in entries
         ]
 
-    def _note(self, batch: Sequence[Entry], outcomes: Sequence[Outcome], failed: bool) -> None:
-        """Keep what concerns more than one record: a CRM that refuses, a call that failed."""
-        refusing = next(filter(refusals.is_of_all, outcomes), None)
+    def _answer_suspects(self) -> None:
+        """Answer records that got a 403 when they were sent alone.
+
+        They are Invalid only where the CRM has stored another record and passes its test:
+        credentials may be good for a test and for nothing else, and then every record would die.
+        """
+        stores_others = any(isinstance(answer.outcome, Ok) for answer in self._result.answers)
+        is_invalid = bool(self._suspects) and stores_others and passes_test(self._adapter)
+        for entry, refusal in self._suspects:
+            self._answer(entry, Invalid("", refusal.message) if is_invalid else refusal)
+
+    def _note_call(
+        self, batch: Sequence[Entry], outcomes: Sequence[Outcome], has_failed: bool
+    ) -> None:
+        """Note outcomes that concern more than one record: a refusal, a call that failed."""
+        refusing = next(filter(concerns_all, outcomes), None)
         if refusing:
             self._refusing = refusing
         if isinstance(refusing, Throttled):
             try:
-                self._gate.hold(refusing.after)
+                self._limits.hold(refusing.after)
             except RedisError:
-                log.warning("crm_not_held", crm=self._hand.order.crm)
-        if refusing or failed:
-            said = kind_of(refusing or outcomes[0])
-            self._made.failed_calls.append(FailedCall(*said, batch[0].operation, len(batch)))
+                log.warning("crm_not_held", crm=self._order.order.crm)
+        if refusing or has_failed:
+            kind, text = kind_of(refusing or outcomes[0])
+            call = FailedCall(kind, text, batch[0].operation, len(batch))
+            self._result.failed_calls.append(call)
 
-    def _fault(self, batch: Sequence[Entry], error: Exception) -> None:
-        """The adapter raised an error: halve the batch until the record is found that causes it.
+    def _isolate_fault(self, batch: Sequence[Entry], error: Exception) -> None:
+        """Halve a batch for which the adapter raised an error, until the record at fault is found.
         Other records of the batch may be stored by now, so all of them are looked up first."""
         for entry in batch:
             entry.check = True
         if len(batch) > 1:
-            self._halves(batch)
+            self._send_halves(batch)
             return
         text = self._adapter.clean(f"{type(error).__name__}: {error}")
-        # The error's own text may hold values of the record: the log says only where it was raised.
+        # The error's text may hold values of the record: the log has only the place in the code.
         where = traceback.format_tb(error.__traceback__)[-_FRAMES:]
-        error_class, crm = type(error).__name__, self._hand.order.crm
+        error_class, crm = type(error).__name__, self._order.order.crm
         log.error("crm_adapter_failed", crm=crm, error=error_class, where=where)
-        self._made.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))
+        self._result.answers.append(Answer(batch[0], Fault(text), remote_id=batch[0].remote_id))

@@ -1,49 +1,61 @@
-"""DataHandler: serves CRMs, each in lanes of its own, so that none delays another.
+"""DataHandler: serves CRMs, each with workers of its own, so that none delays another.
 
-A CRM is served by one process at a time. The loop decides which ones this process serves, keeps
-the leases of what is in hand and reports; lanes (threads) take the orders, send and mark them.
+A CRM is served by one process at a time. The loop decides which CRMs this process serves, renews
+the leases of claimed orders and reports; workers (threads) claim the orders, send and mark them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 import uuid
+from collections.abc import Iterable
+from typing import Any
 
+import msgspec
 from django.conf import settings
 
-from crmsync import signals
+from crmsync import presence, signals
 from crmsync.adapters.client import CALL_SECONDS
 from crmsync.directory import Crm, Crms
-from crmsync.handler import dead_queue, pause
-from crmsync.handler.crm_lanes import CrmLanes
-from crmsync.monitor import crm_status
-from crmsync.queues import MainQueue, RetryQueue
+from crmsync.handler.crm_worker import CrmWorkers
+from crmsync.models import RecoveryEntry
+from crmsync.queues import DeadQueue, MainQueue, RetryQueue
+from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
-# How long a CRM belongs to its handler, which renews this in time: after a kill it is free then.
+# The time for which a CRM belongs to its handler, which renews it; after a kill it is free then.
 OWNERSHIP_SECONDS = 5.0
-# The bell wakes the loop for new orders, but not when a CRM's limit is over or its owner is gone.
+# A signal wakes the loop for new orders, but not for the end of a CRM's limit or of its owner.
 _TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 1.0
 _REPORT_SECONDS = 2.0
-_RECONCILE_SECONDS = 10.0
-_KEEP_SECONDS = 0.5
+_RENEW_SECONDS = 0.5
 # The threads of a CRM without work are kept for so long.
 _IDLE_SECONDS = 60.0
 # A handler that serves its share takes further CRMs only so often: handlers with fewer come first.
 _MORE_SECONDS = 1.0
+# The mirror of the dead records: its newest entries, how often it is checked, entries in a job.
+_MAX_MIRRORED = 10_000
+_MIRROR_SECONDS = 30.0
+_IN_ONE_JOB = 500
+_MIRRORED_COLUMNS = (
+    "id", "record_id", "key", "version", "operation_id", "error_class", "field", "reason",
+    "attempts",
+)  # fmt: skip
 
 
 class DataHandler(Worker):
     role = "sync_handler"
-    bell = signals.HANDLER
+    wake_signal = signals.HANDLER
 
     def __init__(self, policy: breaker.Policy | None = None) -> None:
         super().__init__()
@@ -52,130 +64,159 @@ class DataHandler(Worker):
         self._policy = policy or breaker.Policy(
             cap=settings.CRM_BREAKER_SECONDS, probe_timeout=2 * CALL_SECONDS
         )
-        # Both belong to the loop; the keeper's thread reads them.
-        self._served: dict[int, CrmLanes] = {}
-        self._ending: list[CrmLanes] = []  # they finish what they have in hand
+        # Both belong to the loop; the thread that renews leases reads them.
+        self._served: dict[int, CrmWorkers] = {}
+        self._ending: list[CrmWorkers] = []  # they finish their orders
         self._counting = threading.Lock()
         # In a thread of its own: an unavailable Redis holds up the loop, and leases would run out.
-        self._keeper = ThreadLoop("crm-leases", self._keep_leases, every=_KEEP_SECONDS)
+        self._renewer = ThreadLoop("crm-leases", self._renew_leases, every=_RENEW_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
-        self._next_reconcile = Every(_RECONCILE_SECONDS)
         self._handlers = 1
         self._next_more = Every(_MORE_SECONDS)
         self._next_more.restart()
-        self._next_mirror = Every(dead_queue.EVERY_SECONDS)
+        self._next_mirror = Every(_MIRROR_SECONDS)
         self._reported: list[int] = []
 
     def start(self) -> None:
-        self._keeper.start()
+        self._renewer.start()
 
     def turn(self) -> bool:
         self.crms.refresh()
-        self._ending = [lanes for lanes in self._ending if not lanes.has_ended]
-        for pk, lanes in list(self._served.items()):
-            # Set up otherwise since, or without work for long.
-            if self.crms.get(pk) != lanes.crm or lanes.is_over(_IDLE_SECONDS):
-                lanes.stop()
-                self._ending.append(lanes)
+        self._ending = [workers for workers in self._ending if not workers.has_ended]
+        for pk, workers in list(self._served.items()):
+            # The settings have changed, or there was no work for long.
+            if self.crms.get(pk) != workers.crm or workers.is_unused(_IDLE_SECONDS):
+                workers.stop()
+                self._ending.append(workers)
                 del self._served[pk]
         if self._next_report.take():
             self._report()
         self._own()
-        if self._next_reconcile.take():
-            pause.reconcile()
         if self._next_mirror.take():
-            dead_queue.mirror(self.crms.known.values())
-        # Waits here and says that it worked: the daemon's own pauses grow, and a CRM with new work
-        # must be owned soon.
-        is_busy = any(lanes.is_busy or lanes.is_held for lanes in self._served.values())
+            mirror_dead_records(self.crms.known.values())
+        # Wait here and return True: the daemon's own pauses grow, and a CRM with new work must be
+        # owned soon.
+        is_busy = any(workers.is_busy or workers.is_held for workers in self._served.values())
         self.stopping.wait_for_work(_TURN_SECONDS if is_busy else _IDLE_TURN_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish the orders in hand: what is cut off has to be looked up or sent once more."""
-        every = [*self._served.values(), *self._ending]
-        for lanes in every:
-            lanes.stop()
-        if any(lanes.is_busy for lanes in every):
+        """Finish the claimed orders: after a call that is cut off, records have to be looked up."""
+        all_workers = [*self._served.values(), *self._ending]
+        for workers in all_workers:
+            workers.stop()
+        if any(workers.is_busy for workers in all_workers):
             deadline = max(deadline, time.monotonic() + CALL_SECONDS)
-        for lanes in every:
-            lanes.wait(deadline)
+        for workers in all_workers:
+            workers.wait(deadline)
 
     def stop(self) -> None:
-        self._keeper.stop()
-        for lanes in self._served.values():
-            lanes.stop()
+        self._renewer.stop()
+        for workers in self._served.values():
+            workers.stop()
         try:
-            owners.disown([_owned_name(lanes.crm) for lanes in self._served.values()], self.name)
-            crm_status.withdraw(self._reported)
+            names = [_owned_name(workers.crm) for workers in self._served.values()]
+            owners.disown(names, self.name)
+            presence.withdraw_crms(self._reported)
         except UNAVAILABLE:
-            return  # what this handler owned is free after OWNERSHIP_SECONDS
+            return  # the CRMs of this handler are free after OWNERSHIP_SECONDS
 
     # -- which CRMs ------------------------------------------------------------------------------
     def _own(self) -> None:
         """Serve the CRMs that have work and that no other handler serves."""
-        # The lanes of before have to end first: two adapters must not send the same records.
-        ending = {lanes.crm.id for lanes in self._ending}
-        wanted = {
+        # Earlier workers have to end first: two adapters must not send the same records.
+        ending_ids = {workers.crm.id for workers in self._ending}
+        crms = {
             _owned_name(crm): crm
             for crm in self.crms.known.values()
-            if crm.takes_work and crm.id not in ending
+            if crm.takes_work and crm.id not in ending_ids
         }
-        self._keep_owned()
-        mine = {pk for pk, lanes in self._served.items() if lanes.is_owned()}
-        capacity = max(0, -(-len(wanted) // self._handlers) - len(mine))
+        self._renew_ownership()
+        owned_ids = {pk for pk, workers in self._served.items() if workers.is_owned()}
+        capacity = max(0, -(-len(crms) // self._handlers) - len(owned_ids))
         if self._next_more.take():
-            capacity = len(wanted)
+            capacity = len(crms)
         groups = {
             name: [MainQueue(crm.name).name, RetryQueue(crm.name).name]
-            for name, crm in wanted.items()
-            if capacity or crm.id in mine
+            for name, crm in crms.items()
+            if capacity or crm.id in owned_ids
         }
-        won = owners.own_groups(groups, self.name, OWNERSHIP_SECONDS)
-        surplus = [name for name in won if wanted[name].id not in mine][capacity:]
+        names = owners.own_groups(groups, self.name, OWNERSHIP_SECONDS)
+        surplus = [name for name in names if crms[name].id not in owned_ids][capacity:]
         owners.disown(surplus, self.name)
-        for crm in (wanted[name] for name in won if name not in surplus):
+        for crm in (crms[name] for name in names if name not in surplus):
             if crm.id not in self._served:
-                before = crm_status.read().get(crm.id)
-                lanes = CrmLanes(crm, self._policy, before, self._count)
-                # Started first: a thread that cannot be had is tried again in the next turn.
-                lanes.start()
-                self._served[crm.id] = lanes
-            # A little less than Redis has it: lanes must not go on when another handler may.
+                before = presence.read_crms().get(crm.id)
+                workers = CrmWorkers(crm, self._policy, before, self._count)
+                # Start first: if the system has no thread left, the next turn tries again.
+                workers.start()
+                self._served[crm.id] = workers
+            # A little less than in Redis: workers must not go on when another handler may.
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
             self._served[crm.id].wake()
 
-    def _keep_owned(self) -> None:
-        """Stay the owner without work in the queues too, while an order is in hand or the gate is
-        closed: its state is in this process."""
-        kept = [one for one in self._served.values() if one.is_busy or one.is_held]
-        kept = [one for one in kept if one.is_owned()]
-        names = [_owned_name(one.crm) for one in kept]
-        lost = owners.renew(names, self.name, OWNERSHIP_SECONDS)
-        for lanes in kept:
-            if _owned_name(lanes.crm) not in lost:
-                lanes.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
+    def _renew_ownership(self) -> None:
+        """Stay the owner of CRMs without work in the queues too, while an order is in flight or
+        calls are held back: only this process knows that."""
+        busy_workers = [one for one in self._served.values() if one.is_busy or one.is_held]
+        owned_workers = [one for one in busy_workers if one.is_owned()]
+        names = [_owned_name(one.crm) for one in owned_workers]
+        lost_names = owners.renew(names, self.name, OWNERSHIP_SECONDS)
+        for workers in owned_workers:
+            if _owned_name(workers.crm) not in lost_names:
+                workers.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
 
-    def _keep_leases(self) -> None:
-        """Called in the keeper's thread."""
-        for lanes in (*list(self._served.values()), *self._ending):
-            lanes.keep_leases()
+    def _renew_leases(self) -> None:
+        """Called in a thread of its own."""
+        for workers in (*list(self._served.values()), *self._ending):
+            workers.renew_leases()
 
     # -- reports ---------------------------------------------------------------------------------
-    def _count(self, done: int, failed: int) -> None:
-        """Called in the lanes' threads."""
+    def _count(self, records: int, failures: int) -> None:
+        """Called in the workers' threads."""
         with self._counting:
-            self.heartbeat.done += done
-            self.heartbeat.failed += failed
+            self.heartbeat.done += records
+            self.heartbeat.failed += failures
 
     def _report(self) -> None:
-        crm_status.withdraw([pk for pk in self._reported if pk not in self._served])
-        mine = {pk: one for pk, one in self._served.items() if one.is_owned() or one.is_busy}
-        crm_status.report({pk: lanes.gate.live() for pk, lanes in mine.items()})
-        self._reported = list(mine)
+        presence.withdraw_crms([pk for pk in self._reported if pk not in self._served])
+        states = {
+            pk: workers.limits.state()
+            for pk, workers in self._served.items()
+            if workers.is_owned() or workers.is_busy
+        }
+        presence.report_crms(states)
+        self._reported = list(states)
         self._handlers = max(1, sum(beat.role == self.role for beat in alive()))
 
 
 def _owned_name(crm: Crm) -> str:
     """The name under which a CRM's main and retry queue are owned together."""
     return f"crm-{crm.name}"
+
+
+def mirror_dead_records(crms: Iterable[Crm]) -> None:
+    """Mirror the dead records of each CRM in its queue `crm-dead-<crm>`, for people who look at
+    queues, where the mirror is missing or old.
+
+    Raises RedisError, and what an unavailable database raises.
+    """
+    # One handler at a time does this; half of the interval, so that the next turn is not left out.
+    if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
+        return
+    for crm in crms:
+        entries = RecoveryEntry.objects.filter(
+            crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
+        ).order_by("-id")
+        columns = ("id", "version", "attempts", "error_class")
+        versions = list(entries.values_list(*columns)[:_MAX_MIRRORED])
+        # A hash of the future content: an unchanged mirror costs one query and no write.
+        content_hash = hashlib.sha256(msgspec.json.encode(versions)).hexdigest()
+        key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)
+        stored_hash: Any = work_redis().get(key)
+        jobs = -(-len(versions) // _IN_ONE_JOB)
+        if stored_hash == content_hash.encode() and queue.depth() == jobs:
+            continue
+        rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
+        queue.replace([list(part) for part in chunks(rows, _IN_ONE_JOB)])
+        work_redis().set(key, content_hash)

@@ -1,7 +1,7 @@
-"""What an answer makes of a record. No I/O.
+"""Verdicts: the new state of a record after an answer. No I/O.
 
 Marks are monotone: a success applies whatever the state; anything else applies only while the
-record carries the order's claim, since otherwise it belongs to somebody else. When a newer version
+record carries the order's claim: otherwise it belongs to another process. When a newer version
 came meanwhile, that one is sent next, with all its attempts. When an older version arrives after a
 newer one was confirmed, the newest is sent once more: the CRM may hold the older one now.
 """
@@ -32,7 +32,7 @@ from crmsync.orders import Request, digest
 
 # A record whose id in the CRM is being deleted is sent again after that.
 _DELETION_SECONDS = 15.0
-# A CRM that was paused is asked again no sooner, however quickly it is resumed.
+# The minimum wait after a pause, however quickly a CRM is resumed.
 _PAUSED_SECONDS = 5.0
 _State = Record.State
 
@@ -61,29 +61,31 @@ class Row:
 
 
 def name_of(outcome: object) -> str:
-    """As it is stored: `ok`, `retry`, `invalid`, …"""
+    """The name of an outcome as it is stored: `ok`, `retry`, `invalid`, …"""
     return type(outcome).__name__.lower()
 
 
 class Verdicts:
-    """For one order, at `now` by the database's clock.
+    """The verdicts on one order, at `now` by the database's clock.
 
-    Rows are `confirmed` (the CRM holds the newest version), `changed` (with when they are due), or
-    `late`: they are somebody else's, and only what was sent is noted. `own` are ids of those that
-    the CRM has made anew, after people had deleted theirs. `ended` says how records of
-    operations ended, and `reopened` which of them end anew; `dead` which answers were the last try,
-    `counted` which outcomes applied.
+    `confirmed`: rows of which the CRM holds the newest version, with their remote ids. `changed`:
+    rows with the time when they are due. `late`: rows of another process, for which only the sent
+    version is noted. `owned_ids`: rows that the CRM created anew after people had deleted theirs.
+    `ended` counts how the records of operations ended, `reopened` how many of them end anew.
+    `dead`: rows whose last attempt failed. `counted`: the outcomes that applied.
     """
 
     def __init__(
-        self, claim: str, waits: Sequence[float], now: datetime, doubted: Collection[str] = ()
+        self, claim: str, waits: Sequence[float], now: datetime, deleted_ids: Collection[str] = ()
     ) -> None:
         self._claim, self._waits, self._now = claim, waits, now
-        self._doubted = doubted  # ids in the CRM that another lane deletes, or has just deleted
-        self.confirmed: list[tuple[Row, str]] = []  # with the remote id
+        self._deleted_ids = (
+            deleted_ids  # remote ids that another worker deletes, or has just deleted
+        )
+        self.confirmed: list[tuple[Row, str]] = []
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
-        self.own: list[int] = []
+        self.owned_ids: list[int] = []
         self.ended: Counter[tuple[int, str]] = Counter()
         self.reopened: Counter[tuple[int, str]] = Counter()
         self.dead: list[tuple[Row, Answer, str]] = []
@@ -95,7 +97,7 @@ class Verdicts:
             if carries or row.sent_version < answer.entry.request.version:
                 self._confirm(row, answer, outcome, carries)
             elif row.state == _State.CONFIRMED:
-                self._overtaken(row, answer.entry.request)
+                self._resend_newest(row, answer.entry.request)
         elif carries:
             self._fail(row, answer)
 
@@ -103,7 +105,7 @@ class Verdicts:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
         remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
-        if carries and is_newest and not row.deleted and remote_id in self._doubted:
+        if carries and is_newest and not row.deleted and remote_id in self._deleted_ids:
             row.remote_id = remote_id
             self._leave(row, _State.WAITING, self._in(_DELETION_SECONDS), 0, UNKNOWN)
             return
@@ -113,7 +115,7 @@ class Verdicts:
         self.counted[row.policy_id, "ok"] += 1
         if row.is_adopted and outcome.created:
             row.is_adopted = False
-            self.own.append(row.id)
+            self.owned_ids.append(row.id)
         if is_newest:
             self.confirmed.append((row, remote_id))
             return
@@ -126,7 +128,7 @@ class Verdicts:
         else:
             self.late.append(row)
 
-    def _overtaken(self, row: Row, older: Request) -> None:
+    def _resend_newest(self, row: Row, older: Request) -> None:
         if older.version < row.sent_version and digest(older) != row.sent_digest:
             self.reopened[row.operation_id, "confirmed"] += 1
             self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
@@ -142,9 +144,9 @@ class Verdicts:
             match outcome:
                 case Unsent(after=after):
                     # Without `check` it was looked up, and needs no second look.
-                    known = "" if row.error_class == UNKNOWN else row.error_class
-                    kept = UNKNOWN if entry.check else known
-                    self._leave(row, _State.WAITING, self._in(after), row.attempt, kept)
+                    error_class = "" if row.error_class == UNKNOWN else row.error_class
+                    next_error = UNKNOWN if entry.check else error_class
+                    self._leave(row, _State.WAITING, self._in(after), row.attempt, next_error)
                 case Throttled(after=after):
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
                 case Auth():
@@ -182,9 +184,9 @@ class Verdicts:
         self.changed.append((row, due))
 
     def _in(self, seconds: float) -> datetime:
-        return self._now + timedelta(seconds=min(seconds, DAY_SECONDS))  # whatever a CRM asks for
+        return self._now + timedelta(seconds=min(seconds, DAY_SECONDS))  # a CRM may ask for years
 
 
 def _usable(remote_id: str) -> str:
-    """Without one that is too long to be stored."""
+    """The remote id, '' for one that is too long to be stored."""
     return remote_id if len(remote_id) <= MAX_REMOTE_ID else ""

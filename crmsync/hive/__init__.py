@@ -1,1 +1,1 @@
-"""The hive: leads come in, are changed and deleted; and the landing page that people fill in."""
+"""Landing pages: the forms that people fill in."""

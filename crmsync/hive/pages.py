@@ -20,12 +20,13 @@ from django.utils.cache import patch_vary_headers
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from django.utils.translation.trans_real import parse_accept_lang_header
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from crmsync import directory, lead_fields
 from crmsync.directory import Page
-from crmsync.hive import intake, language, limits
+from crmsync.intake import intake, limits
 from crmsync.lead_fields import LeadField
 from msgplatform.api.access.throttling import client_address
 from msgplatform.core import logging
@@ -33,8 +34,9 @@ from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
 
-# A field that people do not see, and that robots fill in.
+# A field that people do not see and robots fill in.
 HONEYPOT = "contact_url"
+_CHINESE, _ENGLISH = "zh-hans", "en"
 # Room for 30 fields of the greatest length, as forms are encoded.
 _MAX_BYTES = 256 * 1024
 _FORM_KEY = re.compile(r"[0-9a-f]{32}")
@@ -49,16 +51,16 @@ class Row:
     error: str
 
 
-# The pages have no script, and nobody's may run in them.
+# The pages have no script, and none may run in them.
 @method_decorator(csp_replace({"script-src": [NONE]}), name="dispatch")
 class PublicPage(View):
-    """In the page's language; an unknown APPKEY gets a page that says so."""
+    """A page in the language of its landing page; an unknown APPKEY gets a page that says so."""
 
     http_method_names = ["get", "head", "post"]
 
     def dispatch(self, request: HttpRequest, *args: Any, appkey: str, **kwargs: Any) -> Any:
         page = directory.page(appkey)
-        code = language.of_page(request, page.language if page else "")
+        code = language_of(request, page.language if page else "")
         with translation.override(code):
             if page is None:
                 status = HTTPStatus.NOT_FOUND
@@ -74,10 +76,10 @@ class PublicPage(View):
 
 @method_decorator(csrf_exempt, name="dispatch")  # `post` asks for the token, after its limit
 class LandingPageView(PublicPage):
-    """The form, and what is sent with it."""
+    """The form of a landing page, and the requests that it sends."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        # Before anything is parsed: everybody may send to this address.
+        # Before anything is parsed: anybody may send to this address.
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MAX_BYTES:
             return HttpResponse(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return super().dispatch(request, *args, **kwargs)
@@ -87,17 +89,18 @@ class LandingPageView(PublicPage):
 
     @method_decorator(csrf_protect)
     def post(self, request: HttpRequest, page: Page) -> HttpResponse:
-        given = request.POST
+        form_values = request.POST
         address = client_address(request)
         if wait := limits.wait_of_address(address):
             return self._too_many(request, page, wait)
-        if given.get(HONEYPOT):
+        if form_values.get(HONEYPOT):
             # Not dropped in silence: a browser may have filled it in for a person.
             log.info("landing_page_honeypot", appkey=page.appkey)
-            return self._form(request, page, given, {}, _("Please send the form once more."))
-        values, errors = lead_fields.clean_all(page.fields, given)
+            return self._form(request, page, form_values, {}, _("Please send the form once more."))
+        values, errors = lead_fields.clean_all(page.fields, form_values)
         if errors:
-            return self._form(request, page, given, errors, _("Please look at the marked fields."))
+            problem = _("Please look at the marked fields.")
+            return self._form(request, page, form_values, errors, problem)
         if wait := limits.wait_of_page(page.appkey, address):
             return self._too_many(request, page, wait)
         lead = intake.new_lead(page, values, "", None)
@@ -115,12 +118,12 @@ class LandingPageView(PublicPage):
         return response
 
     def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
-        """Store the lead, and show the thanks. Its key is made of the form's key and the content:
+        """Store the lead and show the thanks. Its key is made of the form's key and the content:
         pressing twice stores one lead, and going back to correct the name is no conflict."""
         try:
             intake.add(intake.of_public(lead, _form_key(request.POST))).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:
-            # What was typed must not be lost: the same form comes back.
+            # The visitor's values must not be lost: the same form comes back.
             log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
             problem = _("This did not work just now. Please press the button again.")
             status = HTTPStatus.SERVICE_UNAVAILABLE
@@ -133,25 +136,25 @@ class LandingPageView(PublicPage):
         self,
         request: HttpRequest,
         page: Page,
-        given: Mapping[str, Any],
+        form_values: Mapping[str, Any],
         errors: Mapping[str, str],
         problem: str = "",
         status: int = HTTPStatus.OK,
     ) -> HttpResponse:
-        """Show the form with what was typed, and with its key: it is still the same form."""
+        """Show the form with the visitor's values and with its key: it is still the same form."""
         rows = [
-            Row(field, given.get(field.name, ""), errors.get(field.name, ""))
+            Row(field, form_values.get(field.name, ""), errors.get(field.name, ""))
             for field in page.fields
         ]
         context = {
             "page": page, "rows": rows, "problem": problem, "honeypot": HONEYPOT,
-            "form_key": _form_key(given),
+            "form_key": _form_key(form_values),
         }  # fmt: skip
         return render(request, "crmsync/landing_page.html", context, status=status)
 
 
 class ThanksView(PublicPage):
-    """Where a sent form leads to: loading it again sends nothing."""
+    """The page after a form was sent: loading it again sends nothing."""
 
     http_method_names = ["get", "head"]
 
@@ -159,7 +162,19 @@ class ThanksView(PublicPage):
         return render(request, "crmsync/thanks.html", {"page": page})
 
 
-def _form_key(given: Mapping[str, Any]) -> str:
+def language_of(request: HttpRequest, setting: str = "") -> str:
+    """The language of a landing page by its `setting`: zh, en, or '' for the visitor's choice."""
+    if setting:
+        return _CHINESE if setting == "zh" else _ENGLISH
+    # In the order of the visitor's preference.
+    for name, _quality in parse_accept_lang_header(request.headers.get("Accept-Language", "")):
+        for language, prefix in ((_CHINESE, "zh"), (_ENGLISH, "en")):
+            if name.partition("-")[0] == prefix:
+                return language
+    return _ENGLISH
+
+
+def _form_key(form_values: Mapping[str, Any]) -> str:
     """The key that was sent with the form, or a new one."""
-    key = given.get("form_key", "")
+    key = form_values.get("form_key", "")
     return key if _FORM_KEY.fullmatch(key) else uuid.uuid4().hex

@@ -12,7 +12,7 @@ from crmsync.models import Lead, Record
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Hit
-from msgplatform.core.lists import joined
+from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 
 RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's

@@ -12,10 +12,10 @@ from django.utils.translation import gettext_lazy
 
 from crmsync.messages.crm_states import CrmState
 from crmsync.models import Record
-from crmsync.monitor.crm_status import Live
+from crmsync.presence import LiveCrm
 
 _State = Record.State
-Lanes = Mapping[int, Live] | None  # by CRM; None while Redis is unavailable
+Lanes = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
 # What outcomes mean, and what stops a record before it is sent.
 ERROR_CLASSES: Mapping[str, Any] = {
     "invalid": gettext_lazy("refused by the CRM"),

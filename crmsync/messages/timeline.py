@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from crmsync import presence
 from crmsync.messages import crm_states, policies, reasons, recipients, steps, tries
 from crmsync.messages.crm_states import CrmState
 from crmsync.messages.lines import RECORD, title
 from crmsync.messages.steps import as_json
 from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
-from crmsync.monitor import crm_status
 from msgplatform.api.filters import number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
@@ -121,7 +121,7 @@ class _Story:
         self._lanes: reasons.Lanes = {}
         if any(state.record and state.record.state in Record.OPEN for state in states):
             try:
-                self._lanes = crm_status.read()
+                self._lanes = presence.read_crms()
             except RedisError:
                 self._lanes = None
 

@@ -1,10 +1,8 @@
 """CRM sync's tables: landing pages and the hive, sources and CRMs, operations, recovery."""
 
 from crmsync.models.crms import Crm
-from crmsync.models.landing import LandingPage
-from crmsync.models.leads import Lead, LeadIdempotency
-from crmsync.models.operations import Item, Operation, Record
-from crmsync.models.recovery import ExceptionEntry, RecoveryEntry
+from crmsync.models.leads import LandingPage, Lead, LeadIdempotency
+from crmsync.models.operations import ExceptionEntry, Item, Operation, Record, RecoveryEntry
 from crmsync.models.sources import Policy, Run, Source, Watermark
 
 __all__ = [

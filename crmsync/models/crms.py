@@ -1,4 +1,4 @@
-"""CRMs: where leads are carried to."""
+"""CRMs: the systems that get the leads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from django.db import models
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedJSONField, ExactCharField
-from msgplatform.core.names import refuse_digits, refuse_other_spelling
+from msgplatform.core.fields import (
+    EncryptedJSONField,
+    ExactCharField,
+    refuse_digits,
+    refuse_other_spelling,
+)
 
 MAX_REMOTE_ID = 191
-# A record is given up after ten tries at most; a wait is a day at most.
+# A record is dead after at most ten attempts; a wait is at most a day.
 _MAX_WAITS, _MAX_WAIT = 9, 86_400
 
 
@@ -22,11 +26,11 @@ def default_retry_seconds() -> list[int]:
     return [10, 60]
 
 
-def validate_retry_seconds(given: Any) -> None:
+def validate_retry_seconds(waits: Any) -> None:
     """Raises ValidationError unless it is a list of seconds."""
-    is_list = isinstance(given, list) and len(given) <= _MAX_WAITS
+    is_list = isinstance(waits, list) and len(waits) <= _MAX_WAITS
     if not is_list or not all(
-        type(each) in (int, float) and 0 <= each <= _MAX_WAIT for each in given
+        type(each) in (int, float) and 0 <= each <= _MAX_WAIT for each in waits
     ):
         raise ValidationError(
             gettext("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
@@ -35,7 +39,7 @@ def validate_retry_seconds(given: Any) -> None:
 
 
 class Crm(models.Model):
-    """A CRM and how it is spoken to. `adapter` names one of `crmsync.adapters.registry`."""
+    """A CRM with its connection. `adapter` names one of `crmsync.adapters.registry`."""
 
     name = ExactCharField(
         _("name"),

@@ -85,11 +85,11 @@ def problem(connection: BaseDatabaseWrapper) -> str:
     is_mysql = connection.vendor == "mysql"
     with connection.cursor() as cursor:
         cursor.execute(_STORED_MYSQL if is_mysql else _STORED_SQLITE, [_TABLE])
-        stored = {name: (body, definer, user) for name, body, definer, user in cursor.fetchall()}
+        triggers = {name: (body, definer, user) for name, body, definer, user in cursor.fetchall()}
     for name, statement in zip(_NAMES, _MYSQL if is_mysql else _SQLITE, strict=True):
-        if name not in stored:
+        if name not in triggers:
             return "triggers of the table lead are missing, so its changes are not noticed"
-        body, definer, user = stored[name]
+        body, definer, user = triggers[name]
         if body.split() != statement.rpartition("FOR EACH ROW")[2].split():
             return f"the trigger {name} of the table lead is another release's"
         if definer != user:

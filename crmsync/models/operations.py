@@ -1,4 +1,4 @@
-"""Records and operations: what each CRM is to hold, and what was sent to it.
+"""Records, operations and the recovery log: the state of each CRM, and everything sent to it.
 
 A record is one row of a source at one CRM. All decisions are taken on records: one version of a
 record is in flight at a time, and an older one never follows a newer one.
@@ -14,7 +14,7 @@ record is in flight at a time, and an older one never follows a newer one.
                              again (waiting)
     confirmed     queued     a newer version was read
 
-An operation keeps what was to be sent in one round, an item what became of one record in one try.
+An operation keeps the requests of one round, an item the outcome of one record in one attempt.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ UNKNOWN = "unknown"
 class Record(models.Model):
     """One row of a policy's source, at the policy's CRM.
 
-    `version`, `deleted` and `digest` (of the request) are those of the newest version that was
-    read; its request is in the operation `operation_id`. `sent_version` and `sent_digest` are
-    those that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is when
-    the record is due while it waits, and the end of the lease while it is queued.
-    `sending_operation` is the one in flight (0: none); it is another than `operation_id` when a
+    `version`, `deleted` and `digest` (of the request) belong to the newest version that was read;
+    its request is in the operation `operation_id`. `sent_version` and `sent_digest` belong to the
+    version that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is the
+    time when a waiting record is due, and the end of the lease of a queued one.
+    `sending_operation` is the operation in flight (0: none); it differs from `operation_id` when a
     newer version was read meanwhile.
     """
 
@@ -64,7 +64,7 @@ class Record(models.Model):
     attempt = models.PositiveSmallIntegerField(_("failed tries"), default=0)
     next_at = models.DateTimeField(_("next try"), null=True)
     claimed_by = models.CharField(max_length=32, blank=True, default="")
-    # What the CRM holds, which is not always the newest version.
+    # The CRM's version, which is not always the newest one.
     sent_version = models.BigIntegerField(_("confirmed version"), default=0)
     sent_digest = models.CharField(max_length=32, blank=True, default="")
     remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
@@ -92,7 +92,7 @@ class Record(models.Model):
 
 
 class Operation(models.Model):
-    """What one round of reading sends to one CRM.
+    """The requests of one round of reading to one CRM.
 
     `data` is a JSON list of requests (`crmsync.orders.Request`), `start_at` and `end_at` are
     milliseconds since 1970, `result` is 1 when every record was confirmed or replaced by a newer
@@ -127,7 +127,7 @@ class Operation(models.Model):
 
 
 class Item(models.Model):
-    """What a CRM said of one record in one try. `outcome` names a class of `adapters.outcomes`."""
+    """The outcome of one record in one attempt; `outcome` names a class of `adapters.outcomes`."""
 
     id = models.BigIntegerField(primary_key=True)
     operation_id = models.BigIntegerField()
@@ -155,3 +155,77 @@ class Item(models.Model):
 
     def __str__(self) -> str:
         return f"{self.record_id}: {self.outcome}"
+
+
+class RecoveryEntry(models.Model):
+    """An entry of the recovery log. At most one is open for a record.
+
+    `request` is the record's request as it was refused (JSON); empty for an operation that its
+    queue did not take.
+    """
+
+    class State(models.IntegerChoices):
+        OPEN = 0, _("open")
+        RETRIED = 1, _("tried again")
+        SOLVED = 2, _("solved")
+        DISMISSED = 3, _("dismissed")
+
+    policy_id = models.BigIntegerField()
+    crm_id = models.BigIntegerField()
+    operation_id = models.BigIntegerField(_("operation"))
+    record_id = models.BigIntegerField(null=True)
+    key = ExactCharField(_("key"), max_length=MAX_KEY, blank=True, default="")
+    version = models.BigIntegerField(_("version"), default=0)
+    error_class = models.CharField(_("error class"), max_length=16)
+    field = models.CharField(_("field"), max_length=128, blank=True, default="")
+    reason = models.CharField(_("reason"), max_length=MAX_MESSAGE, blank=True, default="")
+    attempts = models.PositiveSmallIntegerField(_("tries"), default=0)
+    request = models.BinaryField(default=b"")
+    state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.OPEN)
+    created_at = models.DateTimeField(_("since"))
+    handled_at = models.DateTimeField(_("handled"), null=True)
+    handled_by = models.CharField(_("handled by"), max_length=150, blank=True, default="")
+
+    class Meta:
+        db_table = "recovery_log"
+        verbose_name = _("entry of the recovery log")
+        verbose_name_plural = _("recovery log")
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["state", "id"], name="recovery_log_state"),
+            models.Index(fields=["crm_id", "state", "id"], name="recovery_log_of_crm"),
+            models.Index(fields=["record_id", "state"], name="recovery_log_of_record"),
+            models.Index(fields=["operation_id"], name="recovery_log_of_operation"),
+        ]
+
+    def __str__(self) -> str:
+        return self.reason or self.error_class
+
+
+class ExceptionEntry(models.Model):
+    """A call that failed as a whole: the network, a service that is down, refused credentials.
+
+    `crm_id` is 0 for a source that cannot be read, `operation_id` 0 where there is none.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    policy_id = models.BigIntegerField(default=0)
+    crm_id = models.BigIntegerField(default=0)
+    operation_id = models.BigIntegerField(_("operation"), default=0)
+    kind = models.CharField(_("kind"), max_length=16)
+    message = models.CharField(_("message"), max_length=MAX_MESSAGE)
+    records = models.PositiveIntegerField(_("records"), default=0)
+    at = models.DateTimeField(_("time"))
+
+    class Meta:
+        db_table = "exception_log"
+        verbose_name = _("entry of the exception log")
+        verbose_name_plural = _("exception log")
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["crm_id", "id"], name="exception_log_of_crm"),
+            models.Index(fields=["operation_id"], name="exception_log_of_operation"),
+        ]
+
+    def __str__(self) -> str:
+        return self.message

@@ -1,4 +1,4 @@
-"""Sources, and policies: what is read from where, how often, for which CRM."""
+"""Sources, policies that carry them to CRMs, watermarks and runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models.crms import Crm
-from msgplatform.core.fields import EncryptedTextField, ExactCharField
-from msgplatform.core.names import refuse_other_spelling
+from msgplatform.core.fields import EncryptedTextField, ExactCharField, refuse_other_spelling
 from msgplatform.models import Biz
 
-HIVE = "hive"  # the source that is there from the beginning: the table `lead`
+HIVE = "hive"  # the source that always exists: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
-# The most requests in one operation.
+# The maximum of requests in one operation.
 MAX_BATCH = 500
-# An unfinished run is gone on with for so long. It may lie behind thousands of others: while rows
-# are compared for hours, each look for changes is a run.
+# A poller goes on with an unfinished run for so long. The run may lie behind thousands of others:
+# while rows are compared for hours, each look for changes is a run.
 MAX_RUN = timedelta(days=7)
 MAX_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
 
 class Source(models.Model):
-    """A table whose changes are read: the hive, or somebody else's."""
+    """A table whose changes are read: the hive, or one in another database."""
 
     name = ExactCharField(_("name"), max_length=100, unique=True)
     database = EncryptedTextField(_("database"), blank=True, default="")

@@ -1,42 +1,44 @@
-"""What CRM sync counts, for the overview and the statistics: its counters and what they mean.
+"""The counters of CRM sync and their meaning, for the overview and the statistics.
 
 The subject of a counter is its policy, which belongs to a CRM and to a source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.models import Crm, Policy, Source
+from crmsync.models import Policy, Source
 from crmsync.monitor import counters
+from crmsync.monitor.failures import CRM
 from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
-from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import named_rows, row_id
+from msgplatform.monitor.subjects import Subject
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
 ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")
+# The database's URL is encrypted, and not needed for names.
+_SOURCE = Subject("source", _("source"), lambda: Source.objects.only("name"))
 _FAILED = {counters.failed(error): error for error in ERRORS}
 
 
 class _OfPolicy(Dimension):
-    """What the policy of a counter belongs to: `name` is the field of Policy."""
+    """The CRM or source to which the policy of a counter belongs: `name` is a field of Policy."""
 
     names_subjects = True
 
-    def __init__(self, name: str, title: Text, rows: Callable[[], QuerySet[Any]]) -> None:
-        self.name, self.title, self._rows = name, title, rows
-        self.relation, self.permission = f"crmsync.Policy.{name}", f"crmsync.view_{name}"
+    def __init__(self, subject: Subject) -> None:
+        self.name, self.title, self.permission = subject.name, subject.title, subject.permission
+        self.relation, self._rows = f"crmsync.Policy.{subject.name}", subject.rows
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        policies = {counter.subject for counter in counted}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        policies = {counter.subject for counter in counters}
         rows = Policy.objects.filter(pk__in=policies)
         of = dict(rows.values_list("pk", f"{self.name}_id"))
-        return {counter: str(of[counter.subject]) for counter in counted if counter.subject in of}
+        return {counter: str(of[counter.subject]) for counter in counters if counter.subject in of}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(self._rows(), keys)
@@ -58,13 +60,12 @@ ACTIVITY = Activity(
         Measure("unchanged", _("unchanged"), (counters.UNCHANGED,)),
         Measure("confirmed", _("confirmed"), (counters.CONFIRMED,), "good"),
         Measure("failed_tries", _("failed tries"), tuple(_FAILED), "bad"),
-        Measure("dead", _("given up (dead)"), (counters.DEAD,), "lost"),
+        Measure("dead", _("dead"), (counters.DEAD,), "lost"),
         Measure("calls", _("calls"), (counters.CALLS,)),
     ),
     dimensions=(
-        _OfPolicy("crm", _("CRM"), lambda: Crm.objects.only("name")),
-        # The database's URL is encrypted, and not needed for names.
-        _OfPolicy("source", _("source"), lambda: Source.objects.only("name")),
+        _OfPolicy(CRM),
+        _OfPolicy(_SOURCE),
     ),
     figures=(
         Figure(

@@ -1,4 +1,4 @@
-"""The backlog of each policy: how many records are waiting or dead, and since when.
+"""The backlog of each policy: the numbers of waiting and dead records, and the oldest of them.
 
 Counts stop at COUNTED: dead records pile up until a person looks at them, and a count must not
 take longer each day.
@@ -21,10 +21,9 @@ from msgplatform.models import MinuteCounter
 
 COUNTED = 100_000
 _State = Record.State
-# Confirmed and dismissed records are never counted: nobody waits for them, and their number only
-# grows.
+# Confirmed and dismissed records are never counted: they need no work, and their number grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-# How far back the last confirmed record is looked for. Without a bound, all counters of a policy
+# The last confirmed record is looked for so far back. Without a bound, all counters of a policy
 # that confirms nothing would be read.
 LOOKED_BACK = timedelta(days=1)
 
@@ -34,7 +33,7 @@ class PolicyProgress(NamedTuple):
 
     `due_at` is the earliest time at which one of its records is due, None when none waits; those in
     flight do not count. `confirmed_at` is the minute of its last confirmed record, None when
-    LOOKED_BACK has none. `moved_at` is when its watermark last moved, None when it never did.
+    LOOKED_BACK has none. `moved_at` is the time when its watermark last moved, None for never.
     """
 
     policy: Policy
@@ -56,45 +55,45 @@ def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
     rows = Policy.objects.select_related("source", "crm")
     # Large, or secrets that would have to be decrypted; none is used here.
-    unused = ("mapping", "source__database", "crm__settings", "crm__credentials")
-    confirmed = MinuteCounter.objects.filter(
+    unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    confirmed_counters = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
     ).order_by("-minute")
-    found = rows.defer(*unused).annotate(
+    policies_with_times = rows.defer(*unread_columns).annotate(
         waiting_at=_first_due(_State.WAITING),
         retry_at=_first_due(_State.RETRY),
         moved_at=F("watermark__moved_at"),
-        confirmed_at=Subquery(confirmed.values("minute")[:1]),
+        confirmed_at=Subquery(confirmed_counters.values("minute")[:1]),
     )
     policies = []
-    for row in found.order_by("id"):
+    for row in policies_with_times.order_by("id"):
         due = min(filter(None, (row.waiting_at, row.retry_at)), default=None)
         policies.append(PolicyProgress(row, due, row.confirmed_at, row.moved_at))
     return policies
 
 
 def counts(
-    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, most: int = COUNTED
+    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, limit: int = COUNTED
 ) -> Counter[tuple[int, int]]:
-    """(policy, state) → how many records, each counted up to `most`.
+    """The number of records by (policy, state), each counted up to `limit`.
 
     One query for hundreds of pairs.
     """
     pairs = list(product(policies, map(int, states)))
-    found = capped("sync_record", "policy_id = %s AND state = %s", pairs, most)
-    return Counter(dict(zip(pairs, found, strict=True)))
+    numbers = capped("sync_record", "policy_id = %s AND state = %s", pairs, limit)
+    return Counter(dict(zip(pairs, numbers, strict=True)))
 
 
-def open_entries(before: datetime, most: int) -> int:
-    """How many open entries of the recovery log are older than this, counted up to `most`."""
+def open_entries(before: datetime, limit: int) -> int:
+    """The number of open entries of the recovery log from before then, counted up to `limit`."""
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     # No index has `created_at`, but (state, id) has the oldest entries first, since ids grow with
-    # time: the first `most` are read, and compared here.
-    return sum(at < before for at in rows.values_list("created_at", flat=True)[:most])
+    # time: the first `limit` are read, and compared here.
+    return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
 
 
 def _first_due(state: int) -> Subquery:
-    """When the first of a policy's records in this state is due.
+    """The time when the first of a policy's records in this state is due.
 
     In the order of the whole index: by `next_at` alone MySQL 8.4 and later sort the whole backlog.
     """

@@ -1,7 +1,8 @@
 """Counters of each policy, per minute in the database (`MinuteCounter`; subject is the policy).
 
 `read` and `unchanged` are counted by the poller; `confirmed`, `dead` and `failed:<outcome>` by the
-handler, in the transaction that marks. `calls` and `call_ms` say how fast a CRM answers.
+handler, in the transaction that marks. `calls` and `call_ms` give the speed of a CRM's
+answers.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Counts = Counter[tuple[int, str]]  # (policy, name) → how many
 
 
 def failed(outcome: str) -> str:
-    """The counter of tries that ended with this outcome, such as `failed:throttled`."""
+    """The name of the counter of attempts with this outcome, such as `failed:throttled`."""
     return f"failed:{outcome}"
 
 
 def add(counts: Counts, now: datetime) -> None:
-    """Add to the minute of `now`, in the transaction that the caller is in."""
+    """Add to the minute of `now`, in the caller's transaction."""
     by_key = {(0, policy, name): value for (policy, name), value in counts.items()}
     MinuteCounter.add(FLOW, by_key, now)
 
@@ -34,7 +35,7 @@ def add(counts: Counts, now: datetime) -> None:
 def since(moment: datetime) -> Counts:
     """The sums of all counters since then."""
     rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
-    found: Counts = Counter()
+    counts: Counts = Counter()
     sums = rows.values_list("subject", "name").annotate(Sum("value")).order_by()
-    found.update({(policy, name): value for policy, name, value in sums})
-    return found
+    counts.update({(policy, name): value for policy, name, value in sums})
+    return counts

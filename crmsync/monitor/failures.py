@@ -1,66 +1,70 @@
-"""Records that are dead, as the page Failures shows them: by CRM and error class.
+"""Dead records for the page Failures, by CRM and error class.
 
-They are the open entries of the recovery log that are about a record. Whoever opens or closes one
-says it here, in the same transaction.
+They are the open entries of the recovery log that are about a record. Code that opens or closes an
+entry calls `add` or `take_back` in the same transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db.models import QuerySet
-from django.utils.translation import gettext_noop as _
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
 from msgplatform.core.flows import Failure, ViewLink
-from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
+from msgplatform.monitor.subjects import Subject
 
 _OPEN = RecoveryEntry.State.OPEN
+CRM = Subject(
+    "crm",
+    gettext_lazy("CRM"),
+    lambda: Crm.objects.only("name"),
+    gettext_noop("CRM %(id)d, which was deleted"),
+)
 
 
-def add(crm: int, dead: Iterable[tuple[int, str, str]], now: datetime) -> None:
+def add(crm: int, records: Iterable[tuple[int, str, str]], now: datetime) -> None:
     """Count records that died: (record, error class, reason), in the caller's transaction."""
-    lost = [
-        Lost(crm, error, record, personal.in_sentence(reason)) for record, error, reason in dead
+    losses = [
+        Loss(crm, error, record, personal.in_sentence(reason)) for record, error, reason in records
     ]
-    failure_store.add(FLOW, lost, now)
+    failure_store.add(FLOW, losses, now)
 
 
 def take_back(entries: QuerySet[RecoveryEntry]) -> None:
-    """Those of these entries that are open are closed, or opened anew, after this."""
+    """Remove entries from the counts. Call it before they are closed or reopened; entries that are
+    not open, or not about a record, were never counted."""
     rows = entries.order_by().values_list(
         "state", "record_id", "crm_id", "error_class", "created_at"
     )
-    back = [
-        Back(crm, error, since)
+    rescues = [
+        Rescue(crm, error, since)
         for state, record, crm, error, since in rows
         if state == _OPEN and record is not None
     ]
-    failure_store.take_back(FLOW, back)
+    failure_store.take_back(FLOW, rescues)
 
 
 def failures() -> Sequence[Failure]:
-    """What died of each CRM, by error class."""
-    groups = failure_store.groups(FLOW)
-    wanted = {group.subject for group in groups}
-    names = dict(Crm.objects.filter(id__in=wanted).values_list("id", "name"))
-    found = []
-    for group in groups:
-        pk, error = group.subject, group.answer
-        query = {"crm": str(pk), "error": error, "state": str(int(_OPEN))}
-        found.append(
-            failure_store.failure(
-                group,
-                where=names.get(pk) or lazy_message(_("CRM %(id)d, which was deleted"), id=pk),
-                where_page=ViewLink("admin:crmsync_crm_change", (pk,)) if pk in names else None,
-                list_page=ViewLink("admin:crmsync_recoveryentry_changelist", query=query),
-                action="retry",
-                filter={"crm": names.get(pk) or str(pk), "error_class": error},
-            )
-        )
-    return found
+    """The dead records of each CRM, by error class."""
+
+    def details(group: FailureGroup, row: Crm | None) -> dict[str, Any]:
+        query = {"crm": str(group.subject), "error": group.answer, "state": str(int(_OPEN))}
+        return {
+            "list_page": ViewLink("admin:crmsync_recoveryentry_changelist", query=query),
+            "action": "retry",
+            "filter": {
+                "crm": row.name if row else str(group.subject),
+                "error_class": group.answer,
+            },
+        }
+
+    return CRM.failures(failure_store.open_groups(FLOW), details)

@@ -1,4 +1,4 @@
-"""What `doctor` says about CRM sync."""
+"""Findings of `doctor` about CRM sync."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Iterator
 
 from django.db import connection
 
+from crmsync import presence
 from crmsync.models import Crm, Policy, lead_triggers
-from crmsync.monitor import poller_status
 from msgplatform.core.data import schema_state
 from msgplatform.core.flows import Finding
 
 
 def examine() -> Iterator[Finding]:
-    """May raise errors of the database and of Redis."""
+    """Examine triggers, CRMs and policies. May raise errors of the database and of Redis."""
     yield _triggers()
-    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
-    policies = list(Policy.objects.select_related("source", "crm").defer(*secret).order_by("id"))
+    unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
+    policies = list(
+        Policy.objects.select_related("source", "crm").defer(*unread_columns).order_by("id")
+    )
     if not policies:
         yield Finding("ok", "CRM sync: there is no policy: leads are stored, and sent to no CRM")
         return
@@ -25,25 +27,25 @@ def examine() -> Iterator[Finding]:
             "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
             "correct its settings in the console, and press Resume there",
         )  # fmt: skip
-    facts = poller_status.read()
+    facts = presence.read_policies()
     for policy in policies:
         if not (policy.enabled and policy.crm.enabled):
             continue
-        name, known = f"CRM sync: {policy}", facts.get(policy.pk)
-        if known is None:
+        name, state = f"CRM sync: {policy}", facts.get(policy.pk)
+        if state is None:
             yield Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
-        elif known.problem:
-            yield Finding("bad", f"{name}: {known.problem}", "correct the source in the console")
-        elif not known.exact:
+        elif state.problem:
+            yield Finding("bad", f"{name}: {state.problem}", "correct the source in the console")
+        elif not state.exact:
             yield Finding(
                 "warn", f"{name}: the source does not show its open transactions",
                 "GRANT PROCESS ON *.* to the source's user, and name the server that is written "
                 "to, no replica; until then no transaction may take longer than is set for the "
                 "source",
             )  # fmt: skip
-        elif known.without_time:
+        elif state.without_time:
             yield Finding(
-                "warn", f"{name}: {known.without_time} rows or more have no time and are not read",
+                "warn", f"{name}: {state.without_time} rows or more have no time and are not read",
                 f"set {policy.source.time_column} in the source's database",
             )  # fmt: skip
         else:
@@ -51,8 +53,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _triggers() -> Finding:
-    """A database that was restored from a dump without triggers seems to work, but no change of a
-    lead is noticed; with those of a user that is not there, no lead is taken."""
+    """Check the triggers. Without them, as after a restore from a dump that left them out, changes
+    of leads are not noticed; with triggers of a user that does not exist, leads are refused."""
     if problem := lead_triggers.problem(connection):
         return Finding("bad", f"CRM sync: {problem}", schema_state.migrate_command("default"))
     return Finding("ok", "CRM sync: the triggers of the table lead are there")

@@ -21,7 +21,7 @@ def call() -> FirstCall:
 
 def steps() -> list[FirstStep]:
     policies = list(Policy.objects.values_list("id", flat=True)[:20])
-    confirmed = Record.objects.filter(policy_id__in=policies, state=Record.State.CONFIRMED)
+    confirmed_records = Record.objects.filter(policy_id__in=policies, state=Record.State.CONFIRMED)
     return [
         FirstStep(
             _("A landing page"),
@@ -52,7 +52,7 @@ def steps() -> list[FirstStep]:
         FirstStep(
             _("The CRM has confirmed it"),
             _("Search for the lead's name to see what became of it at each CRM."),
-            confirmed.exists(),
+            confirmed_records.exists(),
             "console:search",
         ),
     ]

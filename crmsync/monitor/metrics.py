@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from crmsync import queues
+from crmsync import presence, queues
 from crmsync.models import Crm, Record
-from crmsync.monitor import backlog, counters, crm_status, poller_status
+from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
@@ -39,12 +39,12 @@ def status() -> Status:
             facts[str(state.label)] = _("%d or more") % count
         elif count and state == Record.State.RETRY:
             facts[str(state.label)] = count
-    paused = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
+    paused_names = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
     bad: dict[str, ViewLink] = {}
-    if paused:
-        facts[_("paused")] = ", ".join(paused)
+    if paused_names:
+        facts[_("paused")] = ", ".join(paused_names)
         bad[_("paused")] = ViewLink("admin:crmsync_crm_changelist")
-    # What waits for a paused CRM is no delay: a person knows of it.
+    # Records that wait for a paused CRM are not late: a person knows of it.
     ages: dict[str, float] = {}
     for one in policies:
         if (age := _overdue(one, now)) and one.takes_work:
@@ -118,7 +118,7 @@ _READABLE = METRICS.gauge(
 
 
 def samples() -> Iterator[Sample]:
-    """Everything that `/metrics` says about CRM sync."""
+    """All samples of CRM sync for `/metrics`."""
     now = sql.now()
     policies = backlog.of_policies(now)
     yield from _backlog(policies, now)
@@ -127,24 +127,24 @@ def samples() -> Iterator[Sample]:
     for crm in crms:
         yield _PAUSED.of(crm.paused_at is not None, crm=crm.name)
     try:
-        found = [*_crms(crms), *_policies(policies)]
-    except RedisError:  # what the database says is still there to be read
+        redis_samples = [*_crms(crms), *_policies(policies)]
+    except RedisError:  # the samples from the database are there all the same
         yield _REDIS_UP.of(0)
         return
-    yield from found
+    yield from redis_samples
     yield _REDIS_UP.of(1)
 
 
 def _backlog(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sample]:
-    counted = backlog.counts(one.policy.pk for one in policies)
+    counts = backlog.counts(one.policy.pk for one in policies)
     for one in policies:
         for state in backlog.NOT_CONFIRMED:
             name = Record.State(state).name.lower()
-            yield _RECORDS.of(counted[one.policy.pk, state], **one.labels, state=name)
+            yield _RECORDS.of(counts[one.policy.pk, state], **one.labels, state=name)
         yield _OLDEST_DUE.of(_overdue(one, now) or 0.0, **one.labels)
-        # Without one that was found it is as old as can be said.
-        confirmed = one.confirmed_at or now - backlog.LOOKED_BACK
-        yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed).total_seconds()), **one.labels)
+        # Without a confirmed record the metric has its maximum.
+        confirmed_at = one.confirmed_at or now - backlog.LOOKED_BACK
+        yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **one.labels)
         if one.moved_at is not None:
             yield _WATERMARK_AGE.of(max(0.0, (now - one.moved_at).total_seconds()), **one.labels)
 
@@ -158,15 +158,15 @@ def _last_hour(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sa
 
 
 def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
-    """The queues of each CRM, and what handlers report of the CRMs that they serve."""
+    """The queues of each CRM, and the reports of handlers on the CRMs that they serve."""
     # All depths in one round trip.
     kinds = (queues.MainQueue, queues.RetryQueue, queues.DeadQueue)
-    named = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
-    for name, depth in jobs.depths(list(named)).items():
-        crm, kind = named[name]
+    queue_names = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
+    for name, depth in jobs.depths(list(queue_names)).items():
+        crm, kind = queue_names[name]
         yield _QUEUE_ORDERS.of(depth, crm=crm, queue=kind)
     names = {crm.pk: crm.name for crm in crms}
-    for pk, live in sorted(crm_status.read().items()):
+    for pk, live in sorted(presence.read_crms().items()):
         if pk not in names:  # it was deleted
             continue
         yield _CALL_SECONDS.of(live.latency, crm=names[pk])
@@ -177,20 +177,20 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
 
 
 def _policies(policies: Sequence[PolicyProgress]) -> Iterator[Sample]:
-    """What pollers report of the policies that they hold."""
-    facts = poller_status.read()
+    """The reports of pollers on the policies that they hold."""
+    facts = presence.read_policies()
     for one in policies:
-        known = facts.get(one.policy.pk)
-        yield _POLICY_HELD.of(known is not None, **one.labels)
-        if known is None:
+        policy_facts = facts.get(one.policy.pk)
+        yield _POLICY_HELD.of(policy_facts is not None, **one.labels)
+        if policy_facts is None:
             continue
-        yield _HORIZON_AGE.of(known.horizon_age, **one.labels)
-        yield _BEYOND.of(known.waiting, **one.labels)
-        yield _READABLE.of(not known.problem, **one.labels)
+        yield _HORIZON_AGE.of(policy_facts.horizon_age, **one.labels)
+        yield _BEYOND.of(policy_facts.waiting, **one.labels)
+        yield _READABLE.of(not policy_facts.problem, **one.labels)
 
 
 def _overdue(one: PolicyProgress, now: datetime) -> float | None:
-    """How long its oldest due record has been due; None when no record is."""
+    """Seconds for which the oldest due record has been due; None without one."""
     if one.due_at is None or one.due_at > now:
         return None
     return (now - one.due_at).total_seconds()

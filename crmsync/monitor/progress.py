@@ -1,4 +1,4 @@
-"""How far a run is: what was read, what the CRM holds of it, how fast, and how long it takes."""
+"""The progress of a run: rows read, records at the CRM, speed, and the time that is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress:
     """Counts are records; `sent` are those in the run's operations, and every other one is either
     `confirmed`, `replaced` by a newer version, `dead` or `waiting`.
 
-    `rate` is how many records a second were done since the run began, None once it is over.
+    `rate` is the records that were done in a second since the run began, None once it is over.
     `left` is seconds until it is over at this rate, None when that is not known. `partly`: the run
     has more operations than are added up, and the counts but `read` and `unchanged` are too low.
     """
@@ -46,28 +46,39 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
     rows = Operation.objects.filter(run_id__in=list(by_id)).order_by("-run_id", "-id")
     columns = rows.values_list("run_id", "records", "confirmed", "replaced", "dead")
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    added = list(columns[: MAX_OPERATIONS + 1])
-    cut = added[MAX_OPERATIONS][0] if len(added) > MAX_OPERATIONS else 0
-    for run_id, *counts in added:
+    operations = list(columns[: MAX_OPERATIONS + 1])
+    last_full_run = operations[MAX_OPERATIONS][0] if len(operations) > MAX_OPERATIONS else 0
+    for run_id, *counts in operations:
         sums[run_id] = [a + b for a, b in zip(sums[run_id], counts, strict=True)]
     now = sql.now().timestamp()
     return {
-        pk: _progress(run, sums[pk], now - run.started_at.timestamp(), pk <= cut)
+        pk: _progress(run, sums[pk], now - run.started_at.timestamp(), pk <= last_full_run)
         for pk, run in by_id.items()
     }
 
 
-def _progress(run: Run, counts: list[int], elapsed: float, partly: bool) -> Progress:
-    sent, confirmed, replaced, dead = counts
-    ended = confirmed + replaced + dead
-    is_over = run.state != Run.State.READING and sent <= ended
-    done = run.unchanged + ended
-    rate = None if is_over else done / max(elapsed, 1.0)
-    # A run that has read more than it counted at its beginning reads rows that came since, and
-    # nobody knows how many those are.
+def _progress(run: Run, counts: list[int], seconds: float, is_partial: bool) -> Progress:
+    sent_count, confirmed_count, replaced_count, dead_count = counts
+    ended_count = confirmed_count + replaced_count + dead_count
+    is_over = run.state != Run.State.READING and sent_count <= ended_count
+    records_done = run.unchanged + ended_count
+    rate = None if is_over else records_done / max(seconds, 1.0)
+    # A run that has read more rows than it counted at its beginning reads newer ones, and their
+    # number is not known.
     is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
-    total = run.unchanged + sent if run.state != Run.State.READING else run.unread
-    left = max(0, total - done) / rate if rate and is_known and not partly else None
+    total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread
+    seconds_left = (
+        max(0, total - records_done) / rate if rate and is_known and not is_partial else None
+    )
     return Progress(
-        run.read, run.unchanged, sent, confirmed, replaced, dead, rate, left, is_over, partly
+        run.read,
+        run.unchanged,
+        sent_count,
+        confirmed_count,
+        replaced_count,
+        dead_count,
+        rate,
+        seconds_left,
+        is_over,
+        is_partial,
     )

@@ -1,1 +1,1 @@
-"""What the programs share about operations: how their records ended, and their copies in Redis."""
+"""Operations, for all programs: counts of how their records ended, and copies in Redis."""

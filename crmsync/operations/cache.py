@@ -66,44 +66,49 @@ def remember(operation: Operation) -> None:
 
 
 def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
-    """The copies that Redis still has, by id; one that cannot be read is left out."""
+    """The copies that Redis still has, by id; a copy that cannot be read is left out."""
     if not operation_ids:
         return {}
     client = work_redis()
     contents = client.mget([f"crm:operation:{each}" for each in operation_ids])
     policies = client.mget([f"crm:operation-policy:{each}" for each in operation_ids])
-    found: dict[int, Copy] = {}
+    copies: dict[int, Copy] = {}
     for content, policy in zip(contents, policies, strict=True):
         if content is None:
             continue
         try:
-            known = msgspec.json.decode(content, type=_Content)
+            fields = msgspec.json.decode(content, type=_Content)
         except msgspec.DecodeError:
             continue
-        found[known.id] = Copy(
-            known.id, int(policy or 0), bytes(known.data), known.start_at, known.end_at,
-            known.result,
+        copies[fields.id] = Copy(
+            fields.id, int(policy or 0), bytes(fields.data), fields.start_at, fields.end_at,
+            fields.result,
         )  # fmt: skip
-    return found
+    return copies
 
 
 def since(start_ms: int) -> Iterator[list[int]]:
-    """The ids of operations that began then or later, oldest first, at most PAGE at a time."""
+    """The ids of operations that began at `start_ms` or later, oldest first, at most PAGE at a
+    time."""
     client = work_redis()
-    # Pages begin at a time, not at an id: `seen` are the ids that began in the millisecond `least`
-    # and were given out with an earlier page.
-    least, seen = start_ms, set[bytes]()
+    # Pages begin at a time, not at an id: `seen_members` are ids that began in the millisecond
+    # `page_start` and were part of an earlier page.
+    page_start, seen_members = start_ms, set[bytes]()
     while True:
-        limit = PAGE + len(seen)
+        limit = PAGE + len(seen_members)
         page = cast(
             "list[tuple[bytes, float]]",
-            client.zrange(INDEX, least, "+inf", byscore=True, offset=0, num=limit, withscores=True),
+            client.zrange(
+                INDEX, page_start, "+inf", byscore=True, offset=0, num=limit, withscores=True
+            ),
         )  # fmt: skip
-        new = [(member, int(score)) for member, score in page if member not in seen]
+        new = [(member, int(score)) for member, score in page if member not in seen_members]
         if new:
             yield [int(member) for member, _score in new]
-            last = new[-1][1]
-            seen = {m for m, score in new if score == last} | (seen if last == least else set())
-            least = last
+            last_start = new[-1][1]
+            seen_members = {m for m, score in new if score == last_start} | (
+                seen_members if last_start == page_start else set()
+            )
+            page_start = last_start
         if len(page) < limit:
             return

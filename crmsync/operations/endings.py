@@ -1,9 +1,9 @@
-"""How the records of operations ended: counted in the transaction that ends them.
+"""Count how the records of operations ended, in the transaction that ends them.
 
     open ── each of its records is confirmed, replaced by a newer version, or dead ──> ended
     ended ── a record is sent again, dead or confirmed ──> open, until that record ends anew
 
-Each time that it is sent, a record ends once.
+A record ends once each time that it is sent.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from msgplatform.core.data.chunks import chunks
 Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or "dead") → how many
 
 
-def add(ended: Ended, now: datetime) -> None:
-    """Add to the counts, and end the operations whose last record this was."""
+def add(counts: Ended, now: datetime) -> None:
+    """Add to the counts, and end operations of which every record has ended."""
     # Operations with the same counts share a statement; usually all of them do.
     by_change: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     of_operation: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for (operation, name), count in sorted(ended.items()):
+    for (operation, name), count in sorted(counts.items()):
         if operation and count:
             of_operation[operation].append((name, count))
     for operation, changes in of_operation.items():
@@ -36,9 +36,9 @@ def add(ended: Ended, now: datetime) -> None:
         for some in chunks(operations, claims.CHUNK):
             rows = Operation.objects.filter(id__in=some)
             rows.update(**{name: F(name) + count for name, count in each})
-    done = F("confirmed") + F("replaced") + F("dead")
+    total = F("confirmed") + F("replaced") + F("dead")
     for some in chunks(sorted(of_operation), claims.CHUNK):
-        rows = Operation.objects.filter(id__in=some, end_at__isnull=True, records__lte=done)
+        rows = Operation.objects.filter(id__in=some, end_at__isnull=True, records__lte=total)
         rows.update(
             end_at=int(now.timestamp() * 1000),
             result=Case(
@@ -48,11 +48,11 @@ def add(ended: Ended, now: datetime) -> None:
         )  # fmt: skip
 
 
-def take_back(ended: Ended) -> None:
-    """Records that had ended are sent again: they no longer count, and their operations are open
-    until they end anew. An operation that counts fewer stays as it is."""
+def take_back(counts: Ended) -> None:
+    """Remove records that are sent again from the counts; their operations are open until they end
+    anew. An operation whose count is smaller stays as it is."""
     of_change: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for (operation, name), count in sorted(ended.items()):
+    for (operation, name), count in sorted(counts.items()):
         if operation and count:
             of_change[name, count].append(operation)
     for (name, count), operations in of_change.items():

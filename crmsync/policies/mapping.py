@@ -87,23 +87,23 @@ class FieldMapping:
 
         Raises InvalidInput, naming the CRM's field, for a value that cannot be sent.
         """
-        opened: dict[str, Any] = {}
-        made: dict[str, Any] = {}
+        decoded_columns: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for rule in self.rules:
             for choice in rule.choices:
                 # The first choice that is not empty is sent. A constant always is one.
                 if isinstance(choice, Constant):
-                    made[rule.field] = choice.value
+                    fields[rule.field] = choice.value
                     break
                 try:
-                    value = _at(choice, values, opened)
+                    value = _at(choice, values, decoded_columns)
                 except ValueError as error:
                     raise InvalidInput(f"{choice}: {error}", rule.field) from None
                 # With no choice left the field is not sent, and the CRM keeps what it has.
                 if value is not None and value != "":
-                    made[rule.field] = value
+                    fields[rule.field] = value
                     break
-        return made
+        return fields
 
 
 def parse(text: str) -> FieldMapping:
@@ -113,15 +113,15 @@ def parse(text: str) -> FieldMapping:
         raise InvalidInput(_("Write at least one line, such as LastName = name."), "mapping")
     if len(rules) > MAX_RULES:
         raise InvalidInput(_("Use at most %d lines.") % MAX_RULES, "mapping")
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for rule in rules:
-        if rule.field in seen:
+        if rule.field in lines:
             raise InvalidInput(
                 _("Line %(line)d: %(field)s is set in line %(first)d already.")
-                % {"line": rule.line, "field": rule.field, "first": seen[rule.field]},
+                % {"line": rule.line, "field": rule.field, "first": lines[rule.field]},
                 "mapping",
             )
-        seen[rule.field] = rule.line
+        lines[rule.field] = rule.line
     return FieldMapping(tuple(rules))
 
 
@@ -164,16 +164,16 @@ def _wrong(line: int, why: str) -> InvalidInput:
     return InvalidInput(_("Line %(line)d: %(why)s.") % {"line": line, "why": why}, "mapping")
 
 
-def _at(path: Path, values: Mapping[str, Any], opened: dict[str, Any]) -> Any:
+def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) -> Any:
     """The value at a path, as JSON can carry it. Raises ValueError.
 
     `opened` keeps decoded columns: several lines of a mapping may use the same one.
     """
     value = values.get(path.column)
     if path.inside:
-        if path.column not in opened:
-            opened[path.column] = _decoded(value)
-        value = opened[path.column]
+        if path.column not in decoded_columns:
+            decoded_columns[path.column] = _decoded(value)
+        value = decoded_columns[path.column]
         for name in path.inside:
             value = value.get(name) if isinstance(value, Mapping) else None
     # Nearly every value: no further checks for these.

@@ -14,11 +14,11 @@ _MOST = 150  # characters of the name of whoever asked
 
 def kinds(policy: Policy) -> list[str]:
     """The kinds of runs that can be asked for."""
-    found = [Policy.Kind.CHANGES, Policy.Kind.FULL]
+    run_kinds = [Policy.Kind.CHANGES, Policy.Kind.FULL]
     # Without versions there is nothing to compare.
     if policy.source.version_column:
-        found.append(Policy.Kind.SWEEP)
-    return [kind.value for kind in found]
+        run_kinds.append(Policy.Kind.SWEEP)
+    return [kind.value for kind in run_kinds]
 
 
 def refusal(policy: Policy, may_name: bool = False) -> str:
@@ -43,10 +43,10 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
     Raises InvalidInput for a kind that the source does not have, and NotNow with the `refusal`,
     also when somebody else was faster.
     """
-    if kind not in (known := kinds(policy)):
-        raise InvalidInput(_("use one of %s") % ", ".join(known), "kind")
-    if why := refusal(policy, may_name):
-        raise NotNow(why)
+    if kind not in (offered_kinds := kinds(policy)):
+        raise InvalidInput(_("use one of %s") % ", ".join(offered_kinds), "kind")
+    if problem := refusal(policy, may_name):
+        raise NotNow(problem)
     with transaction.atomic():
         # Conditional: when two people ask at once, one of them gets NotNow.
         rows = Policy.objects.filter(pk=policy.pk, requested="")

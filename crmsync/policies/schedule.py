@@ -45,7 +45,7 @@ def check_hours(text: str) -> None:
 
 def spans(text: str) -> Sequence[Span]:
     """The spans in a text such as `08:00-12:00, 13:00-18:00`. Raises InvalidInput."""
-    found = []
+    all_spans = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _SPAN.fullmatch(part)
         if not match or (match[3] == "24" and match[4] != "00"):
@@ -55,8 +55,8 @@ def spans(text: str) -> Sequence[Span]:
         begin = time(int(match[1]), int(match[2]))
         # 24:00 is 00:00 of the next day, which `Span.has` takes for past midnight.
         end = time(int(match[3]) % 24, int(match[4]))
-        found.append(Span(begin, end))
-    return found
+        all_spans.append(Span(begin, end))
+    return all_spans
 
 
 def is_open(hours: str, moment: datetime) -> bool:

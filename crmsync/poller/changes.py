@@ -1,4 +1,4 @@
-"""Read a policy's source from the watermark on, a round at a time."""
+"""Read the changes of a policy's source from the watermark on, a round at a time."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ _Kind = models.Policy.Kind
 
 
 class Changes:
-    """The changes of one source for one CRM. `run` is the run that is going on, else 0."""
+    """The changes of one source for one CRM. `run` is the id of the present run, 0 without one."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
-        left = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
-        self.run = left.pk if left else 0
-        self.is_requested = bool(left and left.requested_by)  # `run`, by a person
+        unfinished_run = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
+        self.run = unfinished_run.pk if unfinished_run else 0
+        self.is_requested = bool(
+            unfinished_run and unfinished_run.requested_by
+        )  # `run`, by a person
         self._watermark = stored_watermark(policy.id)
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
-        """Begin the run that somebody asked for. It ends the one that is going on, and reads its
-        rest."""
+        """Begin the requested run. It ends the present run, and reads the rest of it."""
         if policy.requested == _Kind.FULL:
             increment.restart()
         unread = increment.count_after(
             None if policy.requested == _Kind.FULL else self._watermark, MAX_UNREAD
         )
-        run = runs.begin(policy, policy.requested, unread, requested=True, instead_of=self.run)
+        run = runs.begin(policy, policy.requested, unread, is_requested=True, instead_of=self.run)
         if run is None:
             return
         self.run, self.is_requested = run, True
         self._watermark = stored_watermark(policy.id)
 
     def round(self, policy: Policy, crm: Crm, increment: Increment, limit: int) -> bool:
-        """Read and queue up to `limit` rows. Returns whether there are more.
+        """Read and queue up to `limit` rows. Returns True if there are more.
 
         Raises what reading the source raises, LeaseLost, and RedisError after everything is stored.
         """
@@ -64,31 +65,34 @@ class Changes:
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
         while True:
-            wanted = requests.wanted(policy, page.rows, operation)
-            this = Round(policy, self._holder, crm.id, operation, self.run, wanted, page.watermark)
+            row_requests = requests.make_requests(policy, page.rows, operation)
+            round = Round(
+                policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark
+            )
             with contextlib.suppress(Unstorable):
-                if not requests.is_too_large(wanted):
-                    stored = store_or_set_aside(this)
+                if not requests.is_too_large(row_requests):
+                    result = store_or_set_aside(round)
                     break
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Only now: had the transaction failed, the same rows would have to come again.
-        increment.stored(page)
+        increment.confirm(page)
         self._watermark = page.watermark
         if not page.more:
             self._finish()
-        if stored.operation:
-            self._center.distribute(crm, this, stored)
+        if result.operation:
+            self._center.distribute(crm, round, result)
         return page.more
 
     def _go_back(
-        self, policy: Policy, increment: Increment, watermark: Watermark, back: timedelta
+        self, policy: Policy, increment: Increment, watermark: Watermark, seconds_back: timedelta
     ) -> None:
-        """The source's clock went back: what was written since lies behind the watermark."""
-        self._watermark = increment.before(watermark, back)
-        # Without a look at the lease: to go back makes rows be read again, and loses none.
+        """Move the watermark back, because the source's clock went back: rows that were written
+        since lie behind it."""
+        self._watermark = increment.before(watermark, seconds_back)
+        # Without a look at the lease: rows are read again, and none is lost.
         rows = models.Watermark.objects.filter(policy_id=policy.id)
         transactions.retrying(partial(rows.update, update_time=self._watermark.time))
-        increment.went_back()
+        increment.forget_step_back()
 
     def _finish(self) -> None:
         if self.run:
@@ -97,6 +101,6 @@ class Changes:
 
 
 def stored_watermark(policy_id: int) -> Watermark | None:
-    """How far a policy's source was read; None: not at all."""
+    """The place up to which a policy's source was read; None: not at all."""
     row = models.Watermark.objects.filter(policy_id=policy_id).first()
     return Watermark(row.update_time, row.key) if row else None

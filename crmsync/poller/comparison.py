@@ -1,8 +1,8 @@
 """The comparison of versions (a sweep, in the API and in tables): compare the version of every row
-of a source with the one that was last read, and read the rows whose version is newer.
+of a source with the version that was last read, and read the rows that are newer.
 
-It goes by keys, not by times. So it finds changes that the watermark has passed, such as those of a
-transaction that was open longer than the horizon assumed.
+The rows are read by keys, not by times. So a sweep finds changes that the watermark has passed,
+such as those of a transaction that was open longer than the horizon assumed.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
 
 
 class Comparison:
-    """The comparisons of one policy, round by round. `run` is the one that is going on, else 0."""
+    """The comparisons of one policy, round by round. `run` is the present run, 0 without one."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
         # An earlier holder of the policy may have left a run unfinished: it goes on from its place.
-        left = runs.unfinished(policy.id, (_Kind.SWEEP,))
-        self.run = left.pk if left else 0
-        self.is_requested = bool(left and left.requested_by)  # `run`, by a person
-        self._after: Key | None = left.after if left else None
+        unfinished_run = runs.unfinished(policy.id, (_Kind.SWEEP,))
+        self.run = unfinished_run.pk if unfinished_run else 0
+        self.is_requested = bool(
+            unfinished_run and unfinished_run.requested_by
+        )  # `run`, by a person
+        self._after: Key | None = unfinished_run.after if unfinished_run else None
         self._pages = 0
 
-    def begin(self, policy: Policy, requested: bool) -> None:
+    def begin(self, policy: Policy, is_requested: bool) -> None:
         """Begin a run; none when it was `requested` and another poller has taken the request."""
-        run = runs.begin(policy, _Kind.SWEEP, 0, requested, instead_of=self.run)
+        run = runs.begin(policy, _Kind.SWEEP, 0, is_requested, instead_of=self.run)
         if run:
-            self.run, self._after, self.is_requested = run, None, requested
+            self.run, self._after, self.is_requested = run, None, is_requested
             now = sql.now()
             models.Policy.objects.filter(pk=policy.id).update(swept_at=now)
 
@@ -64,54 +66,54 @@ class Comparison:
             versions = dict(rows.order_by().values_list("key", "version"))
             return {key: versions[str(key)] for key in keys if str(key) in versions}
 
-        swept = sweep(source, versions_read, self._after, limit)
-        if swept.behind:
-            self._send(policy, crm, increment, swept.behind)
-        self._after = swept.after
+        page = sweep(source, versions_read, self._after, limit)
+        if page.keys_behind:
+            self._send(policy, crm, increment, page.keys_behind)
+        self._after = page.after
         self._pages += 1
-        if swept.after is None:
+        if page.after is None:
             runs.finish(self.run)
             self.run = 0
-        elif swept.behind or self._pages % _PAGES_UNSTORED == 0:
-            Run.objects.filter(pk=self.run).update(after=swept.after)
+        elif page.keys_behind or self._pages % _PAGES_UNSTORED == 0:
+            Run.objects.filter(pk=self.run).update(after=page.after)
 
     def fail(self, problem: str) -> None:
-        """End the run that is going on, because of a problem."""
+        """End the present run because of a problem."""
         runs.finish(self.run, problem)
         self.run = 0
 
     def _send(self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key]) -> None:
-        """Read these rows and queue them: one operation, or several when that is too large."""
+        """Read these rows and queue them, as one operation, or several when that is too large."""
         operation = ids.new(ids.bucket(policy.id, None))
-        wanted = requests.wanted(policy, increment.rows(keys), operation)
+        row_requests = requests.make_requests(policy, increment.rows(keys), operation)
         # No watermark, because it must not move: these rows lie anywhere in the order of time.
-        this = Round(policy, self._holder, crm.id, operation, self.run, wanted, None)
+        round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
         try:
-            if requests.is_too_large(wanted):
+            if requests.is_too_large(row_requests):
                 raise Unstorable
-            stored = store_or_set_aside(this)
+            result = store_or_set_aside(round)
         except Unstorable:
             half = len(keys) // 2
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
-        # None when all are rows that the policy does not carry: these are behind in every run.
-        if stored.operation:
-            log.warning("rows_were_behind", policy=policy.name, count=len(stored.requests))
-            self._center.distribute(crm, this, stored)
+        # None when the policy carries none of these rows: they are behind in every run.
+        if result.operation:
+            log.warning("rows_were_behind", policy=policy.name, count=len(result.requests))
+            self._center.distribute(crm, round, result)
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepPage:
     """A page: the keys of rows that are behind, and the key to go on after (None at the end)."""
 
-    behind: Sequence[Key]
+    keys_behind: Sequence[Key]
     after: Key | None
 
 
 def sweep(
     source: Source, versions_read: VersionsRead, after: Key | None = None, limit: int = 1_000
-) -> Swept:
+) -> SweepPage:
     """Compare up to `limit` rows after the key `after` with the versions that were read of them.
 
     `versions_read(keys)` gives the newest version that was read of each of these rows, and leaves
@@ -131,6 +133,8 @@ def sweep(
         f"ORDER BY {key} LIMIT {limit:d}",
         parameters,
     )
-    known = versions_read([key for key, _version in rows])
-    behind = [key for key, version in rows if key not in known or (version or 0) > known[key]]
-    return Swept(behind, rows[-1][0] if len(rows) == limit else None)
+    versions = versions_read([key for key, _version in rows])
+    keys_behind = [
+        key for key, version in rows if key not in versions or (version or 0) > versions[key]
+    ]
+    return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)

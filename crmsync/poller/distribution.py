@@ -1,4 +1,4 @@
-"""DistributionCenter: puts work into the queues of a CRM, and no more than the CRM can take."""
+"""DistributionCenter: puts orders into the queues of a CRM, no more than the CRM can take."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import models, orders
+from crmsync import models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.monitor import crm_status
 from crmsync.operations import cache
 from crmsync.orders import Entry, Order
 from crmsync.poller.due import Due
-from crmsync.poller.store import Round, Stored
+from crmsync.poller.store import Round, StoredRound
 from crmsync.queues import MainQueue, Queue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -23,15 +22,15 @@ from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
 
-# Orders that wait for a CRM, beside those that are being sent: enough that no lane is idle.
+# Orders that wait for a CRM, beside those that are being sent: enough that no worker is idle.
 _AHEAD = 3
-# An order is worked off within this share of its lease, at the rate that was measured: a record
-# that is sent after the lease has ended would be claimed and sent once more.
+# At the measured rate an order takes this share of its lease: a record that is sent after the end
+# of the lease would be claimed and sent once more.
 _SHARE_OF_LEASE = 0.1
-# Records in an order: at least so many, since each order costs several statements; and so many
-# while nobody knows how fast the CRM is.
-_LEAST, _FIRST = 20, 100
-QUEUE = "queue"  # the error class of what a queue did not take
+# Records in an order: the minimum, since each order costs several statements; and the number while
+# the speed of the CRM is not known.
+_MIN, _FIRST = 20, 100
+QUEUE = "queue"  # the error class of records that a queue did not take
 
 
 class DistributionCenter:
@@ -39,62 +38,62 @@ class DistributionCenter:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        # Whether entries may be open that say that the queue did not take work. An earlier process
-        # may have left some.
-        self._refused = True
+        # True if the recovery log may have open entries of work that the queue did not take; an
+        # earlier process may have left some.
+        self._has_refusals = True
 
-    def capacity(self, crm: Crm, live: crm_status.Live | None) -> int:
-        """How many records may be queued now; 0: none yet. Raises RedisError."""
+    def capacity(self, crm: Crm, live: presence.LiveCrm | None) -> int:
+        """The number of records that may be queued now; 0: none yet. Raises RedisError."""
         waiting = MainQueue(crm.name).depth() + RetryQueue(crm.name).depth()
         if live and live.held_for > 1:
             return 0
         if live and live.is_open:  # the breaker lets one call through: one order, for that probe
-            return 0 if waiting or live.retry_in > 1 else _LEAST
+            return 0 if waiting or live.retry_in > 1 else _MIN
         if waiting >= _AHEAD + crm.concurrency:
             return 0
         if not live or not live.per_second:  # the first orders show how fast the CRM is
             return _FIRST if waiting else orders.MAX_ENTRIES
-        within = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
-        return max(_LEAST, min(orders.MAX_ENTRIES, int(within)))
+        records_in_time = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
+        return max(_MIN, min(orders.MAX_ENTRIES, int(records_in_time)))
 
-    def distribute(self, crm: Crm, this: Round, stored: Stored) -> None:
-        """Queue what a round has read, after its commit. Raises RedisError."""
+    def distribute(self, crm: Crm, round: Round, result: StoredRound) -> None:
+        """Queue the records of a round, after its commit. Raises RedisError."""
         # A poller that dies here leaves records that are queued in the database only: they are due
         # when their lease is over.
         failpoint("after_store_before_queue")
-        with self._reported(crm, stored.entries, this.claim):
-            if stored.operation:
-                cache.remember(stored.operation)
-            self._put(MainQueue(crm.name), crm, stored.entries, this.claim, stored.lease_until)
+        with self._report_refusal(crm, result.entries, round.claim):
+            if result.operation:
+                cache.remember(result.operation)
+            self._put(MainQueue(crm.name), crm, result.entries, round.claim, result.lease_until)
 
     def retry(self, crm: Crm, due: Due) -> None:
-        """Queue what is due again. Raises RedisError."""
-        with self._reported(crm, due.entries, due.claim):
+        """Queue records that are due again. Raises RedisError."""
+        with self._report_refusal(crm, due.entries, due.claim):
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
-        if self._refused:
-            # The queue takes work again, and what it did not take was due before this.
+        if self._has_refusals:
+            # The queue takes work again, and the refused records were due before these.
             rows = models.RecoveryEntry.objects.filter(
                 policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
             )
             rows.filter(error_class=QUEUE).update(
                 state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
             )
-            self._refused = False
+            self._has_refusals = False
 
     def _put(
         self, queue: Queue, crm: Crm, entries: Sequence[Entry], claim: str, lease_until: float
     ) -> None:
-        made = [
+        new_orders = [
             Order(self._policy.id, crm.id, claim, lease_until, part)
             for part in orders.split(entries)
         ]
-        queue.put(made)
+        queue.put(new_orders)
 
     @contextmanager
-    def _reported(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
-        """When the queue does not take the entries, the recovery log says so, and the records are
-        due again at once. The queue may have taken them after all: then its handler finds that
-        they carry another claim, or is sending them already, which shows when they are marked."""
+    def _report_refusal(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
+        """Report to the recovery log entries that the queue does not take, and make their records
+        due at once. The queue may have taken them after all: then the handler finds another claim
+        on them, or is sending them already, which shows when they are marked."""
         try:
             yield
         except RedisError as error:
@@ -102,20 +101,20 @@ class DistributionCenter:
             raise
 
     def _release(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
-        self._refused = True
+        self._has_refusals = True
         now = sql.now()
         operations = {entry.operation for entry in entries}
         rows = models.RecoveryEntry.objects.filter(
             operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
         )
-        reported = set(rows.values_list("operation_id", flat=True))
+        reported_ids = set(rows.values_list("operation_id", flat=True))
         models.RecoveryEntry.objects.bulk_create(
             models.RecoveryEntry(
                 policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
                 error_class=QUEUE, created_at=now,
                 reason=f"The queue of {crm.name} did not take it: {error}"[:500],
             )
-            for operation in sorted(operations - reported)
+            for operation in sorted(operations - reported_ids)
         )  # fmt: skip
         claims.update_by_key(
             models.Record.objects.filter(

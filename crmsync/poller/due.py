@@ -1,8 +1,8 @@
-"""Records that are due: those that wait, those that failed, and those whose lease is over.
+"""Claim records that are due: waiting ones, failed ones, and those whose lease is over.
 
     waiting, retry ── next_at is reached ──> queued, with a new claim and lease
     queued ── the lease is over: its handler died, or hangs ──> queued, looked up before it is sent
-    any of them ── its operation cannot be read any more ──> dead
+    any state ── its operation cannot be read any more ──> dead
 
 Only the poller that holds the policy claims its records.
 """
@@ -51,7 +51,7 @@ class Due:
 
 
 def is_due(policy_id: int, now: datetime) -> bool:
-    """Whether any record is due; one index dive for each state."""
+    """True if a record is due; one index dive for each state."""
     return any(_due(policy_id, state, now).exists() for state in models.Record.OPEN)
 
 
@@ -65,37 +65,37 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         now = sql.now()
         lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         due = Due([], uuid.uuid4().hex, lease.timestamp())
-        found: list[dict[str, Any]] = []
+        candidates: list[dict[str, Any]] = []
         for state in models.Record.OPEN:
-            if len(found) < limit:
-                locked = _due(policy.id, state, now).select_for_update()
-                found += locked.values(*_COLUMNS)[: limit - len(found)]
-        chosen = list(dict.fromkeys(row["operation_id"] for row in found))[:_OPERATIONS]
-        rows = [row for row in found if row["operation_id"] in chosen]
+            if len(candidates) < limit:
+                locked_rows = _due(policy.id, state, now).select_for_update()
+                candidates += locked_rows.values(*_COLUMNS)[: limit - len(candidates)]
+        operation_ids = list(dict.fromkeys(row["operation_id"] for row in candidates))[:_OPERATIONS]
+        rows = [row for row in candidates if row["operation_id"] in operation_ids]
         if not rows:
             return due
         requests = _requests(policy, rows)
-        ended: Counter[tuple[int, str]] = Counter()
+        end_counts: Counter[tuple[int, str]] = Counter()
         for row in rows:
             sending, operation = row["sending_operation"], row["operation_id"]
             if sending not in (0, operation):
-                ended[sending, "replaced"] += 1
+                end_counts[sending, "replaced"] += 1
             request = requests.get((operation, row["key"]))
             if request is None:
                 continue
-            # A newer version with the same values made no request of its own: it goes by this one.
+            # A newer version with the same values has no request of its own: it shares this one.
             request = msgspec.structs.replace(request, version=row["version"])
-            # Whoever had it may have sent it: nobody heard how that ended.
-            expired = row["state"] == _State.QUEUED
-            check = expired or row["error_class"] == UNKNOWN
+            # The handler that had it may have sent it, and its outcome is not known.
+            has_expired = row["state"] == _State.QUEUED
+            check = has_expired or row["error_class"] == UNKNOWN
             due.entries.append(
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
         _lease([row["id"] for row in rows], due, lease, now)
-        gone = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
-        if gone:
-            _give_up(policy, crm_id, gone, now, ended)
-        endings.add(ended, now)
+        lost_rows = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
+        if lost_rows:
+            _mark_dead(policy, crm_id, lost_rows, now, end_counts)
+        endings.add(end_counts, now)
         return due
 
 
@@ -105,11 +105,11 @@ def _due(policy_id: int, state: int, now: datetime) -> Any:
 
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
-    """Requests by operation and the source's key. One whose digest is not that of its record is
-    left out: it would send values that nobody decided to send."""
-    wanted = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
-    found = {}
-    operations = models.Operation.objects.filter(id__in={operation for operation, _ in wanted})
+    """Requests by operation and the source's key. A request whose digest differs from its record's
+    is left out: its values must not be sent."""
+    keys = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
+    by_operation = {}
+    operations = models.Operation.objects.filter(id__in={operation for operation, _ in keys})
     for operation, data in operations.values_list("id", "data"):
         try:
             requests = orders.load(bytes(data))
@@ -117,10 +117,10 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
             log.exception("operation_unreadable", operation=operation)
             continue
         for request in requests:
-            if key := wanted.get((operation, request.key)):
-                found[operation, key] = request
+            if key := keys.get((operation, request.key)):
+                by_operation[operation, key] = request
     digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}
-    return {at: each for at, each in found.items() if orders.digest(each) == digests[at]}
+    return {at: each for at, each in by_operation.items() if orders.digest(each) == digests[at]}
 
 
 def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:
@@ -139,24 +139,24 @@ def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> 
     )
 
 
-def _give_up(
+def _mark_dead(
     policy: Policy,
     crm_id: int,
     rows: Sequence[Mapping[str, Any]],
     now: datetime,
-    ended: Counter[tuple[int, str]],
+    end_counts: Counter[tuple[int, str]],
 ) -> None:
-    """These records are dead: their operation is gone or cannot be read. `sync_recover` can bring
-    it back from Redis."""
+    """Mark records as dead whose operation is gone or cannot be read. `sync_recover` can restore
+    the operation from Redis."""
     row_ids = [row["id"] for row in rows]
     models.Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class="fault"
     )
-    before = models.RecoveryEntry.objects.filter(
+    open_entries = models.RecoveryEntry.objects.filter(
         record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
     )
-    failures.take_back(before)
-    before.delete()
+    failures.take_back(open_entries)
+    open_entries.delete()
     models.RecoveryEntry.objects.bulk_create(
         models.RecoveryEntry(
             policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
@@ -167,8 +167,8 @@ def _give_up(
         )
         for row in rows
     )  # fmt: skip
-    lost = "The operation of this record can no longer be read."
-    failures.add(crm_id, [(pk, "fault", lost) for pk in row_ids], now)
+    reason = "The operation of this record can no longer be read."
+    failures.add(crm_id, [(pk, "fault", reason) for pk in row_ids], now)
     for row in rows:
-        ended[row["operation_id"], "dead"] += 1
+        end_counts[row["operation_id"], "dead"] += 1
     counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

@@ -1,32 +1,30 @@
 """One policy in the poller, round by round.
 
-    each turn    queue the records that are due
-    when it is time, or somebody asked      read what changed (a run of changes, or of everything)
-    when its schedule says so, or somebody asked      compare versions (a sweep), page by page
+    each turn                     queue the records that are due
+    at its interval, on request   read changed rows (a run of changes, or of everything)
+    on schedule, on request       compare versions (a sweep), page by page
 
-A round reads one page and stores it; between two rounds the policy is looked at again, so that a
-long run notices what people change.
+A round reads one page and stores it. The policy is read again between two rounds, so that a long
+run notices changes in the console.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync import models
+from crmsync import models, presence
 from crmsync.directory import Crm, Crms, Policies, Policy
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.monitor import crm_status
-from crmsync.monitor.poller_status import Facts
 from crmsync.policies import schedule
 from crmsync.poller import due
 from crmsync.poller.changes import Changes
 from crmsync.poller.comparison import Comparison
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.pace import Pace
 from crmsync.poller.reading.increment import Increment
 from crmsync.poller.reading.source import (
     Columns,
@@ -35,14 +33,40 @@ from crmsync.poller.reading.source import (
     SourceRefused,
     SourceUnavailable,
 )
+from crmsync.presence import PolicyFacts
 from msgplatform.core import logging
-from msgplatform.core.data import ids, sql
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import ids, load, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
+_MAX_FACTOR = 8.0
+# A CRM whose calls take longer than this, in seconds, has enough to do.
+_SLOW_ANSWER = 2.0
+# Statements that run at once, for each core of this machine; with more they wait for each other.
+_THREADS_A_CORE = 4
+_LOOK_SECONDS = 5.0
+
+
+class Pace:
+    """The factor of an interval, from 1 to _MAX_FACTOR: a policy looks for changes less often when
+    its CRM or the database has much to do. For one thread."""
+
+    def __init__(self) -> None:
+        self._next_look = Every(_LOOK_SECONDS)
+        self._database = 1.0
+
+    def factor(self, live: presence.LiveCrm | None) -> float:
+        if self._next_look.take():
+            running = load.running_statements()
+            self._database = running / (_THREADS_A_CORE * (os.cpu_count() or 1))
+        answers = live.latency / _SLOW_ANSWER if live else 1.0
+        return min(_MAX_FACTOR, max(1.0, self._database, answers))
+
+
 log = logging.get(__name__)
 
-# The pause without work: records that become due, and changes in the console, wait so long at most.
+# The pause without work: due records, and changes in the console, wait at most so long.
 _IDLE_SECONDS = 1.0
 # The first pause while the CRM's queues are full: handlers empty them within milliseconds.
 _FULL_SECONDS = 0.02
@@ -51,7 +75,7 @@ _SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput
 
 
 class PolicyPoll:
-    """Its turn is called by a thread of its own: a source that hangs holds up no other policy.
+    """A policy has a thread of its own: a source that hangs holds up no other policy.
 
     Everything belongs to that thread; the poller's loop calls `facts`, which may be a moment old.
     """
@@ -62,10 +86,10 @@ class PolicyPoll:
         holder: str,
         policies: Policies,
         crms: Crms,
-        worked: Callable[[int], None],
+        count_rounds: Callable[[int], None],
     ) -> None:
         self.policy_id, self._holder = policy_id, holder
-        self._policies, self._crms, self._worked = policies, crms, worked
+        self._policies, self._crms, self._count_rounds = policies, crms, count_rounds
         self._pace = Pace()
         self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
         # A CRM may be held for a day; its queue is looked at ever less often.
@@ -73,15 +97,17 @@ class PolicyPoll:
         self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
         self._source: Source | None = None
         self._increment: Increment | None = None
-        # The policy whose request was taken: `policies` shows that request for two seconds more.
-        self._asked: Policy | None = None
-        self._looked: datetime | None = None  # the last look that found nothing more
-        self._compared: datetime | None = None  # as `swept_at`, which is known two seconds later
+        # The policy whose request was taken: `policies` shows the request for two seconds more.
+        self._taken_request: Policy | None = None
+        self._looked_at: datetime | None = None  # the last look without further rows
+        self._compared_at: datetime | None = (
+            None  # as `swept_at`, which `policies` has two seconds later
+        )
         self._problem, self._problem_since = "", 0.0
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
-        """Seconds until the next one. Raises RedisError and OperationalError."""
+        """Returns seconds until the next turn. Raises RedisError and OperationalError."""
         policy = self._policies.get(self.policy_id)
         crm = self._crms.get(policy.crm_id) if policy else None
         if not (policy and policy.enabled and crm and crm.takes_work):
@@ -92,7 +118,7 @@ class PolicyPoll:
             return self._report(policy, str(error))
         except LeaseLost as error:
             log.warning("policy_lost", policy=policy.name, why=str(error))
-            # Another poller went on from here: the run and watermark in memory are out of date.
+            # Another poller has gone on: the run and watermark in memory are out of date.
             self._parts = None
             return _IDLE_SECONDS
         except UNAVAILABLE:
@@ -107,44 +133,44 @@ class PolicyPoll:
             changes = Changes(policy, self._holder, center)
             self._parts = center, changes, Comparison(policy, self._holder, center)
         center, changes, comparison = self._parts
-        live = crm_status.read().get(crm.id)
+        live = presence.read_crms().get(crm.id)
         capacity = center.capacity(crm, live)
         now = sql.now()
-        # What is due comes first: it is older than what a look would find.
+        # Due records come first: they are older than rows that a look would find.
         if capacity and due.is_due(policy.id, now):
             center.retry(crm, due.claim(policy, crm.id, capacity))
             capacity = center.capacity(crm, live)
         wait = self._wait(policy, changes, live, now)
-        if wait > 0 and not _goes_on(comparison, policy, now):
+        if wait > 0 and not _may_go_on(comparison, policy, now):
             return min(wait, _IDLE_SECONDS)
         if not capacity:
             return self._full.next()
         self._full.reset()
         limit = min(capacity, policy.batch_size)
-        source, increment = self._opened(policy)
-        if self._requested(policy) in (_Kind.CHANGES, _Kind.FULL):
+        source, increment = self._open(policy)
+        if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
             changes.request(policy, increment)
-            self._asked = policy
+            self._taken_request = policy
         if wait <= 0:
             more = changes.round(policy, crm, increment, limit)
-            self._looked = None if more else now
+            self._looked_at = None if more else now
             self._problem, self._problem_since = "", 0.0
             self._trouble.reset()
         self._compare(policy, crm, comparison, source, increment, limit, now)
-        self._worked(1)
+        self._count_rounds(1)
         return 0.0
 
     def _wait(
-        self, policy: Policy, changes: Changes, live: crm_status.Live | None, now: datetime
+        self, policy: Policy, changes: Changes, live: presence.LiveCrm | None, now: datetime
     ) -> float:
-        """Seconds until it is time to look for changes."""
-        if self._requested(policy) or _goes_on(changes, policy, now):
+        """Seconds until the next look for changes."""
+        if self._requested_kind(policy) or _may_go_on(changes, policy, now):
             return 0.0
-        if self._looked and self._looked > now:  # the database's clock went back
-            self._looked = now
+        if self._looked_at and self._looked_at > now:  # the database's clock went back
+            self._looked_at = now
         interval = policy.interval * self._pace.factor(live)
-        due_at = schedule.next_look(now, self._looked, interval, policy.cron, policy.hours)
-        if self._sweep_is_due(policy, now):
+        due_at = schedule.next_look(now, self._looked_at, interval, policy.cron, policy.hours)
+        if self._is_sweep_due(policy, now):
             return 0.0
         return max(0.0, (due_at - now).total_seconds())
 
@@ -158,42 +184,42 @@ class PolicyPoll:
         limit: int,
         now: datetime,
     ) -> None:
-        requested = self._requested(policy) == _Kind.SWEEP
-        if not comparison.run or (requested and not _goes_on(comparison, policy, now)):
-            if not (requested or self._sweep_is_due(policy, now)):
+        is_requested = self._requested_kind(policy) == _Kind.SWEEP
+        if not comparison.run or (is_requested and not _may_go_on(comparison, policy, now)):
+            if not (is_requested or self._is_sweep_due(policy, now)):
                 return
-            comparison.begin(policy, requested)
-            self._asked = policy
-            self._compared = now
-        if _goes_on(comparison, policy, now):
+            comparison.begin(policy, is_requested)
+            self._taken_request = policy
+            self._compared_at = now
+        if _may_go_on(comparison, policy, now):
             try:
                 comparison.round(policy, crm, source, increment, limit)
             except SourceMismatch as error:  # without versions changes can still be read
                 comparison.fail(str(error))
 
-    def _requested(self, policy: Policy) -> str:
-        return "" if policy is self._asked else policy.requested
+    def _requested_kind(self, policy: Policy) -> str:
+        return "" if policy is self._taken_request else policy.requested
 
-    def _sweep_is_due(self, policy: Policy, now: datetime) -> bool:
+    def _is_sweep_due(self, policy: Policy, now: datetime) -> bool:
         if not policy.sweep_cron or not policy.source.version_column:
             return False
-        known = [at for at in (policy.swept_at, self._compared) if at and at <= now]
-        if not known:  # the database's clock went back: the schedule goes on from here
-            self._compared = now
+        past_sweeps = [at for at in (policy.swept_at, self._compared_at) if at and at <= now]
+        if not past_sweeps:  # the database's clock went back: the schedule goes on from here
+            self._compared_at = now
             return False
-        is_due = schedule.next_time(policy.sweep_cron, max(known)) <= now
+        is_due = schedule.next_time(policy.sweep_cron, max(past_sweeps)) <= now
         return is_due and schedule.is_open(policy.hours, now)  # else when they begin
 
     # -- the source ------------------------------------------------------------------------------
-    def _opened(self, policy: Policy) -> tuple[Source, Increment]:
-        source = described(policy.source)
+    def _open(self, policy: Policy) -> tuple[Source, Increment]:
+        source = source_from_row(policy.source)
         if self._increment is None or source != self._source:
             self._increment, self._source = Increment(source), source
         return source, self._increment
 
     def _report(self, policy: Policy, problem: str) -> float:
-        """The source cannot be read: the exception log says so, once for each problem. Returns the
-        pause."""
+        """Write to the exception log, once for each problem, why the source cannot be read. Returns
+        the pause in seconds."""
         self._increment = None  # the next turn looks at the table anew: it may have been corrected
         if problem != self._problem:
             log.warning("source_not_read", policy=policy.name, why=problem)
@@ -205,23 +231,23 @@ class PolicyPoll:
         self._problem = problem
         return self._trouble.next()
 
-    def facts(self) -> Facts:
+    def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""
-        read = self._parts[1].facts if self._parts else None
-        facts = Facts(
+        source_facts = self._parts[1].facts if self._parts else None
+        facts = PolicyFacts(
             problem=self._problem,
             problem_for=time.time() - self._problem_since if self._problem else 0.0,
         )
-        if read is None:
+        if source_facts is None:
             return facts
         return msgspec.structs.replace(
-            facts, horizon_age=read.age.total_seconds(), waiting=read.waiting, exact=read.exact,
-            without_time=read.without_time,
+            facts, horizon_age=source_facts.age.total_seconds(), waiting=source_facts.waiting,
+            exact=source_facts.exact, without_time=source_facts.without_time,
         )  # fmt: skip
 
 
-def described(row: models.Source) -> Source:
-    """A source as the poller reads it. Raises InvalidInput, Undecryptable."""
+def source_from_row(row: models.Source) -> Source:
+    """The source of a row, as the poller reads it. Raises InvalidInput, Undecryptable."""
     columns = Columns(
         row.key_column, row.time_column, row.deleted_column, row.version_column,
         tuple(row.value_columns),
@@ -229,6 +255,6 @@ def described(row: models.Source) -> Source:
     return Source(row.table, columns, row.database, row.zone, timedelta(seconds=row.lag_seconds))
 
 
-def _goes_on(going: Changes | Comparison, policy: Policy, now: datetime) -> bool:
-    """Whether a run that has begun may go on now: one that somebody asked for may at any hour."""
-    return going.run > 0 and (going.is_requested or schedule.is_open(policy.hours, now))
+def _may_go_on(work: Changes | Comparison, policy: Policy, now: datetime) -> bool:
+    """True if a run has begun and may go on now; a run on request may at any hour."""
+    return work.run > 0 and (work.is_requested or schedule.is_open(policy.hours, now))

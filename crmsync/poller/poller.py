@@ -1,35 +1,122 @@
-"""Poll: holds policies, reads what changed at their sources and queues it for the CRMs.
+"""Poll: holds policies, reads changes of their sources and queues them for the CRMs.
 
-Each policy that it holds has a thread (`policy_poll`). The loop keeps the leases, begins and stops
-those threads, reports, and raises alerts; deleting what is old has a thread of its own.
+Each held policy has a thread (`policy_poll`). The loop keeps the leases, starts and stops those
+threads, and reports; another thread deletes old rows. Each policy belongs to one poller at a time:
+
+    free ── taken ──> held ── renewed every 8 s ──> held
+     ^                 │
+     └── released, or the poller was killed and its lease is over
+
+Pollers share the policies evenly: each reports its presence, and takes no more than its share.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import time
-from collections.abc import Collection
+import uuid
+from collections.abc import Callable, Collection
 
+from crmsync import models, presence
 from crmsync.directory import Crms, Policies
-from crmsync.monitor import poller_status
-from crmsync.monitor.alert_conditions import AlertConditions
-from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
 from msgplatform.core import logging
+from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.queues import names, recovery
+
+LEASE_SECONDS = 30.0
+_RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
+_LOOK_SECONDS = 2.0
+_pollers = Presence(work_redis, "crm:poller", bool, LEASE_SECONDS)
+
+
+class PolicyLeases:
+    """The leases of one poller, used by its loop. The rows of held policies carry `token`.
+
+    `stop_work(ids)` stops the work on these policies, and returns when no thread works on them.
+    """
+
+    def __init__(self, stop_work: Callable[[Collection[int]], None]) -> None:
+        self.token = uuid.uuid4().hex
+        self.held: set[int] = set()
+        self._stop_work = stop_work
+        self._next_renew, self._next_look = Every(_RENEW_SECONDS), Every(_LOOK_SECONDS)
+
+    def turn(self, policy_ids: Collection[int]) -> None:
+        """Renew leases, release policies beyond the share or switched off, take free ones.
+
+        Raises RedisError and OperationalError; a policy stays held until its lease is over.
+        """
+        if self._next_renew.take():
+            self._renew()
+        if not self._next_look.take():
+            return
+        _pollers.report({self.token: True})
+        share = math.ceil(len(policy_ids) / max(1, len(_pollers.read())))
+        surplus = sorted(self.held - set(policy_ids))
+        surplus += sorted(self.held & set(policy_ids))[share:]
+        if surplus:
+            self.release(surplus)
+        unheld_ids = set(policy_ids) - self.held
+        if unheld_ids and len(self.held) < share:
+            self._take(unheld_ids, share - len(self.held))
+
+    def release(self, policies: Collection[int]) -> None:
+        """Release these policies, so that other pollers can take them at once."""
+        # The work ends first: another poller may begin as soon as the row is free.
+        self._stop_work(policies)
+        self.held -= set(policies)
+        rows = models.Policy.objects.filter(pk__in=policies, claimed_by=self.token)
+        transactions.retrying(lambda: rows.update(claimed_by="", lease_until=None))
+
+    def end(self) -> None:
+        """Release every policy, because this poller ends."""
+        if self.held:
+            self.release(self.held.copy())
+        _pollers.withdraw(self.token)
+
+    def _renew(self) -> None:
+        if not self.held:
+            return
+        rows = models.Policy.objects.filter(pk__in=self.held, claimed_by=self.token)
+        claim = claims.Claim(self.token, sorted(self.held), sql.now())
+        if claims.renew(models.Policy, claim, LEASE_SECONDS) < len(self.held):
+            # This process was stopped for longer than a lease: other pollers have taken policies.
+            lost_ids = self.held - set(rows.values_list("pk", flat=True))
+            self._stop_work(lost_ids)
+            self.held -= lost_ids
+
+    def _take(self, policy_ids: Collection[int], limit: int) -> None:
+        now = sql.now()
+        free = models.Policy.objects.filter(pk__in=policy_ids).exclude(lease_until__gt=now)
+        candidates = list(free.order_by("pk").values_list("pk", flat=True)[:limit])
+        if not candidates:  # a look without result writes nothing
+            return
+        rows = models.Policy.objects.all()
+        claim = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS)
+        if not claim:
+            return
+        # One token for all, so that one statement renews them.
+        models.Policy.objects.filter(pk__in=claim.ids, claimed_by=claim.token).update(
+            claimed_by=self.token
+        )
+        self.held |= set(claim.ids)
+
 
 log = logging.get(__name__)
 
 _REPORT_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
-_ALERT_SECONDS = 10.0
 _CLEAN_SECONDS = 30.0
-# How long the threads of released policies may finish the round that they have begun. Shorter than
-# a lease: the loop that waits renews the others.
+# The time that threads of released policies have to finish their round. It is shorter than a
+# lease: the loop that waits renews the others.
 _ROUND_SECONDS = 20.0
 
 
@@ -44,33 +131,31 @@ class Poll(Worker):
         self._next_report, self._next_recover = Every(_REPORT_SECONDS), Every(_RECOVER_SECONDS)
         self._housekeeping = Housekeeping()
         self._cleaner = ThreadLoop("cleaner", self._clean)  # a statement there may take long
-        self._alert_conditions, self._next_alerts = AlertConditions(), Every(_ALERT_SECONDS)
 
     def start(self) -> None:
-        # What was imported stays for ever, and rows are freed without the collector: let it run
-        # seldom.
+        # Imported modules stay for ever, and rows are freed without the collector: it runs seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self._cleaner.start()
 
     def turn(self) -> bool:
-        """Never says that it worked: the policies' threads do the work."""
+        """Returns False, always: the policies' threads do the work."""
         self.policies.refresh()
         self.crms.refresh()
-        enabled = [policy.id for policy in self.policies.known.values() if policy.enabled]
-        self.leases.turn(enabled)
+        policy_ids = [policy.id for policy in self.policies.known.values() if policy.enabled]
+        self.leases.turn(policy_ids)
         for policy_id in self.leases.held - self._polls.keys():
-            poll = PolicyPoll(policy_id, self.leases.token, self.policies, self.crms, self._worked)
+            poll = PolicyPoll(
+                policy_id, self.leases.token, self.policies, self.crms, self._count_rounds
+            )
             loop = ThreadLoop(f"policy-{policy_id}", poll.turn, longest_pause=10.0)
             self._polls[policy_id] = poll, loop
             loop.start()
         if self._next_report.take():
-            poller_status.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
+            presence.report_policies({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
-            # Orders that killed handlers had claimed; the database has the records of all of them.
+            # Drop orders of killed handlers; the database has all their records.
             recovery.recover(put_back=names.holds_only_copies)
-        if self._next_alerts.take():
-            self._alert_conditions.reconcile()
         return False
 
     def drain(self, deadline: float) -> None:
@@ -81,18 +166,18 @@ class Poll(Worker):
         self.leases.end()
 
     def stop_threads(self, policies: Collection[int]) -> None:
-        """End the threads of these policies. One that hangs at its source for longer can store
-        nothing more: its claim is no longer on the policy's row."""
+        """End the threads of these policies. A thread that hangs at its source for longer can store
+        nothing: its token is no longer on the policy's row."""
         loops = [self._polls.pop(key)[1] for key in policies if key in self._polls]
         for loop in loops:
             loop.stop()
         end = time.monotonic() + _ROUND_SECONDS  # for all of them together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
-        poller_status.withdraw(list(policies))
+        presence.withdraw_policies(list(policies))
 
     def _clean(self) -> float:
         return 0.0 if self._housekeeping.turn_if_due() else _CLEAN_SECONDS
 
-    def _worked(self, rounds: int) -> None:
+    def _count_rounds(self, rounds: int) -> None:
         self.heartbeat.done += rounds

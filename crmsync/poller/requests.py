@@ -1,4 +1,4 @@
-"""Rows of a source become requests: what a CRM is asked to hold."""
+"""Make requests to a CRM from the rows of a source."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _VERSIONS = 2**63  # a version has 63 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One row as the CRM is to hold it. With a `problem` there is no request that can be stored."""
+class RowRequest:
+    """A row as the CRM is to hold it. With a `problem` its request cannot be sent."""
 
     key: str
     request: Request
@@ -30,14 +30,14 @@ class Wanted:
     problem: InvalidInput | None = None
 
 
-def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
-    """Requests for the rows that this policy carries.
+def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[RowRequest]:
+    """Make requests for those rows that the policy carries.
 
     Where the source has no versions, the operation's id is the version; `store` makes it greater
     than that of the record, whose reader may have had another clock. A version that is NULL is
-    older than all others. A row of which no request can be made has a problem.
+    older than all others. A row that no request can be made of has a problem.
     """
-    found = []
+    row_requests = []
     for row in rows:
         if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
             continue
@@ -54,15 +54,15 @@ def wanted(policy: Policy, rows: Iterable[Row], operation: int) -> list[Wanted]:
             problem = error
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
             problem = InvalidInput(f"No request can be made of the row: {type(error).__name__}.")
-        found.append(Wanted(key, request, digest(request), problem))
-    return found
+        row_requests.append(RowRequest(key, request, digest(request), problem))
+    return row_requests
 
 
-def unstorable(each: Wanted, error: Exception) -> Wanted:
+def without_values(each: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that it may be refused for."""
     request = Request(each.request.key, each.request.version, {}, each.request.deleted)
     problem = InvalidInput(f"The row cannot be stored: {type(error).__name__}.")
-    return Wanted(each.key, request, digest(request), problem)
+    return RowRequest(each.key, request, digest(request), problem)
 
 
 def _check(row: Row) -> None:
@@ -81,7 +81,7 @@ def _check(row: Row) -> None:
 
 
 def _version(row: Row) -> int:
-    """A version that can be stored; one that cannot is newer than all others."""
+    """The version, or the largest one for a version that cannot be stored."""
     if row.version is None:
         return 0
     is_storable = isinstance(row.version, int) and -_VERSIONS <= row.version < _VERSIONS
@@ -96,13 +96,13 @@ def _short(key: str) -> str:
 
 
 def _storable(request: Request) -> Request:
-    """Raises InvalidInput for one that the database would refuse, however often it is repeated."""
+    """Raises InvalidInput for a request that the database would refuse each time."""
     if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
         raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
     return request
 
 
-def is_too_large(wanted: Sequence[Wanted]) -> bool:
-    """Whether these are too many bytes for one operation; one alone never is."""
-    size = sum(len(msgspec.json.encode(each.request)) for each in wanted)
-    return len(wanted) > 1 and size > MAX_BYTES
+def is_too_large(row_requests: Sequence[RowRequest]) -> bool:
+    """True if these are too many bytes for one operation; a single request never is."""
+    size = sum(len(msgspec.json.encode(each.request)) for each in row_requests)
+    return len(row_requests) > 1 and size > MAX_BYTES

@@ -1,9 +1,9 @@
-"""The rows of runs.
+"""Runs in the database.
 
-    reading ──> read       nothing more lies below the horizon
+    reading ──> read       no further row lies below the horizon
        └──────> failed     the source has no versions to compare
 
-A run begins with the first rows that are read, so that looks that find nothing leave none.
+A run begins with the first rows that are read: a look without rows leaves no run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _MESSAGE = 500
 
 
 def begin(
-    policy: Policy, kind: str, unread: int, requested: bool = False, instead_of: int = 0
+    policy: Policy, kind: str, unread: int, is_requested: bool = False, instead_of: int = 0
 ) -> int | None:
-    """Begin a run and return its id. With `requested` the request is taken in the same transaction,
-    so that it makes one run only: None when somebody else has taken it. The run that it is
-    `instead_of` ends, in the same transaction too.
+    """Begin a run and return its id. With `is_requested` the request is taken in the same
+    transaction, so that it makes one run only: None when another poller has taken it. The run
+    `instead_of` ends in the same transaction too.
 
     A run of everything forgets how far the source was read.
     """
@@ -34,7 +34,7 @@ def begin(
 
     def once() -> int | None:
         with transaction.atomic():
-            if requested:
+            if is_requested:
                 rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
                 if not rows.update(requested="", requested_by=""):
                     return None
@@ -44,7 +44,7 @@ def begin(
                 Watermark.objects.filter(policy_id=policy.id).delete()
             Run.objects.create(
                 id=run_id, policy_id=policy.id, kind=kind, started_at=sql.now(), unread=unread,
-                requested_by=policy.requested_by if requested else "",
+                requested_by=policy.requested_by if is_requested else "",
             )  # fmt: skip
         return run_id
 
@@ -52,7 +52,7 @@ def begin(
 
 
 def finish(run_id: int, problem: str = "") -> None:
-    """The run has read everything, or could not because of a `problem`."""
+    """End a run that has read everything, or could not because of a `problem`."""
     state = Run.State.FAILED if problem else Run.State.READ
     rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
     transactions.retrying(
@@ -61,11 +61,11 @@ def finish(run_id: int, problem: str = "") -> None:
 
 
 def unfinished(policy_id: int, kinds: Collection[str]) -> Run | None:
-    """The newest run of these kinds that an earlier holder of the policy did not finish. It ends
-    others, with which nobody would go on."""
+    """The newest run of these kinds that an earlier holder of the policy did not finish. Older
+    unfinished runs are ended: no poller would go on with them."""
     since = ids.first_id_at(sql.now() - MAX_RUN)
     rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
-    left = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
-    for older in left[1:]:
+    runs = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
+    for older in runs[1:]:
         finish(older.pk)
-    return left[0] if left else None
+    return runs[0] if runs else None

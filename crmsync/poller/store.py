@@ -3,7 +3,7 @@
 What a version that was read does to its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
-    given up (dismissed) in this version       nothing
+    dismissed or dead in this version          nothing
     the CRM holds these values already         confirmed, no call
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log
@@ -32,7 +32,7 @@ from crmsync.monitor import counters, failures
 from crmsync.operations import endings
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.reading.increment import Watermark
-from crmsync.poller.requests import Wanted, unstorable
+from crmsync.poller.requests import RowRequest, without_values
 from msgplatform.core import logging
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
@@ -52,26 +52,26 @@ MAPPING = "mapping"  # the error class of a row of which the mapping cannot make
 
 
 class Unstorable(Exception):
-    """The database refuses one of several rows: they are to be stored in smaller parts."""
+    """The database refuses one of several rows: they have to be stored in smaller parts."""
 
 
 @dataclass(slots=True)
 class Round:
-    """What one round stores. `operation` is its id, used only when there is something to send."""
+    """The rows that one round stores. `operation` is the id for an operation, if one is needed."""
 
     policy: Policy
     holder: str
     crm_id: int
     operation: int
     run: int
-    wanted: Sequence[Wanted]
+    row_requests: Sequence[RowRequest]
     watermark: Watermark | None
     claim: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 @dataclass(slots=True)
-class Stored:
-    """What became of a round: the entries to queue, which carry its claim until `lease_until`.
+class StoredRound:
+    """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send.
     """
@@ -83,57 +83,58 @@ class Stored:
     unchanged: int = 0
 
 
-def store(this: Round) -> Stored:
+def store(round: Round) -> StoredRound:
     """Store the round. Raises LeaseLost when another poller holds the policy; then nothing is
     stored."""
     # Ids come before the transaction, which may be repeated: most of them are not used.
-    buckets = [ids.bucket(this.policy.id, each.key) for each in this.wanted]
+    buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
-    return transactions.retrying(lambda: _store_once(this, new_ids))
+    return transactions.retrying(lambda: _store_once(round, new_ids))
 
 
-def store_or_set_aside(this: Round) -> Stored:
+def store_or_set_aside(round: Round) -> StoredRound:
     """As `store`; a row that the database refuses alone is dead with the reason.
 
     Raises Unstorable for several rows of which the database refuses one.
     """
     try:
-        return store(this)
+        return store(round)
     except (*UNAVAILABLE, LeaseLost):
         raise
     except Exception as error:
-        if len(this.wanted) != 1:
+        if len(round.row_requests) != 1:
             raise Unstorable from error
-        log.exception("row_not_stored", policy=this.policy.name)
-        return store(replace(this, wanted=[unstorable(this.wanted[0], error)]))
+        log.exception("row_not_stored", policy=round.policy.name)
+        return store(replace(round, row_requests=[without_values(round.row_requests[0], error)]))
 
 
-def _store_once(this: Round, new_ids: Sequence[int]) -> Stored:
+def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
-        # The policy's row is the fence: whoever lost its lease, however slowly it goes on, finds
-        # another token here, and stores nothing.
-        rows = models.Policy.objects.select_for_update().filter(pk=this.policy.id)
+        # The policy's row is the fence: a poller that has lost the lease finds another token here,
+        # however slowly it goes on, and stores nothing.
+        rows = models.Policy.objects.select_for_update().filter(pk=round.policy.id)
         now = sql.now()
         holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
-        if holder != this.holder or until is None or until <= now:
-            raise LeaseLost(f"the policy {this.policy.name} is held by another poller")
-        known = {}
-        for some in chunks([each.key for each in this.wanted], claims.CHUNK):
-            records = models.Record.objects.filter(policy_id=this.policy.id, key__in=some)
+        if holder != round.holder or until is None or until <= now:
+            raise LeaseLost(f"the policy {round.policy.name} is held by another poller")
+        rows_by_key = {}
+        for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
+            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
             # Locked, because a handler may be marking them.
             for row in records.select_for_update().order_by().values(*COLUMNS):
-                known[row["key"]] = row
-        decided = _Decisions(this, now)
-        for each, new_id in zip(this.wanted, new_ids, strict=True):
-            decided.take(each, known.get(each.key), new_id)
-        decided.write()
-        if this.watermark:
-            _move_watermark(this.policy.id, this.watermark, now)
-        if this.run:
-            models.Run.objects.filter(pk=this.run).update(
-                read=F("read") + len(this.wanted), unchanged=F("unchanged") + decided.made.unchanged
+                rows_by_key[row["key"]] = row
+        decisions = _Decisions(round, now)
+        for each, new_id in zip(round.row_requests, new_ids, strict=True):
+            decisions.take(each, rows_by_key.get(each.key), new_id)
+        decisions.write()
+        if round.watermark:
+            _move_watermark(round.policy.id, round.watermark, now)
+        if round.run:
+            models.Run.objects.filter(pk=round.run).update(
+                read=F("read") + len(round.row_requests),
+                unchanged=F("unchanged") + decisions.result.unchanged,
             )
-    return decided.made
+    return decisions.result
 
 
 def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None:
@@ -148,78 +149,83 @@ def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None
 
 
 class _Decisions:
-    """What becomes of each record, and the rows that say so."""
+    """The decisions of a round on each record, and the rows that store them."""
 
-    def __init__(self, this: Round, now: datetime) -> None:
-        self._this, self._now = this, now
-        self._has_versions = bool(this.policy.source.version_column)
+    def __init__(self, round: Round, now: datetime) -> None:
+        self._this, self._now = round, now
+        self._has_versions = bool(round.policy.source.version_column)
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         # Hundreds of rows have the same two times: they are converted once.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
         self._rows: list[tuple[Any, ...]] = []
-        self._ended: Counter[tuple[int, str]] = Counter()
+        self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
-        self._refused: list[tuple[dict[str, Any], Wanted]] = []
-        self.made = Stored(lease_until=self._lease.timestamp())
+        self._dead: list[tuple[dict[str, Any], RowRequest]] = []
+        self.result = StoredRound(lease_until=self._lease.timestamp())
 
-    def take(self, each: Wanted, known: Mapping[str, Any] | None, new_id: int) -> None:
-        """Decide what becomes of a record; `known` is its row, `new_id` is for one without."""
-        if known is None:
+    def take(self, each: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int) -> None:
+        """Decide on a record; `stored_row` is its row, `new_id` the id for a new one."""
+        if stored_row is None:
             self._new(each, new_id)
             return
-        each = self._numbered(each, known)
+        each = self._numbered(each, stored_row)
         version = each.request.version
-        is_known = version == known["version"] and each.digest == known["digest"]
-        if version < known["version"] or is_known or self._is_settled(each, known):
+        is_known = version == stored_row["version"] and each.digest == stored_row["digest"]
+        if version < stored_row["version"] or is_known or self._is_settled(each, stored_row):
             return
-        row = {**known, "version": version, "digest": each.digest, "deleted": each.request.deleted}
+        row = {
+            **stored_row,
+            "version": version,
+            "digest": each.digest,
+            "deleted": each.request.deleted,
+        }
         row["updated_at"] = self._now_stored
-        held = known["state"] == _State.QUEUED and known["next_at"] > self._now
-        sending, operation = known["sending_operation"], known["operation_id"]
-        if known["state"] == _State.CONFIRMED and each.digest == known["sent_digest"]:
+        is_held = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
+        sending, operation = stored_row["sending_operation"], stored_row["operation_id"]
+        if stored_row["state"] == _State.CONFIRMED and each.digest == stored_row["sent_digest"]:
             row["sent_version"] = version
             self._keep(row)
             return
         # The handler that has it finds the newer version when it marks. Not one that the mapping
         # refused: there is nothing to send later, so that it is dead now.
-        if held and not each.problem:
+        if is_held and not each.problem:
             if sending != operation:  # a version in between was never sent
-                self._ended[operation, "replaced"] += 1
+                self._endings[operation, "replaced"] += 1
             row["operation_id"] = self._this.operation
             self._rows.append(_values(row))
-            self.made.requests.append(each.request)
+            self.result.requests.append(each.request)
             return
-        if known["state"] in models.Record.OPEN:
+        if stored_row["state"] in models.Record.OPEN:
             for each_operation in {operation, sending} - {0}:
-                self._ended[each_operation, "replaced"] += 1
-        check = known["error_class"] == UNKNOWN or known["state"] == _State.QUEUED
+                self._endings[each_operation, "replaced"] += 1
+        check = stored_row["error_class"] == UNKNOWN or stored_row["state"] == _State.QUEUED
         self._send(row, each, check)
 
-    def _numbered(self, each: Wanted, known: Mapping[str, Any]) -> Wanted:
-        """Where the source has no versions, a row that differs is newer, whatever the clock of the
-        poller showed that read it before: only one poller at a time reads a policy."""
-        if self._has_versions or each.digest == known["digest"]:
+    def _numbered(self, each: RowRequest, stored_row: Mapping[str, Any]) -> RowRequest:
+        """Make a row that differs newer where the source has no versions, whatever the clock of the
+        earlier poller showed: only one poller at a time reads a policy."""
+        if self._has_versions or each.digest == stored_row["digest"]:
             return each
-        version = max(each.request.version, known["version"] + 1)
+        version = max(each.request.version, stored_row["version"] + 1)
         return replace(each, request=msgspec.structs.replace(each.request, version=version))
 
-    def _is_settled(self, each: Wanted, known: Mapping[str, Any]) -> bool:
-        """True if the version was given up: by a person, or by the CRM where reading it once more
-        does not make it a newer one."""
+    def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
+        """True if the version will not be sent: a person dismissed it, or it is dead in a source
+        without versions, where reading it once more makes it no newer."""
         if self._has_versions:
-            is_same = each.request.version == known["version"]
-            return is_same and bool(known["state"] == _State.DISMISSED)
-        is_given_up = known["state"] in (_State.DISMISSED, _State.DEAD)
-        return is_given_up and bool(each.digest == known["digest"])
+            is_same = each.request.version == stored_row["version"]
+            return is_same and bool(stored_row["state"] == _State.DISMISSED)
+        is_final = stored_row["state"] in (_State.DISMISSED, _State.DEAD)
+        return is_final and bool(each.digest == stored_row["digest"])
 
-    def _new(self, each: Wanted, new_id: int) -> None:
+    def _new(self, each: RowRequest, new_id: int) -> None:
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
         row |= {
             "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
             "version": each.request.version, "digest": each.digest,
             "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
         }  # fmt: skip
-        if each.request.deleted:  # the CRM never heard of it: there is nothing to delete
+        if each.request.deleted:  # the CRM never had it: there is nothing to delete
             row |= {
                 "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
                 "attempt": 0, "next_at": None, "sent_version": each.request.version,
@@ -230,59 +236,59 @@ class _Decisions:
         self._send(row, each, check=False)
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """The CRM has what this version says: no call."""
+        """Store a version whose values the CRM has already: no call."""
         self._rows.append(_values(row))
-        self.made.unchanged += 1
+        self.result.unchanged += 1
 
-    def _send(self, row: dict[str, Any], each: Wanted, check: bool) -> None:
-        """The record is queued with this round, unless the mapping refused it."""
-        this = self._this
-        row |= {"operation_id": this.operation, "attempt": 0}
+    def _send(self, row: dict[str, Any], each: RowRequest, check: bool) -> None:
+        """Queue the record with this round, unless the mapping refused it."""
+        round = self._this
+        row |= {"operation_id": round.operation, "attempt": 0}
         if each.problem:
             row |= {
                 "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
                 "sending_operation": 0, "error_class": MAPPING,
             }  # fmt: skip
-            self._ended[this.operation, "dead"] += 1
-            self._refused.append((row, each))
+            self._endings[round.operation, "dead"] += 1
+            self._dead.append((row, each))
         else:
             row |= {
                 "state": int(_State.QUEUED), "next_at": self._lease_stored,
-                "claimed_by": this.claim, "sending_operation": this.operation,
+                "claimed_by": round.claim, "sending_operation": round.operation,
                 "error_class": UNKNOWN if check else "",
             }  # fmt: skip
-            self.made.entries.append(
-                Entry(row["id"], this.operation, each.request, row["remote_id"], check=check)
+            self.result.entries.append(
+                Entry(row["id"], round.operation, each.request, row["remote_id"], check=check)
             )
         self._rows.append(_values(row))
-        self.made.requests.append(each.request)
+        self.result.requests.append(each.request)
 
     def write(self) -> None:
-        this, made, table = self._this, self.made, models.Record._meta.db_table
-        # In the order of ids, in which handlers lock them too: so nobody waits in a circle.
+        round, result, table = self._this, self.result, models.Record._meta.db_table
+        # Handlers lock them in the order of ids too, so there is no deadlock.
         sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
-        if made.requests:
-            made.operation = models.Operation.objects.create(
-                id=this.operation, data=dump(made.requests), policy_id=this.policy.id,
-                start_at=int(self._now.timestamp() * 1000), run_id=this.run,
-                records=len(made.requests),
+        if result.requests:
+            result.operation = models.Operation.objects.create(
+                id=round.operation, data=dump(result.requests), policy_id=round.policy.id,
+                start_at=int(self._now.timestamp() * 1000), run_id=round.run,
+                records=len(result.requests),
             )  # fmt: skip
-        if self._ended:
-            endings.add(self._ended, self._now)
-        if self._refused:
-            self._report_refused()
+        if self._endings:
+            endings.add(self._endings, self._now)
+        if self._dead:
+            self._report_dead()
         names = {
-            counters.READ: len(this.wanted),
-            counters.UNCHANGED: made.unchanged,
-            counters.DEAD: len(self._refused),
+            counters.READ: len(round.row_requests),
+            counters.UNCHANGED: result.unchanged,
+            counters.DEAD: len(self._dead),
         }
-        self._counts.update({(this.policy.id, name): n for name, n in names.items() if n})
+        self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
         counters.add(self._counts, self._now)
 
-    def _report_refused(self) -> None:
-        """At most one entry of the recovery log is open for a record."""
+    def _report_dead(self) -> None:
+        """Open entries of the recovery log; a record has at most one."""
         entries = models.RecoveryEntry.objects.filter(
-            record_id__in=[row["id"] for row, _ in self._refused],
+            record_id__in=[row["id"] for row, _ in self._dead],
             state=models.RecoveryEntry.State.OPEN,
         )
         failures.take_back(entries)
@@ -296,7 +302,7 @@ class _Decisions:
                 reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
                 request=msgspec.json.encode(each.request),
             )
-            for row, each in self._refused
+            for row, each in self._dead
         )  # fmt: skip
-        lost = [(row["id"], MAPPING, str(each.problem)) for row, each in self._refused]
-        failures.add(self._this.crm_id, lost, self._now)
+        dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
+        failures.add(self._this.crm_id, dead_records, self._now)

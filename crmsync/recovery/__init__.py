@@ -1,2 +1,2 @@
-"""What a person does about dead records, and sending again what was sent. Used by the console,
-`run_bulk` and `sync_recover`."""
+"""Retry and dismiss dead records, resend records, replay operations; for the console, `run_bulk`
+and `sync_recover`."""

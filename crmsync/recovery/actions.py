@@ -1,6 +1,6 @@
-"""What the console does with entries of the recovery log, each with a line in the audit log.
+"""The actions of the console on the recovery log, each with a line in the audit log.
 
-All functions raise InvalidInput, in the language of the person who asks.
+All functions raise InvalidInput, in the language of the person who acts.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ MAX_BYTES = 256 * 1024  # of an edited request's fields, as JSON
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
     """As `entries.retry`, for at most MAX_SELECTION entries; a bulk job takes any number."""
-    return _audited(entries.retry, "recovery_retried", entry_ids, by)
+    return _run_audited(entries.retry, "recovery_retried", entry_ids, by)
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:
     """As `entries.dismiss`, for at most MAX_SELECTION entries."""
-    return _audited(entries.dismiss, "recovery_dismissed", entry_ids, by)
+    return _run_audited(entries.dismiss, "recovery_dismissed", entry_ids, by)
 
 
 def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     """Send a dead record with these fields instead of its own, now.
 
-    The new request is an operation of one record, with the same version: whatever changes at the
-    source later is sent as usual. The earlier operation keeps its dead record. Raises InvalidInput
+    The new request is an operation of one record, with the same version: later changes at the
+    source are sent as usual. The earlier operation keeps its dead record. Raises InvalidInput
     that names the field, also for one that the CRM is known not to have; and without a field when
     the entry is no longer open, or a newer version was read.
     """
@@ -55,17 +55,17 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     _ask_crm(entry.crm_id, fields)
     # Before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
-    made = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
+    operation = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # only a copy: the database has the operation
-        cache.remember(made)
+        cache.remember(operation)
 
 
 def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> Operation:
     with transaction.atomic():
-        found = entries.locked(entry_id)
-        if found is None:
+        pair = entries.lock_entry(entry_id)
+        if pair is None:
             raise _no_longer_open()
-        entry, record = found
+        entry, record = pair
         # The person has seen another version than the one that would be sent.
         if record.state != Record.State.DEAD or record.version != entry.version:
             raise InvalidInput(_("A newer version of this record was read meanwhile."))
@@ -84,7 +84,7 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
         )
         # A record's digest has to be that of its request, or the poller would not send it.
         change = {"operation_id": operation_id, "digest": orders.digest(request)}
-        claims.update_by_key(Record.objects.filter(pk=record.pk), {**entries.AGAIN, **change})
+        claims.update_by_key(Record.objects.filter(pk=record.pk), {**entries.RESET, **change})
         entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
         _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
     return operation
@@ -94,21 +94,21 @@ def _no_longer_open() -> InvalidInput:
     return InvalidInput(_("This entry is no longer open, or is not about one record."))
 
 
-def _audited(
+def _run_audited(
     work: Callable[[Sequence[int], str], int], action: str, entry_ids: Sequence[int], by: str
 ) -> int:
     if len(entry_ids) > MAX_SELECTION:
         raise InvalidInput(
             _("Select at most %d; for more, start a bulk job.") % MAX_SELECTION, "ids"
         )
-    chosen = sorted(set(entry_ids))
+    sorted_ids = sorted(set(entry_ids))
 
     def once() -> int:
         with transaction.atomic():
-            done = work(chosen, by)
-            if done:
-                _audit(by, action, ", ".join(map(str, chosen)), entries=chosen, done=done)
-        return done
+            count = work(sorted_ids, by)
+            if count:
+                _audit(by, action, ", ".join(map(str, sorted_ids)), entries=sorted_ids, done=count)
+        return count
 
     return transactions.retrying(once)
 
@@ -141,7 +141,7 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
     if row is None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
-        adapter = directory.crms.from_row(row).open()
+        adapter = directory.crm_from_row(row).open()
     except (InvalidInput, Undecryptable):
         return  # an alert says that the CRM cannot be used
     try:

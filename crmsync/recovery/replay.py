@@ -1,7 +1,7 @@
-"""Replay operations that were found in the database or in Redis: send their records again.
+"""Replay operations: send their records once more, in the newest version that is known.
 
-What the database has lost, because it was restored from an older backup, is made anew from the copy
-in Redis: the operation, and records that are missing or older.
+A database that was restored from an older backup has lost operations and records. They are made
+anew from the copies of operations in Redis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crmsync.models.operations import UNKNOWN
 from crmsync.operations import endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
-from crmsync.recovery.found import Found
+from crmsync.recovery.operation_finder import KnownOperation
 from msgplatform.core.data import ids, sql, transactions
 
 _State = Record.State
@@ -28,123 +28,127 @@ _COLUMNS = tuple(column.attname for column in Record._meta.fields)
 
 
 @dataclass(slots=True)
-class Replayed:
-    """What became of operations, and of their records.
-
-    `again` are sent again; `made` are among them, which the database did not have, or only in an
-    older version. Nothing is done for those `on_their_way`, those `dismissed` and those that
-    changed `since` the replay began. `without_policy` are operations whose policy is gone.
-    """
+class ReplayCounts:
+    """How many operations and records a replay sent, and how many it left alone and why."""
 
     operations: int = 0
-    from_redis: int = 0
-    without_policy: int = 0
-    again: int = 0
-    made: int = 0
-    on_their_way: int = 0
-    dismissed: int = 0
-    since: int = 0
+    operations_from_redis: int = 0
+    operations_without_policy: int = 0  # the policy was deleted: nothing is sent
+    sent: int = 0
+    recreated: int = 0  # of `sent`: missing in the database, or older there
+    left_in_flight: int = 0
+    left_dismissed: int = 0
+    left_changed: int = 0  # changed after the replay began
 
-    def add(self, other: Replayed) -> None:
+    def add(self, other: ReplayCounts) -> None:
         for name, count in asdict(other).items():
             setattr(self, name, getattr(self, name) + count)
 
 
-def replay(operation: Found, begun: datetime, by: str, dry_run: bool = False) -> Replayed:
-    """Send the operation's records again, each in the newest version that is known.
+def replay(
+    operation: KnownOperation, started_at: datetime, by: str, dry_run: bool = False
+) -> ReplayCounts:
+    """Send the operation's records once more, each in the newest version that is known.
 
-    A record that changed since `begun` stays as it is, so that one replay of many operations
+    A record that changed after `started_at` stays as it is, so that one replay of many operations
     sends it once. A record that is older than the operation is sent all the same.
     """
     policy = Policy.objects.filter(pk=operation.policy_id).first()
     if policy is None:
-        return Replayed(1, int(not operation.is_stored), without_policy=1)
+        from_redis = int(not operation.is_stored)
+        return ReplayCounts(1, from_redis, operations_without_policy=1)
     # The newest request of each record, by the source's key.
     newest: dict[str, Request] = {}
     for request in operation.requests:
         key = request.key.removeprefix(policy.key_prefix)
         if request.version > newest.setdefault(key, request).version:
             newest[key] = request
-    known = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
+    records = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
     if dry_run:
-        return _Plan(operation, newest, list(known), begun).counts()
+        return _plan(operation, newest, list(records), started_at).counts()
     # Ids are reserved before the transaction, which may be repeated.
-    missing = len(newest) - known.count()
+    missing = len(newest) - records.count()
     block = ids.reserve(missing) if missing else None
-    return transactions.retrying(partial(_replay, operation, newest, block, begun, by))
+    return transactions.retrying(partial(_replay, operation, newest, block, started_at, by))
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be done with each record of an operation. `new` are requests without a record,
-    `older` are records of an older version; `flying` are in flight."""
+    """The records of an operation by what a replay does with them. `new` are made for requests
+    without a record, `older` have an older version than the operation; both are sent, as are those
+    `to_resend`. The others are left alone."""
 
-    operation: Found
+    operation: KnownOperation
     newest: Mapping[str, Request]
-    records: Sequence[Record]
-    begun: datetime
     new: list[Record] = field(default_factory=list)
     older: list[Record] = field(default_factory=list)
-    again: list[Record] = field(default_factory=list)
-    flying: list[Record] = field(default_factory=list)
+    to_resend: list[Record] = field(default_factory=list)
+    in_flight: list[Record] = field(default_factory=list)
     dismissed: list[Record] = field(default_factory=list)
-    since: list[Record] = field(default_factory=list)
+    changed: list[Record] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        for record in self.records:
-            request = self.newest[record.key]
-            if record.state == _State.QUEUED:
-                self.flying.append(record)
-            # Older than the operation: also when it was dismissed, or changed since.
-            elif record.version < request.version and _was_made(request):
-                self.older.append(record)
-            elif record.state == _State.DISMISSED:
-                self.dismissed.append(record)
-            elif record.updated_at > self.begun:
-                self.since.append(record)
-            else:
-                self.again.append(record)
-        # Records that the database has lost are made anew, from version 0.
-        known = {record.key for record in self.records}
-        policy = self.operation.policy_id
-        self.new = [
-            Record(policy_id=policy, key=key, version=0, sent_version=0)
-            for key, request in self.newest.items()
-            if key not in known and _was_made(request)
-        ]
-
-    def counts(self) -> Replayed:
-        made = len(self.new) + len(self.older)
-        return Replayed(
+    def counts(self) -> ReplayCounts:
+        recreated_count = len(self.new) + len(self.older)
+        return ReplayCounts(
             operations=1,
-            from_redis=int(not self.operation.is_stored),
-            again=made + len(self.again),
-            made=made,
-            on_their_way=len(self.flying),
-            dismissed=len(self.dismissed),
-            since=len(self.since),
+            operations_from_redis=int(not self.operation.is_stored),
+            sent=recreated_count + len(self.to_resend),
+            recreated=recreated_count,
+            left_in_flight=len(self.in_flight),
+            left_dismissed=len(self.dismissed),
+            left_changed=len(self.changed),
         )
 
 
-def _was_made(request: Request) -> bool:
-    """Whether the mapping made this request. A row that it refused has nothing to send: the next
+def _plan(
+    operation: KnownOperation,
+    newest: Mapping[str, Request],
+    records: Sequence[Record],
+    started_at: datetime,
+) -> _Plan:
+    plan = _Plan(operation, newest)
+    for record in records:
+        request = newest[record.key]
+        if record.state == _State.QUEUED:
+            plan.in_flight.append(record)
+        # Older than the operation: also when it was dismissed, or changed since.
+        elif record.version < request.version and _is_sendable(request):
+            plan.older.append(record)
+        elif record.state == _State.DISMISSED:
+            plan.dismissed.append(record)
+        elif record.updated_at > started_at:
+            plan.changed.append(record)
+        else:
+            plan.to_resend.append(record)
+    # Records that the database has lost are made anew, from version 0.
+    stored_keys = {record.key for record in records}
+    plan.new = [
+        Record(policy_id=operation.policy_id, key=key, version=0, sent_version=0)
+        for key, request in newest.items()
+        if key not in stored_keys and _is_sendable(request)
+    ]
+    return plan
+
+
+def _is_sendable(request: Request) -> bool:
+    """True if the mapping made this request. A row that it refused has nothing to send: the next
     comparison finds it behind, and reads it again."""
     return request.deleted or bool(request.fields)
 
 
 def _replay(
-    operation: Found,
+    operation: KnownOperation,
     newest: Mapping[str, Request],
     block: ids.Block | None,
-    begun: datetime,
+    started_at: datetime,
     by: str,
-) -> Replayed:
+) -> ReplayCounts:
     with transaction.atomic():
-        # A poller that stores what it read of this policy waits, or is waited for.
+        # A poller that stores rows of this policy waits, or this transaction does.
         Policy.objects.select_for_update().get(pk=operation.policy_id)
         rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
-        locked = list(rows.filter(key__in=list(newest)).order_by("id"))
-        plan = _Plan(operation, newest, locked, begun)
+        records = list(rows.filter(key__in=list(newest)).order_by("id"))
+        plan = _plan(operation, newest, records, started_at)
         if block:
             buckets = [ids.bucket(operation.policy_id, record.key) for record in plan.new]
             for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
@@ -153,46 +157,46 @@ def _replay(
         _take_over(plan, now, by)
         if not operation.is_stored:
             _store(plan, now)
-        # Also records that the CRM has confirmed: that is what a replay is for.
-        resend.forget(plan.again, by)
+        # Also records that the CRM has confirmed: that is the purpose of a replay.
+        resend.send_from_scratch(plan.to_resend, by)
     return plan.counts()
 
 
 def _take_over(plan: _Plan, now: datetime, by: str) -> None:
-    """Requests of the operation become the newest version of records that are behind it."""
-    flying = [r for r in plan.flying if r.version < plan.newest[r.key].version]
-    replaced: Counter[tuple[int, str]] = Counter()
-    for record in [*plan.older, *flying]:
+    """Make the operation's requests the newest version of records that are behind it."""
+    in_flight = [r for r in plan.in_flight if r.version < plan.newest[r.key].version]
+    outdated_counts: Counter[tuple[int, str]] = Counter()
+    for record in [*plan.older, *in_flight]:
         if record.state in Record.OPEN:
-            counted = {record.operation_id, record.sending_operation} - {0}
+            operation_ids = {record.operation_id, record.sending_operation} - {0}
             # The version in flight is counted by whoever marks the record or queues it again.
             if record.state == _State.QUEUED:
-                counted.discard(record.sending_operation)
-            replaced.update((each, "replaced") for each in counted)
-    endings.add(replaced, now)
+                operation_ids.discard(record.sending_operation)
+            outdated_counts.update((each, "replaced") for each in operation_ids)
+    endings.add(outdated_counts, now)
     resend.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0
-        # What the CRM has confirmed is not known to the older backup.
+        # The older backup does not know which version the CRM has confirmed.
         record.sent_version, record.sent_digest = 0, ""
         record.error_class = record.error_class if record.error_class == UNKNOWN else ""
-    changed = [*plan.new, *plan.older, *flying]
-    for record in changed:
+    records = [*plan.new, *plan.older, *in_flight]
+    for record in records:
         request = plan.newest[record.key]
         record.version, record.deleted = request.version, request.deleted
         record.operation_id, record.digest = plan.operation.id, orders.digest(request)
         record.updated_at = now
-    rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in changed]
+    rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in records]
     sql.insert_or_update(Record._meta.db_table, _COLUMNS, sorted(rows))
 
 
 def _store(plan: _Plan, now: datetime) -> None:
     """Store the row of an operation that the database has lost. It is open for the records that
-    wait for it; the others have a newer version, or have ended."""
+    wait; the others have a newer version, or have ended."""
     operation = plan.operation
-    waiting = [*plan.new, *plan.older, *plan.flying, *plan.again]
-    mine = sum(record.operation_id == operation.id for record in waiting)
+    waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
+    own = sum(record.operation_id == operation.id for record in waiting)
     Operation.objects.create(
         id=operation.id,
         data=orders.dump(operation.requests),
@@ -200,4 +204,4 @@ def _store(plan: _Plan, now: datetime) -> None:
         policy_id=operation.policy_id,
         records=len(plan.newest),
     )
-    endings.add({(operation.id, "replaced"): len(plan.newest) - mine}, now)
+    endings.add({(operation.id, "replaced"): len(plan.newest) - own}, now)

@@ -1,8 +1,8 @@
-"""Send again what was sent: records forget what their CRM confirmed, and begin anew.
+"""Resend records: the version that their CRM confirmed is forgotten, and they begin anew.
 
-Records in flight are left alone, since they are being sent anyway, and so are dismissed ones, since
-a person gave them up. `remote_id` stays, because without it some CRMs would store a record twice. A
-record whose request is no longer stored is read again.
+Records in flight are left alone, since they are being sent anyway, and so are dismissed records,
+since a person decided that. `remote_id` stays, because without it some CRMs would store a record
+twice. A record whose request is no longer stored is read again from its source.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from msgplatform.core.data.chunks import chunks
 
 _State = Record.State
 LEFT = (_State.QUEUED, _State.DISMISSED)
-FORGOTTEN: Mapping[str, Any] = {"sent_version": 0, "sent_digest": ""}
+_NOT_CONFIRMED: Mapping[str, Any] = {"sent_version": 0, "sent_digest": ""}
 
 
-def resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
-    """Send the newest version of these records again, now. Returns how many they were.
+def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
+    """Send the newest version of these records once more, now. Returns their number.
 
-    Only records that last changed before `begun`: a step that is repeated does nothing twice.
+    Only records that last changed before `started_at` are sent: a step that is repeated sends
+    nothing twice.
     """
 
     def once(some: Sequence[int]) -> int:
         with transaction.atomic():
-            rows = Record.objects.select_for_update().filter(id__in=some, updated_at__lte=begun)
+            rows = Record.objects.select_for_update().filter(
+                id__in=some, updated_at__lte=started_at
+            )
             records = list(rows.exclude(state__in=LEFT).order_by("id"))
-            forget(records, by)
+            send_from_scratch(records, by)
         return len(records)
 
     return sum(
@@ -42,13 +45,14 @@ def resend(record_ids: Sequence[int], begun: datetime, by: str) -> int:
     )
 
 
-def forget(records: Sequence[Record], by: str) -> None:
-    """Send records again. They are locked, and neither in flight nor dismissed."""
+def send_from_scratch(records: Sequence[Record], by: str) -> None:
+    """Send records as if they had never been sent. They are locked by the caller, and neither in
+    flight nor dismissed."""
     sendable, unread = entries.split(records)
-    # Entries of records that are to be read stay open until their rows were found and sent.
+    # Entries of records that have to be read stay open until their rows are found and sent.
     solve_entries([record.pk for record in sendable if record.state == _State.DEAD], by)
-    entries.begin_anew(sendable, **FORGOTTEN)
-    entries.read_again(unread, by, **FORGOTTEN)
+    entries.begin_anew(sendable, **_NOT_CONFIRMED)
+    entries.read_again(unread, by, **_NOT_CONFIRMED)
 
 
 def solve_entries(record_ids: Sequence[int], by: str) -> None:
@@ -57,5 +61,5 @@ def solve_entries(record_ids: Sequence[int], by: str) -> None:
         rows = RecoveryEntry.objects.filter(
             record_id__in=record_ids, state=RecoveryEntry.State.OPEN
         )
-        found = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
-        entries.close(found, RecoveryEntry.State.RETRIED, sql.now(), by)
+        entry_ids = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
+        entries.close(entry_ids, RecoveryEntry.State.RETRIED, sql.now(), by)

@@ -79,7 +79,7 @@ _FIELDS: Fields = {
     "gateway": FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=number),
     "answer": FilterField(
         gettext_lazy("Answer"),
-        gettext_lazy("Why it was given up, as the page Failures shows it: result 5"),
+        gettext_lazy("Why it failed, as the page Failures shows it: result 5"),
     ),
     "number": NUMBER,
     "ids": filter_fields.ids(gettext_lazy("Message ids, at most 500")),

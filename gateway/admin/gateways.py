@@ -21,8 +21,8 @@ from gateway.monitor import metrics
 from msgplatform.admin import PlainList, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core import logging
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")

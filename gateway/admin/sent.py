@@ -22,8 +22,8 @@ from gateway.messages import resent
 from gateway.messages.index import MESSAGES
 from gateway.models import SgipMt
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 from msgplatform.messages import engine
 
 _FOUND = 500  # what a search shows at most: the page makes an IN of them

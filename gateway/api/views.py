@@ -37,8 +37,7 @@ from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_
 from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import Problem
+from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -75,32 +74,32 @@ class SmsListView(ListView):
     @property
     def keyset_within(self) -> tuple[str, ...]:
         """The column whose index is read, the one that narrows most; none when that depends."""
-        asked = self.asked
-        if asked.get("number"):
+        query = self.query_values
+        if query.get("number"):
             return ("user_number",)
-        if asked.get("account"):
+        if query.get("account"):
             return ("account_id",)
-        return () if asked.get("state") else ("biz_id",)
+        return () if query.get("state") else ("biz_id",)
 
     def get_queryset(self) -> Any:
-        asked, biz = self.asked, caller_of(self.request).biz_id
-        wanted: dict[str, Any] = {"biz_id": biz}
-        if recipient := asked.get("number"):
-            wanted["user_number"] = sgip.international(recipient)
-        if account := asked.get("account"):
+        query, biz = self.query_values, caller_of(self.request).biz_id
+        conditions: dict[str, Any] = {"biz_id": biz}
+        if recipient := query.get("number"):
+            conditions["user_number"] = sgip.international(recipient)
+        if account := query.get("account"):
             own = SmsAccount.objects.filter(biz_id=biz, name=account)
-            found = own.values_list("pk", flat=True).first()
-            if found is None:
+            account_id = own.values_list("pk", flat=True).first()
+            if account_id is None:
                 raise InvalidInput(f"There is no account {account!r}.", "account")
-            wanted["account_id"] = found
-        if state := asked.get("state"):
+            conditions["account_id"] = account_id
+        if state := query.get("state"):
             if state not in _FINALS:
                 raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
-            wanted["final"] = state
+            conditions["final"] = state
         rows = SgipMt.objects.all()
         for column in self.keyset_within:
-            rows = sql.of_one(rows, column, wanted.pop(column))
-        return rows.filter(accepted_between(asked), **wanted)
+            rows = sql.of_one(rows, column, conditions.pop(column))
+        return rows.filter(accepted_between(query), **conditions)
 
     @extend_schema(
         summary="Send a text",
@@ -191,7 +190,7 @@ class IncomingListView(ListView):
     keyset_ordering = incoming.ORDER
 
     def get_queryset(self) -> Any:
-        since = self.asked.get("since_id")
+        since = self.query_values.get("since_id")
         last = number(since, "since_id") if since else None
         return incoming.since(caller_of(self.request).biz_id, last)
 
@@ -208,7 +207,7 @@ class SmsView(APIView):
         responses=SmsSerializer,
     )
     def get(self, request: Request, pk: int) -> Response:
-        found = states.states(caller_of(request).biz_id, [str(pk)])
-        if not found:
+        states_by_id = states.states(caller_of(request).biz_id, [str(pk)])
+        if not states_by_id:
             raise Http404
-        return Response(msgspec.to_builtins(found[str(pk)]))
+        return Response(msgspec.to_builtins(states_by_id[str(pk)]))

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from msgplatform.core.servers.announced import announced
+from msgplatform.core.servers.private_server import start_announced
 
 
 class Listener:
@@ -18,7 +18,7 @@ class Listener:
         self.mos: list[str] = []  # their texts
         self.repeated = 0  # events that came once more under the same webhook-id
         self._events: set[bytes] = set()
-        self._process, port = announced("gateway.demo.sink", "--file", str(file))
+        self._process, port = start_announced("gateway.demo.sink", "--file", str(file))
         self.url = f"http://127.0.0.1:{port}/events"
 
     def listen(self) -> None:

@@ -25,12 +25,11 @@ from gateway.lifecycle.messages import RANK, Mo
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 
@@ -45,7 +44,7 @@ _GATHER_SECONDS = 0.2
 
 class Forwarder(Worker):
     role = "report_forwarder"
-    bell = signals.FORWARDER
+    wake_signal = signals.FORWARDER
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +61,7 @@ class Forwarder(Worker):
         if self._gather.is_due:
             leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
             done = len(leased.entries)
-            self._gather.took(done)
+            self._gather.note_batch(done)
             bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
         mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, self._forward_mos, _set_aside)

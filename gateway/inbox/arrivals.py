@@ -113,7 +113,7 @@ class Arrivals:
         count = len(self._reports)
         if count:
             safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
-            signals.FORWARDER.ring()
+            signals.FORWARDER.send()
             # Killed here: the gateway sends them again, and Redis knows them by then.
             failpoint("sms_receiver_after_report")
             self._respond(safe)
@@ -164,7 +164,7 @@ class Arrivals:
         if not batch:
             return None
         safe = bisect.isolate(batch, self._make_mos_safe, self._set_aside)
-        signals.FORWARDER.ring()
+        signals.FORWARDER.send()
         failpoint("sms_receiver_after_mo")
         self._respond(safe)
         del self._mos[: len(batch)]

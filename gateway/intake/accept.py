@@ -112,9 +112,9 @@ class Intake:
             verdicts[place] = (
                 Verdict("created", ids=made)
                 if first is None or first.ids == made
-                else Verdict.repeated(first.hash == call.payload_hash, ids=first.ids)
+                else Verdict.duplicate_or_conflict(first.hash == call.payload_hash, ids=first.ids)
             )
-        signals.SENDER.ring()
+        signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _check(self, request: Request) -> _Checked:
@@ -234,7 +234,9 @@ def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
     for request in asked:
         first = next(firsts) if request.idempotency_key else None
         verdicts.append(
-            Verdict.repeated(first.hash == _hash(request), ids=first.ids) if first else None
+            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
+            if first
+            else None
         )
     return verdicts
 

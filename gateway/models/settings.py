@@ -11,8 +11,7 @@ from django.core.validators import (
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedTextField, ExactSlugField
-from msgplatform.core.names import refuse_other_spelling
+from msgplatform.core.fields import EncryptedTextField, ExactSlugField, refuse_other_spelling
 from msgplatform.models import Biz
 
 _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))

@@ -15,16 +15,18 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.failures import FLOW
+from gateway.failures import FLOW, GATEWAY
 from gateway.lifecycle import keys
-from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.models import SgipMt, SmsAccount
 from gateway.pump.rows import ERROR, SEGMENTS
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
+from msgplatform.monitor.subjects import Subject
 
 _Final = SgipMt.Final
 _ACCEPTED = "accepted by us"  # no counter of the database
+_ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by("name"))
 
 
 class _ByAccount(BySubject):
@@ -92,17 +94,16 @@ ACTIVITY = Activity(
         Measure("sent", _("sent and ended"), tuple(_Final.values)),
         Measure("segments", _("segments"), (SEGMENTS,)),
         Measure("delivered", _("delivered"), (_Final.DELIVERED,), "good"),
-        Measure("given_up", _("undeliverable or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"),
+        Measure(
+            "undelivered", _("undeliverable or expired"), (_Final.FAILED, _Final.EXPIRED), "lost"
+        ),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
         Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
     ),
     dimensions=(
-        BySubject(
-            "gateway", _("gateway"), lambda: SmsGateway.objects.order_by("name"),
-            sign=-1, is_apart=True,
-        ),
-        _ByAccount("account", _("account"), lambda: SmsAccount.objects.order_by("name")),
+        BySubject(GATEWAY, sign=-1, is_apart=True),
+        _ByAccount(_ACCOUNT),
         BySystem("gateway.SmsAccount.biz"),
         _BySpNumber(),
     ),

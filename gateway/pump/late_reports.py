@@ -28,7 +28,7 @@ from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import MinuteCounter
-from notify import intake
+from notify.intake import intake
 
 log = logging.get(__name__)
 

@@ -24,7 +24,7 @@ from msgplatform.core import alerts, logging
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
+from msgplatform.core.daemons.timer import Gather
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 
@@ -50,7 +50,7 @@ class Pump(Worker):
         if self._gather.is_due:
             leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
             done = len(leased.entries)
-            self._gather.took(done)
+            self._gather.note_batch(done)
             bisect.isolate(leased.entries, partial(_archive_messages, leased), _set_aside)
         mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, _archive_mos, _set_aside)

@@ -59,7 +59,8 @@ class SmsSender(Worker):
         # Replaced or switched off, by gateway: the last responses are awaited while others go on.
         self._closing: dict[int, tuple[GatewayWorker, Future[None]]] = {}
         self.net = NetThread()
-        self.changed = threading.Event()  # set by the net, and by the bell of accepted messages
+        # Set by the net, and by the wake-up signal of accepted messages.
+        self.changed = threading.Event()
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
         self._listener = Listener(signals.SENDER, self.changed.set)
         self._only = frozenset(only)

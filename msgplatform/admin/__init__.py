@@ -1,19 +1,19 @@
 """The admin's base classes, and the admin of what all flows share.
 
-base      ModelAdmin and its kinds, bounded lists
-auditing  the audit log: who changed what, before and after
-chart     charts over time: their numbers
-once      a page that shows a new secret exactly once
-cells     marks, links and second lines in lists
-rows      lists whose rows have a page instead of a form
-fields    form fields
-filters   list filters for tables of any size
-newest    lists that look no further back than the newest rows
-shared    the registrations: systems, keys, jobs, counters
-key_scopes  which scopes of a key one may give away
-alerts    those that are open, and their history
-people    users and groups
-audit_log the list and the page of the audit log
+base         ModelAdmin and its kinds, bounded lists
+auditing     the audit log: who changed what, before and after
+chart        charts over time: their numbers
+secret_page  a page that shows a new secret exactly once
+cells        marks, links and second lines in lists
+rows         lists whose rows have a page instead of a form
+recent_rows  lists that look no further back than the newest rows
+fields       form fields
+filters      list filters for tables of any size
+systems      business systems and API keys
+jobs         bulk jobs, counters of minutes
+alerts       open alerts, and their history
+people       users and groups
+audit_log    the list and the page of the audit log
 
 Beside this only `console/signing_in` imports the theme: flows import its classes from here.
 """
@@ -23,7 +23,7 @@ from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
-from msgplatform.admin import alerts, audit_log, cells, people  # noqa: F401
+from msgplatform.admin import alerts, audit_log, cells, jobs, people  # noqa: F401
 from msgplatform.admin.auditing import (
     MESSAGE_RESENT,
     audit,
@@ -50,8 +50,8 @@ from msgplatform.admin.filters import (
     row_id,
 )
 from msgplatform.admin.rows import RowList, RowsAdmin
-from msgplatform.admin.secret_page import ShowsSecret
-from msgplatform.admin.shared import ApiKeyForm
+from msgplatform.admin.secret_page import SecretPageAdmin
+from msgplatform.admin.systems import ApiKeyForm
 
 __all__ = [
     "MESSAGE_RESENT",
@@ -70,8 +70,8 @@ __all__ = [
     "RowList",
     "RowSelect",
     "RowsAdmin",
+    "SecretPageAdmin",
     "Select",
-    "ShowsSecret",
     "TextInput",
     "Textarea",
     "UndeletableAdmin",

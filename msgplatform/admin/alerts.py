@@ -1,4 +1,4 @@
-"""Alerts: those that are open, and their history; acknowledged and resolved here."""
+"""Alerts, open and resolved; people acknowledge and resolve them here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class KindFilter(PickFilter):
     parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(kind, kind) for kind in sorted(runbooks.every())]
+        return [(kind, kind) for kind in sorted(runbooks.by_kind())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
         return queryset.filter(kind=self.value()) if self.value() else queryset
@@ -93,22 +93,20 @@ class AlertAdmin(RowsAdmin):
         messages.success(request, text)
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
-        """In the language of the person first: the mask is for what is shown."""
-        shown = list(rows)
-        for row in shown:
+        """Translate, then mask: the mask is for the texts in the person's language."""
+        translated_rows = list(rows)
+        for row in translated_rows:
             row.translate()
-        super().mask(request, shown)
+        super().mask(request, translated_rows)
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
         same = Alert.objects.filter(key=row.key).order_by("-id")
         earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
         self.mask(request, earlier)
-        book = runbooks.of(row.kind)
         return {
-            "first": book.first if book else "",
-            "paragraph": runbooks.paragraph(row.kind),
-            "paragraph_language": runbooks.page()[1],
+            "section": runbooks.section(row.kind),
+            "section_language": runbooks.document()[1],
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
             "button": _button(request, row),
@@ -118,20 +116,20 @@ class AlertAdmin(RowsAdmin):
             "earlier": earlier,
             "max_note": MAX_NOTE,
             "note": row.note if sees_personal(request) else "",  # a mask is never saved
-            "seen": _seen(row),
+            "seen": _acknowledgement_time(row),
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        """Acknowledge one, with a note, or resolve it."""
+        """Acknowledge an alert, with a note, or resolve it."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
         row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
-        mine = Alert.objects.filter(pk=pk, open_key__isnull=False)
+        open_row = Alert.objects.filter(pk=pk, open_key__isnull=False)
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
         if what == "resolve":
             now = timezone.now()
-            if mine.update(resolved_at=now, open_key=None):
+            if open_row.update(resolved_at=now, open_key=None):
                 changes: dict[str, list[str | None]] = {"resolved_at": [None, now.isoformat()]}
                 audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
                 messages.success(
@@ -141,11 +139,11 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge" and not note:
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
-            # As it was on the page: another person's note is not replaced unread.
-            same = mine.filter(acknowledged_at=row.acknowledged_at)
-            is_as_seen = request.POST.get("seen", "") == _seen(row)
+            # Only as it was on the page, so that nobody replaces another person's note unread.
+            unchanged_row = open_row.filter(acknowledged_at=row.acknowledged_at)
+            is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
             values = {"acknowledged_by": request.user.get_username(), "note": note}
-            if is_as_seen and same.update(acknowledged_at=timezone.now(), **values):
+            if is_as_seen and unchanged_row.update(acknowledged_at=timezone.now(), **values):
                 changes = {"note": [row.note or None, note]}
                 audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
                 messages.success(request, gettext("It is acknowledged, and stays open."))
@@ -173,8 +171,8 @@ class AlertAdmin(RowsAdmin):
             at = cells.moment(row.resolved_at)
             return cells.mark(gettext("resolved"), "plain", below=at)
         if row.acknowledged_at:
-            said = f"{row.acknowledged_by}: {row.note}"
-            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(said))
+            acknowledgement = f"{row.acknowledged_by}: {row.note}"
+            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(acknowledgement))
         return cells.mark(gettext("open"), "bad")
 
     @admin.display(description=_("where to act"))
@@ -185,10 +183,10 @@ class AlertAdmin(RowsAdmin):
 
 def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
     """The button of an open alert, with its address, for people who may use it."""
-    found = runbooks.button(row) if row.open_key is not None else None
-    return found if found and request.user.has_perm(found[0].permission) else None
+    button = runbooks.button(row) if row.open_key is not None else None
+    return button if button and request.user.has_perm(button[0].permission) else None
 
 
-def _seen(row: Alert) -> str:
-    """When it was acknowledged, for the form that acknowledges it again."""
+def _acknowledgement_time(row: Alert) -> str:
+    """The time of its acknowledgement, for the form that acknowledges it once more."""
     return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

@@ -1,4 +1,4 @@
-"""The audit log in the console: who changed what, with the values before and after."""
+"""The audit log in the console: the changes of people, with the values before and after."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from django.utils.translation import pgettext_lazy
 from msgplatform.admin import cells
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import MomentFilter, PickFilter
-from msgplatform.admin.recent_rows import RecentRowsList, first_looked_at
+from msgplatform.admin.recent_rows import RecentRowsList, first_recent
 from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.core import personal
 from msgplatform.models import AuditLog
 
-_LOOKED_AT = 500  # entries that hold a text, of which some may only hold it behind a mask
+_LOOKED_AT = 500  # entries that are compared as they read behind the mask
 _LISTED = 200  # actions that the filter offers
 
 
 class ActionFilter(PickFilter):
-    """The actions that there are entries of: each is one dive into their index."""
+    """A filter by action; each choice costs one dive into the index of actions."""
 
     title = _("action")
     parameter_name = "action"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = AuditLog.objects.order_by("action").values_list("action", flat=True)
-        found: list[str] = []
+        actions: list[str] = []
         following = rows.first()
-        while following is not None and len(found) < _LISTED:
-            found.append(following)
+        while following is not None and len(actions) < _LISTED:
+            actions.append(following)
             following = rows.filter(action__gt=following).first()
-        return [(action, action) for action in found]
+        return [(action, action) for action in actions]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(action=self.value()) if self.value() else queryset
@@ -59,12 +59,12 @@ class WhenFilter(MomentFilter):
 
 
 def _first_at(moment: datetime) -> int | None:
-    later = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
-    return later.values_list("pk", flat=True).first()
+    entries = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
+    return entries.values_list("pk", flat=True).first()
 
 
 class EntryList(RecentRowsList, RowList):
-    """Entries are never deleted, and a part of a word is in no index."""
+    """The newest entries: none is ever deleted, and no index finds a part of a word."""
 
 
 @admin.register(AuditLog)
@@ -77,36 +77,36 @@ class AuditLogAdmin(RowsAdmin):
     list_filter_submit = True
     search_fields = ["actor", "target"]
     search_help_text = _("A part of who, or of on what")
-    list_before_template = "admin/newest_bar.html"
+    list_before_template = "admin/recent_bar.html"
     page_template = "admin/audit_entry.html"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EntryList]:
         return EntryList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """By what this person sees: a target may name somebody's number."""
+        """Search in the texts as this person sees them: a target may name somebody's number."""
         rows, may_repeat = super().get_search_results(request, queryset, search_term)
-        wanted = search_term.strip().lower()
-        if not wanted or sees_personal(request):
+        text = search_term.strip().lower()
+        if not text or sees_personal(request):
             return rows, may_repeat
-        # The list cuts later what it has read here.
-        first = first_looked_at(queryset)
+        # The list applies its limit after this search, which needs one of its own.
+        first = first_recent(queryset)
         if first is not None:
             rows = rows.filter(pk__gte=first)
         newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]
-        seen = [
+        entry_ids = [
             pk
             for pk, actor, target in newest
-            if wanted in actor.lower() or wanted in personal.in_sentence(target).lower()
+            if text in actor.lower() or text in personal.in_sentence(target).lower()
         ]
-        return queryset.filter(pk__in=seen), False
+        return queryset.filter(pk__in=entry_ids), False
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         return rows.filter(Q(actor__icontains=text) | Q(target__icontains=text))
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
@@ -126,8 +126,8 @@ class AuditLogAdmin(RowsAdmin):
 
 def _changes(row: AuditLog) -> dict[str, Any]:
     """Field → [before, after]; older entries have none."""
-    found = row.detail.get("changes") if isinstance(row.detail, dict) else None
-    pairs = found.items() if isinstance(found, dict) else ()
+    changes = row.detail.get("changes") if isinstance(row.detail, dict) else None
+    pairs = changes.items() if isinstance(changes, dict) else ()
     return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 

@@ -14,11 +14,11 @@ from django.http import HttpRequest
 from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
 
-# What stands in the log for a value that nobody may read there, and for no value.
+# The log has these for a secret value, and for no value.
 SECRET, NOTHING = "•••", None
 MESSAGE_RESENT = "message_resent"
-_LONGEST = 2000  # characters of a value: a mapping may have pages
-_LISTED = 200  # rows of a relation
+_MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
+_MAX_ROWS = 200  # rows of a relation
 
 
 @lru_cache(maxsize=1)
@@ -35,7 +35,7 @@ def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> Audi
 
 
 def message_target(flow: str, id: int | str) -> str:
-    """As the audit log names a message; an index finds the entries of one."""
+    """The name of a message in the audit log; an index finds the entries of one."""
     return f"{flow} {id}"[:200]
 
 
@@ -51,9 +51,9 @@ def audit_messages(
 
 
 def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
-    """What a saved form has changed: name of the field → [before, after]. Of a new row every value
-    that is not empty. A secret is only said to have changed."""
-    found = {}
+    """The changes of a saved form: name of the field → [before, after]. A new row has every value
+    that is not empty. Of a secret the log says only that it has changed."""
+    changes = {}
     for name in form.changed_data if change else form.fields:
         field = form.fields[name]
         before = _shown(form.get_initial_for_field(field, name), field) if change else NOTHING
@@ -61,23 +61,23 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
         if _is_secret(name, field):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
-            found[name] = [before, after]
-    return found
+            changes[name] = [before, after]
+    return changes
 
 
 def of_formset(formset: Any) -> dict[str, list[Any]]:
-    """What a saved formset of other rows (inlines) has changed, one entry for each row."""
-    found: dict[str, list[Any]] = {}
+    """The changes of a saved formset of other rows (inlines), one entry for each row."""
+    changes: dict[str, list[Any]] = {}
     for row in formset.new_objects:
-        found[_of(row)] = [NOTHING, str(row)]
+        changes[_row_name(row)] = [NOTHING, str(row)]
     for row, names in formset.changed_objects:
-        found[_of(row)] = [NOTHING, ", ".join(names)]
+        changes[_row_name(row)] = [NOTHING, ", ".join(names)]
     for row in formset.deleted_objects:
-        found[_of(row)] = [str(row), NOTHING]
-    return found
+        changes[_row_name(row)] = [str(row), NOTHING]
+    return changes
 
 
-def _of(row: models.Model) -> str:
+def _row_name(row: models.Model) -> str:
     return f"{row._meta.model_name} {row.pk or ''}".strip()
 
 
@@ -103,12 +103,12 @@ def _shown(value: Any, field: forms.Field) -> Any:
 
 
 def _rows(value: Any, field: Any) -> Any:
-    """Of a relation the initial value is a key or a list of rows, the cleaned one a row or a
-    queryset."""
+    """The rows of a relation: the initial value is a key or a list of rows, the cleaned one a row
+    or a queryset."""
     if value is None or isinstance(value, models.Model):
         return None if value is None else str(value)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return sorted(str(each) for each in list(value)[:_LISTED])
+        return sorted(str(each) for each in list(value)[:_MAX_ROWS])
     row = field.queryset.model._default_manager.filter(pk=value).first() if value != "" else None
     return None if row is None else str(row)
 
@@ -118,4 +118,4 @@ def _cut(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"

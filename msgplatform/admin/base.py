@@ -34,7 +34,7 @@ else:
 
 
 def sees_personal(request: HttpRequest) -> bool:
-    """Whether this person may see payloads, texts and telephone numbers in clear."""
+    """True if this person may see payloads, texts and telephone numbers in clear."""
     return bool(request.user.has_perm(personal.PERMISSION))
 
 
@@ -51,7 +51,7 @@ class PlainList(ChangeList):
         self.title = capfirst(str(self.opts.verbose_name_plural))
 
     def get_ordering_field(self, field_name: Any) -> Any:
-        """Only of columns whose header offers it: an address may name any."""
+        """The field by which a column sorts, if its header offers that: an address may name any."""
         return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
 
     def get_results(self, request: HttpRequest) -> None:
@@ -74,9 +74,9 @@ class HealthList(PlainList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list = rows = list(self.result_list)
-        found = self.read_health(rows)
+        health_by_id = self.read_health(rows)
         for row in rows:
-            row.health = found[row.pk]
+            row.health = health_by_id[row.pk]
 
 
 class ModelAdmin(UnfoldModelAdmin):
@@ -84,7 +84,7 @@ class ModelAdmin(UnfoldModelAdmin):
 
     list_per_page = 50
     show_full_result_count = False  # a COUNT of the whole table, only to show it
-    # What the audit log calls a row: "consumer" for consumer_created; '' means the model's name.
+    # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
     audit_name = ""
     empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
     # Columns that only people with the permission for personal data see in clear: what identifies
@@ -103,22 +103,22 @@ class ModelAdmin(UnfoldModelAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        hidden = hidden_fields()
+        secret_names = hidden_fields()
         return [
-            (title, {**options, "fields": [f for f in options["fields"] if f not in hidden]})
+            (title, {**options, "fields": [f for f in options["fields"] if f not in secret_names]})
             for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
         names = lookup.split("__")
-        hidden = hidden_fields().intersection(names)
-        masked = [*self.personal_fields, *self.content_fields]
+        secret_names = hidden_fields().intersection(names)
+        masked_names = [*self.personal_fields, *self.content_fields]
         if names[1:] not in ([], ["exact"]):
-            masked += self.sentence_fields
-        if not hidden and names[0] in masked:
+            masked_names += self.sentence_fields
+        if not secret_names and names[0] in masked_names:
             return sees_personal(request)
-        return not hidden and bool(super().lookup_allowed(lookup, value, request))
+        return not secret_names and bool(super().lookup_allowed(lookup, value, request))
 
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """For actions that change no setting: with the permission to operate these rows, or to
@@ -128,19 +128,19 @@ class ModelAdmin(UnfoldModelAdmin):
         return any(user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change"))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Of a row that exists only what the form changes: a daemon may have paused it since it was
-        read."""
+        """Of an existing row save only the columns that the form changes: a daemon may have changed
+        others since the row was read."""
         if not change:
             super().save_model(request, obj, form, change)
             return
         columns = {field.name for field in self.opts.concrete_fields}
-        if changed := columns.intersection(form.changed_data):
-            obj.save(update_fields=changed)
+        if changed_columns := columns.intersection(form.changed_data):
+            obj.save(update_fields=changed_columns)
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Saved: to the page that the address names in `next`, such as the checklist."""
+        """After saving go to the page that the address names in `next`, such as the checklist."""
         following = next_page(request)
         if following and "_save" in request.POST:
             messages.success(request, _("%s was saved.") % obj)
@@ -149,7 +149,7 @@ class ModelAdmin(UnfoldModelAdmin):
 
     # -- the audit log ---------------------------------------------------------------------------
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Saved with the row, in its transaction: nothing is changed without its entry."""
+        """The entry of the audit log is saved with the row, in its transaction."""
         super().save_related(request, form, formsets, change)
         changes = self.audit_changes(form, change)
         for formset in formsets:
@@ -182,7 +182,8 @@ class ModelAdmin(UnfoldModelAdmin):
 
 
 class UndeletableAdmin(ModelAdmin):
-    """Rows that messages refer to: they are disabled, not deleted, so that history is readable."""
+    """Rows to which messages refer: people disable them instead of deleting, so that history is
+    readable."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -192,22 +193,22 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
     """Pages through a hot table: the count is bounded, and only ids are sorted."""
 
     # COUNT(*) of a hot table grows with the table; nobody pages further than this.
-    MOST = 10_000
+    MAX_COUNT = 10_000
     template_name = "admin/bounded_pages.html"
 
     @cached_property
     def count(self) -> int:
-        return min(self._counted, self.MOST)
+        return min(self._counted, self.MAX_COUNT)
 
     @property
     def is_cut(self) -> bool:
         """True if there are more rows than `count`."""
-        return self._counted > self.MOST
+        return self._counted > self.MAX_COUNT
 
     @cached_property
     def _counted(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by()[: self.MOST + 1].count())
+        return int(rows.order_by()[: self.MAX_COUNT + 1].count())
 
     def page(self, number: int | str) -> Page[Any]:
         """Reads first the ids, which an index holds, then the rows of one page: a database that has
@@ -216,8 +217,8 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
         rows: Any = self.object_list
         start = (number - 1) * self.per_page
         ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
-        found = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
-        return Page([found[pk] for pk in ids if pk in found], number, self)
+        rows_by_id = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
+        return Page([rows_by_id[pk] for pk in ids if pk in rows_by_id], number, self)
 
 
 class BoundedList(PlainList):
@@ -228,11 +229,11 @@ class BoundedList(PlainList):
     """
 
     def get_filters(self, request: HttpRequest) -> Any:
-        found = super().get_filters(request)
+        filters = super().get_filters(request)
         key = self.lookup_opts.pk.name
-        if others := set(found[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+        if others := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
             raise DisallowedModelAdminLookup(f"Filtering by {min(others)} not allowed")
-        return found
+        return filters
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -250,17 +251,17 @@ class ReadOnlyAdmin(ModelAdmin):
 
     paginator = BoundedPaginator
     show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
-    # For people who may not see personal data; '': the same as for others.
+    # The help text for people who may not see personal data; '': the same as for others.
     masked_search_help_text: Any = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedList
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        found: ChangeList = super().get_changelist_instance(request)
+        changelist: ChangeList = super().get_changelist_instance(request)
         if self.masked_search_help_text and not sees_personal(request):
-            found.search_help_text = self.masked_search_help_text
-        return found
+            changelist.search_help_text = self.masked_search_help_text
+        return changelist
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -279,13 +280,13 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
         """Mask personal data in rows that are about to be shown, and never saved."""
-        how = {
+        masks = {
             **dict.fromkeys(self.personal_fields, personal.masked),
             **dict.fromkeys(self.content_fields, personal.text),
             **dict.fromkeys(self.sentence_fields, personal.in_sentences),
         }
-        if not how or sees_personal(request):
+        if not masks or sees_personal(request):
             return
         for row in rows:
-            for name, mask in how.items():
+            for name, mask in masks.items():
                 setattr(row, name, mask(getattr(row, name)))

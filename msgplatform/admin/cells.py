@@ -26,7 +26,7 @@ def nothing(text: str) -> SafeString:
 
 
 def unknown() -> SafeString:
-    """For values that only Redis has, while it is unavailable."""
+    """The mark of a value that only Redis has, while Redis is unavailable."""
     return mark(gettext("unknown"), "warn")
 
 
@@ -53,7 +53,7 @@ def message_link(flow: str, message: int | str) -> SafeString:
 
 
 def link(url: str, text: int | str) -> SafeString:
-    """As the theme shows links of lists."""
+    """A link in the theme's style of lists."""
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text
     )
@@ -74,5 +74,5 @@ def per_second(limit: float | None) -> str:
     return gettext("%g/s") % limit if limit else NOTHING
 
 
-def cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def cut(text: str, max_length: int = 60) -> str:
+    return text if len(text) <= max_length else f"{text[:max_length]}…"

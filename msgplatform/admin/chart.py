@@ -12,7 +12,7 @@ from typing import Literal
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core import ages
+from msgplatform.core import durations
 from msgplatform.core.flows.text import Text
 
 Tone = Literal["accepted", "good", "lost", "bad", "plain", "limit"]
@@ -40,12 +40,12 @@ class Chart:
     lines: Sequence[Line]
     unit: Unit = "count"
     note: Text = ""
-    least_top: float = 0.0  # what the height stands for at least
-    last_is_open: bool = False  # whether the last step goes on
+    min_top: float = 0.0  # the smallest number that the full height stands for
+    last_is_open: bool = False  # True if the last step goes on
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known, or nothing happened."""
+        """True if nothing is known, or nothing happened."""
         return not any(value for line in self.lines for value in line.values)
 
     @property
@@ -53,20 +53,20 @@ class Chart:
         """The chart in words, for those who cannot see it."""
         parts = [
             _("%(line)s: highest %(highest)s, last %(last)s")
-            % {"line": line.title, "highest": _number(max(known)), "last": _number(known[-1])}
+            % {"line": line.title, "highest": _number(max(values)), "last": _number(values[-1])}
             for line in self.lines
-            if (known := [value for value in line.values if value is not None])
+            if (values := [value for value in line.values if value is not None])
         ]
         return ". ".join([str(self.title), *parts])
 
     @property
     def data(self) -> str:
-        """What the script draws, as JSON."""
+        """The data that the script draws, as JSON."""
         return json.dumps({
             "times": list(self.times),
             "unit": self.unit,
-            "units": ages.written_units(),
-            "leastTop": self.least_top,
+            "units": durations.written_units(),
+            "leastTop": self.min_top,
             "lastIsOpen": self.last_is_open,
             "lines": [
                 {

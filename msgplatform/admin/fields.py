@@ -16,16 +16,15 @@ from django.utils.translation import gettext as _
 from msgplatform.admin import Textarea, TextInput
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
-from msgplatform.core.json import entered
-from msgplatform.core.json.depth import MAX_STORED
-from msgplatform.core.json.same import same
+from msgplatform.core.json.text import parse_json
+from msgplatform.core.json.values import MAX_STORED, same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
 
 
 def each(check_list: Check) -> Check:
-    """Makes the validator of a list one for a single item."""
+    """Turn the validator of a list into one for a single item."""
     return lambda item: check_list([item])
 
 
@@ -48,7 +47,7 @@ class LinesField(forms.Field):
     """
 
     widget = _Lines
-    repeats = False  # whether an item may occur twice
+    may_repeat = False  # True if an item may occur twice
 
     def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
@@ -57,17 +56,17 @@ class LinesField(forms.Field):
         self.check_item = check
 
     def prepare_value(self, value: Any) -> Any:
-        listed = isinstance(value, list | tuple)
-        return "\n".join(self.show(item) for item in value) if listed else value
+        is_list = isinstance(value, list | tuple)
+        return "\n".join(self.show(item) for item in value) if is_list else value
 
     def to_python(self, value: Any) -> Any:
         def item(line: str) -> Any:
-            found = self.read(line)
-            self.check_item(found)
-            return found
+            value = self.read(line)
+            self.check_item(value)
+            return value
 
         items = list(self.each_line(str(value or ""), item))
-        return items if self.repeats else list(dict.fromkeys(items))
+        return items if self.may_repeat else list(dict.fromkeys(items))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
@@ -83,8 +82,8 @@ class LinesField(forms.Field):
         return line
 
     def each_line(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
-        """What `read` returns for each line that is not empty. Raises ValidationError with the
-        errors of all lines."""
+        """The items that `read` returns for the lines that are not empty. Raises ValidationError
+        with the errors of all lines."""
         _no_null(text)
         errors = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -102,7 +101,7 @@ class LinesField(forms.Field):
 class WaitsField(LinesField):
     """Delays in seconds, written with units: `5 s`, `30 min`, `2 h`, `1 d`."""
 
-    repeats = True
+    may_repeat = True
 
     def show(self, item: Any) -> str:
         for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -120,7 +119,8 @@ class WaitsField(LinesField):
 
 
 class _Entered(str):
-    """What was typed, which is shown again as it is. Any other text is a JSON value."""
+    """Text as a person typed it, which the form shows again unchanged. Any other text is a JSON
+    value."""
 
 
 class JsonField(forms.Field):
@@ -144,7 +144,7 @@ class JsonField(forms.Field):
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
         _no_null(text)
-        return entered.load(text, MAX_STORED) if text else None
+        return parse_json(text, MAX_STORED) if text else None
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
@@ -157,10 +157,10 @@ class ObjectField(JsonField):
     """A JSON object, one property on each line."""
 
     def to_python(self, value: Any) -> Any:
-        found = super().to_python(str(value or "").strip() or "{}")
-        if not isinstance(found, dict):
+        properties = super().to_python(str(value or "").strip() or "{}")
+        if not isinstance(properties, dict):
             raise ValidationError(_('Write an object: {"name": "value"}.'))
-        return found
+        return properties
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return super().has_changed(initial or {}, data)
@@ -187,18 +187,18 @@ class _WriteOnly(forms.Field):
     is_secret = True
     _stored: Any = None
 
-    def keep(self, stored: Any, shown: str) -> None:
+    def keep(self, value: Any, description: str) -> None:
         """`shown` describes what is stored, without the value; '' when nothing is stored."""
-        if isinstance(stored, Unreadable):
+        if isinstance(value, Unreadable):
             self.required = True
             self.help_text = _("The stored value cannot be decrypted: enter it again.")
             return
-        self._stored = stored
-        if shown:
+        self._stored = value
+        if description:
             self.required = False
             # The theme prints help texts as HTML.
-            shown = escape(shown)
-            self.help_text = _("%s Never shown; leave it empty to keep it.") % shown
+            description = escape(description)
+            self.help_text = _("%s Never shown; leave it empty to keep it.") % description
 
     def clean(self, value: Any) -> Any:
         # Blanks count as empty: a password manager or a paste may leave some.

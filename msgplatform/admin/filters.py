@@ -22,7 +22,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from msgplatform.core.data import ids
 
-_MOST = 2**63 - 1  # the largest BIGINT
+_MAX_ID = 2**63 - 1  # the largest BIGINT
 _TEMPLATE = "admin/form_filter.html"
 _PRESETS = (
     (timedelta(hours=1), _("last hour")),
@@ -38,7 +38,7 @@ def row_id(text: Any) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
     number = int(text)
-    return number if number <= _MOST else None
+    return number if number <= _MAX_ID else None
 
 
 class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
@@ -47,12 +47,12 @@ class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unf
     template = _TEMPLATE
 
     def value(self) -> str | None:
-        chosen: str | None = super().value()
-        return None if row_id(chosen) is None else chosen
+        choice: str | None = super().value()
+        return None if row_id(choice) is None else choice
 
 
 class RowSelect(AutocompleteSelect):
-    """The same in a form of our own: `RowSelect(field, admin.site)`."""
+    """A select box in a form, whose rows are found by typing: `RowSelect(field, admin.site)`."""
 
     def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
         return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
@@ -65,7 +65,7 @@ class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has n
 
 
 class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """A filter of our own with `lookups` and `queryset`."""
+    """A filter whose subclass has `lookups` and `queryset`."""
 
     template = _TEMPLATE
 
@@ -115,11 +115,11 @@ class IdTimeFilter(FieldListFilter):
         # min: a time far in the future has an id that no BIGINT holds.
         if since:
             queryset = queryset.filter(
-                **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MOST)}
+                **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MAX_ID)}
             )
         if until:
             queryset = queryset.filter(
-                **{f"{self.field_path}__lt": min(ids.first_id_at(until), _MOST)}
+                **{f"{self.field_path}__lt": min(ids.first_id_at(until), _MAX_ID)}
             )
         return queryset
 

@@ -30,16 +30,16 @@ def _held_by(user: Any) -> QuerySet[Permission]:
     return Permission.objects.filter(Q(user=user) | Q(group__user=user)).distinct()
 
 
-def _lacks(request: HttpRequest, wanted: QuerySet[Permission]) -> bool:
-    """Whether the person who asks lacks one of these permissions."""
+def _lacks(request: HttpRequest, permissions: QuerySet[Permission]) -> bool:
+    """True if the person who asks lacks one of these permissions."""
     user: Any = request.user
     if user.is_superuser:
         return False
-    return wanted.exclude(pk__in=_held_by(user).values("pk")).exists()
+    return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
 
 
 class OwnPermissionsOnly(ModelAdmin):
-    """Offers only permissions that one has, and groups that have no others."""
+    """Offers only permissions that the person has, and groups without any other permission."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
@@ -70,7 +70,8 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg] 
         return fields if user.is_superuser else [*fields, "is_superuser"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Not somebody who may do more: with a new password one would be that person."""
+        """True unless the other person may do more: whoever sets their password could log in as
+        them."""
         return super().has_change_permission(request, obj) and not self._exceeds(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -84,8 +85,8 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg] 
         return obj.is_superuser or _lacks(request, _held_by(obj))
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
-        found = super().audit_changes(form, change)
-        return {name: values for name, values in found.items() if name not in _NOT_AUDITED}
+        changes = super().audit_changes(form, change)
+        return {name: values for name, values in changes.items() if name not in _NOT_AUDITED}
 
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
@@ -102,7 +103,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg] 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, OwnPermissionsOnly):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """`migrate` keeps the roles that the platform ships as they are."""
+        """True unless the group is a role of the platform, which `migrate` keeps as it is."""
         return super().has_change_permission(request, obj) and not self._is_kept(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

@@ -13,23 +13,22 @@ from django.http import HttpRequest
 
 from msgplatform.admin.base import BoundedList
 
-LOOKED_AT = 20_000  # newest rows to which a filter without an index is applied
+MAX_RECENT_ROWS = 20_000  # newest rows to which a filter without an index is applied
 
 
 class RecentRowsList(BoundedList):
-    """`looked_at`: to how many rows the filters were applied; 0: to all of them.
+    """`recent_limit`: to how many rows the filters were applied; 0: to all of them.
 
-    Its admin has `indexed(chosen, query)`: which of the chosen filters an index serves, by their
-    parameters; "q" is the search. It may name in `newest_by` another column than the key by which
-    rows are newer than others.
-    """
+    Its admin has `indexed_parameters(selection, query)`: which of the chosen filters an index
+    serves, by their parameters; "q" is the search. It may name in `recent_by` another column than
+    the key by which rows are newer than others."""
 
-    looked_at = 0
+    recent_limit = 0
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         rows = super().get_queryset(request, exclude_parameters)
         model_admin: Any = self.model_admin
-        narrow = model_admin.indexed(request.GET, self.query)
+        narrow = model_admin.indexed_parameters(request.GET, self.query)
         used = [
             spec
             for spec in self.filter_specs
@@ -45,16 +44,16 @@ class RecentRowsList(BoundedList):
                 newest = spec.queryset(request, newest)
         if "q" in narrow:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
-        by = getattr(model_admin, "newest_by", "pk")
-        first = first_looked_at(newest, by)
+        by = getattr(model_admin, "recent_by", "pk")
+        first = first_recent(newest, by)
         if first is None:
             return rows
-        self.looked_at = LOOKED_AT
+        self.recent_limit = MAX_RECENT_ROWS
         return rows.filter(**{f"{by}__gte": first})
 
 
-def first_looked_at(rows: QuerySet[Any], by: str = "pk") -> Any:
-    """Where the newest LOOKED_AT rows begin; None when there are fewer."""
-    newest: Any = rows.order_by(f"-{by}").values(by)[:LOOKED_AT]
-    found = newest.aggregate(first=Min(by), count=Count(by))
-    return None if found["count"] < LOOKED_AT else found["first"]
+def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:
+    """Where the newest MAX_RECENT_ROWS rows begin; None when there are fewer."""
+    newest: Any = rows.order_by(f"-{by}").values(by)[:MAX_RECENT_ROWS]
+    totals = newest.aggregate(first=Min(by), count=Count(by))
+    return None if totals["count"] < MAX_RECENT_ROWS else totals["first"]

@@ -16,12 +16,12 @@ from msgplatform.admin.filters import row_id
 
 
 class RowList(BoundedList):
-    """The rows of the page, completed by `RowsAdmin.completed`."""
+    """The rows of the page, completed by `RowsAdmin.add_details`."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows_admin: Any = self.model_admin
-        self.result_list = rows_admin.completed(list(self.result_list))
+        self.result_list = rows_admin.add_details(list(self.result_list))
 
 
 class RowsAdmin(ReadOnlyAdmin):
@@ -32,13 +32,13 @@ class RowsAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     page_template = ""
-    # Of the parts that change alone, for a page that renews itself (`static/console/live.js`).
+    # The template of the parts that change, for a page that renews itself (`live.js`).
     live_template = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
         return RowList
 
-    def completed(self, rows: list[Any]) -> list[Any]:
+    def add_details(self, rows: list[Any]) -> list[Any]:
         """Add what the rows' columns need, with a number of queries that does not depend on the
         number of rows."""
         return rows
@@ -47,9 +47,9 @@ class RowsAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         text = search_term.strip()
-        return (self.found(queryset, text), False) if text else (queryset, False)
+        return (self.search_rows(queryset, text), False) if text else (queryset, False)
 
-    def found(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(pk=number)
 
@@ -59,12 +59,12 @@ class RowsAdmin(ReadOnlyAdmin):
         row = number is not None and self.get_queryset(request).filter(pk=number).first()
         if not row:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
-        # After the look: whether a row exists is no secret to those who may open the console.
-        allowed = self.has_operate_permission(request) if change else True
-        if not (allowed and self.has_view_permission(request, row)):
+        # Checked after the row is found: people of the console may know that a row exists.
+        may_act = self.has_operate_permission(request) if change else True
+        if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
         self.mask(request, [row])
-        return self.completed([row])[0]
+        return self.add_details([row])[0]
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         """The template context of a row's page."""
@@ -75,16 +75,16 @@ class RowsAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         row = self.row(request, object_id)
         template = self.live_template if "live" in request.GET else ""
-        return self.shown(request, row, template, **self.page(request, row))
+        return self.render_row(request, row, template, **self.page(request, row))
 
-    def shown(
+    def render_row(
         self, request: HttpRequest, row: Any, template: str = "", **context: Any
     ) -> HttpResponse:
-        given = {
+        page_context = {
             **self.admin_site.each_context(request),
             "title": str(self.opts.verbose_name).capitalize(), "opts": self.opts, "row": row,
             "may_change": self.has_operate_permission(request), **context,
         }  # fmt: skip
-        response = TemplateResponse(request, template or self.page_template, given)
+        response = TemplateResponse(request, template or self.page_template, page_context)
         response["Cache-Control"] = "no-store"  # it may show a message's content
         return response

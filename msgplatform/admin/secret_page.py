@@ -26,9 +26,8 @@ _KEY = "shown_once"
 KEPT_SECONDS = 300
 
 
-class ShowsSecret(ModelAdmin):
-    """For admins that create secrets with their rows: `return self.show_secret(...)` as the
-    response."""
+class SecretPageAdmin(ModelAdmin):
+    """An admin that creates secrets with its rows: its response is `self.show_secret(...)`."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.secret_view)
@@ -38,29 +37,29 @@ class ShowsSecret(ModelAdmin):
         return f"{self.opts.app_label}_{self.opts.model_name}_secret"
 
     def show_secret(
-        self, request: HttpRequest, title: str, text: str, secret: str, back: str
+        self, request: HttpRequest, title: str, text: str, secret: str, next_url: str
     ) -> HttpResponse:
-        """Redirect to the page with the secret. `text` says what to do with it, `back` is the URL
-        to go to afterwards."""
+        """Redirect to the page with the secret. `text` says what to do with it, `next_url` is
+        the page to go to afterwards."""
         request.session[_KEY] = {
-            "title": title, "text": text, "secret": encryption.encrypt(secret), "back": back,
+            "title": title, "text": text, "secret": encryption.encrypt(secret), "back": next_url,
             "until": time.time() + KEPT_SECONDS,
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
     def secret_view(self, request: HttpRequest) -> HttpResponse:
-        kept: dict[str, Any] | None = request.session.pop(_KEY, None)
+        entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""
-        if kept and kept["until"] >= time.time():
-            with suppress(Undecryptable):  # its key was removed meanwhile
-                secret = encryption.decrypt(kept["secret"])
+        if entry and entry["until"] >= time.time():
+            with suppress(Undecryptable):  # its encryption key was removed meanwhile
+                secret = encryption.decrypt(entry["secret"])
         if not secret:
             messages.info(request, _("The secret has been shown already; it is not kept."))
             return redirect(
                 f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
             )
         context = {
-            **self.admin_site.each_context(request), "opts": self.opts, **(kept or {}),
+            **self.admin_site.each_context(request), "opts": self.opts, **(entry or {}),
             "secret": secret,
         }  # fmt: skip
         response = TemplateResponse(request, "admin/secret.html", context)

@@ -1,1 +1,1 @@
-"""What every flow's REST views share: keys, errors, JSON, pages of lists, rates, the schema."""
+"""The part that every flow's REST views share: keys, errors, JSON, pages of lists, the schema."""

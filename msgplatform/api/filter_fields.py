@@ -12,11 +12,11 @@ from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option, Text
 from msgplatform.models import Biz
 
 
-def systems(typed: str) -> Sequence[Option]:
+def systems(typed_text: str) -> Sequence[Option]:
     """Business systems with the typed text in their name or title."""
-    rows = Biz.objects.filter(Q(name__icontains=typed) | Q(title__icontains=typed))
-    found = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
-    return [Option(name, title) for name, title in found]
+    rows = Biz.objects.filter(Q(name__icontains=typed_text) | Q(title__icontains=typed_text))
+    names = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
+    return [Option(name, title) for name, title in names]
 
 
 def choice(

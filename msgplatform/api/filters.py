@@ -26,31 +26,33 @@ Reader = Callable[[str, str], Any]
 
 
 def values(
-    given: Mapping[str, Any],
+    entries: Mapping[str, Any],
     readers: Mapping[str, Reader],
-    allowed: Iterable[str],
-    required: Iterable[str] = (),
+    names: Iterable[str],
+    required_names: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The values that were given; empty texts count as absent, a filter without reader is a text.
 
     Raises InvalidInput naming the field, also when `until` is not later than `since`.
     """
-    texts = {name: str(value).strip() for name, value in given.items()}
+    texts = {name: str(value).strip() for name, value in entries.items()}
     # An unknown filter that is ignored would select more than the person meant: an error instead.
-    if unknown := texts.keys() - set(allowed):
-        known = ", ".join(allowed)
-        raise InvalidInput(_("unknown filter; use %s") % known, sorted(unknown)[0])
+    if unknown := texts.keys() - set(names):
+        choices = ", ".join(names)
+        raise InvalidInput(_("unknown filter; use %s") % choices, sorted(unknown)[0])
     texts = {name: text for name, text in texts.items() if text}
-    for name in required:
+    for name in required_names:
         if name not in texts:
             raise InvalidInput(_("this field is required"), name)
-    found = {name: readers.get(name, searchable)(text, name) for name, text in texts.items()}
+    values_by_name = {
+        name: readers.get(name, searchable)(text, name) for name, text in texts.items()
+    }
     if "since" in texts and "until" in texts:
         # The times, not their ids: every time before the first message has the same id, 0.
         since, until = (moment(texts[name], name) for name in ("since", "until"))
         if until <= since:
             raise InvalidInput(_("use a time later than the one of “since”"), "until")
-    return found
+    return values_by_name
 
 
 def number(text: str, field: str = "id") -> int:
@@ -75,18 +77,20 @@ def selection(text: str, field: str) -> tuple[int, ...]:
 def moment(text: str, field: str) -> datetime:
     """A time as people write it, in the time zone in which they see times."""
     try:
-        found = parse_datetime(text)
-        if found is None and (day := parse_date(text)):
-            found = datetime.combine(day, time())
-        if found is not None and timezone.is_naive(found):
-            found = timezone.make_aware(found)
-        if found is not None:
-            found.astimezone(UTC)  # as databases have it: the first and the last day may overflow
+        time_entered = parse_datetime(text)
+        if time_entered is None and (day := parse_date(text)):
+            time_entered = datetime.combine(day, time())
+        if time_entered is not None and timezone.is_naive(time_entered):
+            time_entered = timezone.make_aware(time_entered)
+        if time_entered is not None:
+            time_entered.astimezone(
+                UTC
+            )  # as databases have it: the first and the last day may overflow
     except (ValueError, OverflowError):
-        found = None
-    if found is None:
+        time_entered = None
+    if time_entered is None:
         raise InvalidInput(_("use a time such as 2026-11-20 14:30, or a day"), field)
-    return found
+    return time_entered
 
 
 def first_id(text: str, field: str) -> int:
@@ -104,21 +108,21 @@ def business_system(text: str, field: str) -> int:
 def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
     """The id of one of these rows, from its id or its name; `none` is said when there is no such
     name. Digits that are the id of one and, from earlier, the name of another are refused."""
-    named: int | None = (
+    id_by_name: int | None = (
         rows.filter(name=searchable(text, field)).values_list("id", flat=True).first()
     )
     if text.isascii() and text.isdigit():
-        asked = number(text, field)
-        if named in (None, asked):
-            return asked
-        if not rows.filter(pk=asked).exists():
-            return int(named)
+        number_entered = number(text, field)
+        if id_by_name in (None, number_entered):
+            return number_entered
+        if not rows.filter(pk=number_entered).exists():
+            return int(id_by_name)
         sentence = _("%(text)s is the name of number %(named)d, and the id of another one: write "
                      "%(named)d, or the other one's name.")  # fmt: skip
-        raise InvalidInput(sentence % {"text": text, "named": named}, field)
-    if named is None:
+        raise InvalidInput(sentence % {"text": text, "named": id_by_name}, field)
+    if id_by_name is None:
         raise InvalidInput(none, field)
-    return named
+    return id_by_name
 
 
 def searchable(text: str, field: str) -> str:

@@ -15,8 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import Problem
+from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.core import logging, metrics
 from msgplatform.core.connections import RedisError, work_redis
 
@@ -99,9 +98,11 @@ def may_read_metrics(request: HttpRequest) -> bool:
     machine, and only if PUBLIC_URL is local too, since behind a reverse proxy every caller looks
     local."""
     if token := settings.METRICS_TOKEN:
-        scheme, _, given = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         # Compared in constant time: the duration must not tell how much of a guess was right.
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token_sent.encode(), token.encode()
+        )
     if urlsplit(settings.PUBLIC_URL).hostname not in _LOCAL_HOSTS:
         return False
     if any(name in request.META for name in _FORWARDED):

@@ -1,8 +1,8 @@
 """Endpoints that take items in: one item, or a batch with a verdict for each.
 
 A flow's view for one item reads its body, adds `idempotency_key`, and returns `answer(verdict)`;
-with a `SingleIntake` the usual request is answered without Django (`web/door.py`). The flow's view
-for many items inherits BatchView.
+with a `SingleIntake` the usual request is answered without Django (`web/fast_intake.py`). The
+flow's view for many items inherits BatchView.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SingleIntake:
-    """A POST that takes one item, for the door; the view of `path` defines everything else.
+    """A POST that takes one item, for the fast intake; the view of `path` defines everything else.
 
     `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item, and once
     it is durable calls `call(verdict, None)` or `call(None, error)` once, in another thread. For an
@@ -46,9 +46,9 @@ class SingleIntake:
 def encoded(verdict: Verdict) -> tuple[int, bytes]:
     """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
-    created = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
-    code = status.HTTP_202_ACCEPTED if created else status.HTTP_200_OK
-    return code, msgspec.json.encode(verdict.shown())
+    is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
+    code = status.HTTP_202_ACCEPTED if is_new else status.HTTP_200_OK
+    return code, msgspec.json.encode(verdict.as_dict())
 
 
 def answer(verdict: Verdict) -> HttpResponse:
@@ -86,7 +86,7 @@ class BatchView(APIView):
     max_body_bytes = MAX_BATCH_BYTES
 
     def read(self, body: Any) -> Any:
-        """What `accept` takes, from one decoded item. Raises InvalidInput."""
+        """The item for `accept`, from one decoded body. Raises InvalidInput."""
         return body
 
     def accept(self, items: list[Any]) -> Sequence[Verdict]:
@@ -95,7 +95,7 @@ class BatchView(APIView):
 
     def shown(self, verdict: Verdict) -> dict[str, Any]:
         """A verdict as the answer shows it."""
-        return verdict.shown()
+        return verdict.as_dict()
 
     def post(self, request: Request) -> Response:
         of_items = "idempotency_key" in self.item.__struct_fields__
@@ -134,8 +134,8 @@ class ItemsField(serializers.ListField):
 class IdempotencyKeyField(serializers.RegexField):
     def __init__(self, **options: Any) -> None:
         text = "Repeat with the same key and get the first answer; the header works as well"
-        described = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
-        super().__init__(KEY_PATTERN, required=False, allow_null=True, **described)
+        options_of_field = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
+        super().__init__(KEY_PATTERN, required=False, allow_null=True, **options_of_field)
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):

@@ -7,7 +7,7 @@ that are really read.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -15,14 +15,15 @@ import msgspec
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import Promise
-from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework.exceptions import NotAcceptable, ParseError, UnsupportedMediaType
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
-from msgplatform.api.problems.problem import BodyTooLarge
+from msgplatform.api.problems.problem import CONTENT_TYPE, BodyTooLarge
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json.depth import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, depth
 
 T = TypeVar("T")
 
@@ -68,19 +69,19 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
             request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
         )
     try:  # a chunked body has a length too (`web/django_app.py`)
-        announced = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
+        length = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
     except ValueError:
-        announced = 0
-    if announced > max_bytes:
+        length = 0
+    if length > max_bytes:
         raise BodyTooLarge(max_bytes)
-    parts: list[bytes] = [request.read(announced)]
-    missing = announced - len(parts[0])
+    parts: list[bytes] = [request.read(length)]
+    missing = length - len(parts[0])
     # A stream may give less at once than was asked for; it gives nothing only at its end.
     while parts[-1] and missing > 0:
         parts.append(request.read(missing))
         missing -= len(parts[-1])
     if missing > 0:
-        raise ParseError(f"The body ended after {announced - missing} of {announced} bytes.")
+        raise ParseError(f"The body ended after {length - missing} of {length} bytes.")
     return b"".join(parts)
 
 
@@ -113,8 +114,8 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def _line(body: bytes, message: str) -> str:
     """` at line 3, column 7`, from msgspec's `(byte 57)`."""
-    _, found, rest = message.rpartition("(byte ")
-    if not found:
+    _, marker, rest = message.rpartition("(byte ")
+    if not marker:
         return ""
     before = body[: int(rest.rstrip(")"))]
     line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
@@ -157,12 +158,12 @@ class JSONParser(BaseParser):
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
         body = read_body(context["request"], max_bytes)
         try:
-            found = _parse(body, _ANY)
+            value = _parse(body, _ANY)
         except msgspec.ValidationError as error:  # a number beyond a float's range
             raise ParseError(str(error).replace("`", "")) from None
-        if depth(found) > MAX_DEPTH:
+        if depth(value) > MAX_DEPTH:
             raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
-        return found
+        return value
 
 
 def _encodable(value: Any) -> Any:
@@ -190,3 +191,48 @@ class JSONRenderer(BaseRenderer):
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
         return b"" if data is None else _encoder.encode(data)
+
+
+JSON = "application/json"
+_TAKES_JSON = frozenset({"*/*", JSON, f"{JSON}, */*", CONTENT_TYPE})
+
+
+class JsonFirst(DefaultContentNegotiation):
+    """DRF's negotiation, with a short cut for the usual Accept headers.
+
+    Generated clients name `application/problem+json` alone where the document has no other answer,
+    that is for each operation whose success has no body. Any Accept header suits those: DELETE, and
+    the methods that a view names in `bodiless_methods`.
+    """
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> Any:
+        first = next(iter(renderers))
+        if first.media_type != JSON:
+            return super().select_renderer(request, renderers, format_suffix)
+        meta = request.META
+        if (
+            meta.get("HTTP_ACCEPT", "*/*") in _TAKES_JSON
+            and format_suffix is None
+            and not meta.get("QUERY_STRING")
+        ):
+            return first, JSON
+        try:
+            return super().select_renderer(request, renderers, format_suffix)
+        except NotAcceptable:
+            if accepts_problems(meta.get("HTTP_ACCEPT", "")) or is_bodiless(request):
+                return first, JSON
+            raise
+
+
+def accepts_problems(accept: str) -> bool:
+    """True if the header names the media type of errors, with or without parameters."""
+    ranges = (part.partition(";")[0].strip().lower() for part in accept.split(","))
+    return CONTENT_TYPE in ranges
+
+
+def is_bodiless(request: Request) -> bool:
+    """True if no success of the operation has a body."""
+    view = request.parser_context.get("view") if request.parser_context else None
+    return request.method == "DELETE" or request.method in getattr(view, "bodiless_methods", ())

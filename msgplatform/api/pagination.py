@@ -61,19 +61,19 @@ class KeysetPagination(BasePagination):
                 order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
             queryset = queryset.filter(_beyond(order, cursor.values))
         sign = "-" if order[0].startswith("-") else ""
-        within = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
+        prefix = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page: it says whether there is a next one, without a COUNT.
-        rows = queryset.order_by(*within, *order)[: limit + 1]
+        rows = queryset.order_by(*prefix, *order)[: limit + 1]
         # A list that looks at a bounded number of rows may end early, at this one.
-        reached = getattr(rows, "reached", None)
-        found = list(rows)
-        page, more = found[:limit], len(found) > limit or reached is not None
+        last_row = getattr(rows, "reached", None)
+        page_and_next = list(rows)
+        page, more = page_and_next[:limit], len(page_and_next) > limit or last_row is not None
         if cursor is not None and cursor.backward:
             page.reverse()  # read from the cursor upwards, shown in the list's own order
             self._next = self._link(page, False)
-            self._previous = self._link(page, True, more, reached)
+            self._previous = self._link(page, True, more, last_row)
         else:
-            self._next = self._link(page, False, more, reached)
+            self._next = self._link(page, False, more, last_row)
             self._previous = self._link(page, True, cursor is not None)
         return page
 
@@ -93,8 +93,8 @@ class KeysetPagination(BasePagination):
         if not token:
             return None
         try:
-            packed = self._signer().unsign(token)
-            cursor = msgspec.json.decode(base64.urlsafe_b64decode(packed), type=Cursor)
+            token_text = self._signer().unsign(token)
+            cursor = msgspec.json.decode(base64.urlsafe_b64decode(token_text), type=Cursor)
         except (signing.BadSignature, binascii.Error, msgspec.DecodeError, ValueError):
             raise InvalidInput(
                 "Use the cursor of `next` or `previous` of this list unchanged, or none.",
@@ -103,20 +103,22 @@ class KeysetPagination(BasePagination):
         return cursor
 
     def _link(
-        self, page: Sequence[Any], backward: bool, there_is: bool = True, reached: Any = None
+        self, page: Sequence[Any], backward: bool, there_is: bool = True, last_row: Any = None
     ) -> str | None:
         """The address of the page after the last row or before the first one, or beyond the row
         that was reached."""
         url = self._request.build_absolute_uri()
         if not there_is:
             return None
-        if not page and reached is None:  # all rows beyond the cursor have been deleted
+        if not page and last_row is None:  # all rows beyond the cursor have been deleted
             return remove_query_param(url, self.cursor_param)  # start at the first page
-        row = reached if reached is not None else page[0] if backward else page[-1]
+        row = last_row if last_row is not None else page[0] if backward else page[-1]
         names = [name.lstrip("-") for name in self._ordering]
         values = [row[name] if isinstance(row, Mapping) else getattr(row, name) for name in names]
-        packed = base64.urlsafe_b64encode(msgspec.json.encode(Cursor(backward, values))).decode()
-        return replace_query_param(url, self.cursor_param, self._signer().sign(packed))
+        cursor_text = base64.urlsafe_b64encode(
+            msgspec.json.encode(Cursor(backward, values))
+        ).decode()
+        return replace_query_param(url, self.cursor_param, self._signer().sign(cursor_text))
 
     def _signer(self) -> signing.Signer:
         """Cursors are signed, so that the database gets only values that came from a row."""
@@ -169,10 +171,10 @@ class SincePagination(KeysetPagination):
         self._request = request
         limit = self._limit()
         order = getattr(view, "keyset_ordering", self.ordering)
-        found = sql.first(queryset.order_by(*order), limit + 1)
-        page = found[:limit]
+        rows = sql.first(queryset.order_by(*order), limit + 1)
+        page = rows[:limit]
         self._next, self._previous = None, None
-        if len(found) > limit:
+        if len(rows) > limit:
             url = request.build_absolute_uri()
             self._next = replace_query_param(url, self.cursor_param, str(page[-1].pk))
         return page
@@ -190,5 +192,5 @@ def _beyond(ordering: Sequence[str], values: Sequence[Any]) -> Q:
     if len(ordering) == 1:
         return condition
     first = ordering[0]
-    bound = "lte" if first.startswith("-") else "gte"
-    return Q((f"{first.lstrip('-')}__{bound}", values[0])) & condition
+    first_bound = "lte" if first.startswith("-") else "gte"
+    return Q((f"{first.lstrip('-')}__{first_bound}", values[0])) & condition

@@ -4,8 +4,8 @@ them.
     class ThingListView(ListView):
         query = [OpenApiParameter("kind", str, description="Only of this kind")]
 
-`self.asked` has the given values by name; an empty parameter counts as absent. `accepted_between`
-reads the parameters SINCE and UNTIL of lists whose ids sort by time.
+`self.query_values` has the values that the caller sent, by name; an empty parameter counts as
+absent. `accepted_between` reads the parameters SINCE and UNTIL of lists whose ids sort by time.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ class QueryView(APIView):
     query: Sequence[OpenApiParameter] = ()
 
     @property
-    def known(self) -> list[str]:
+    def parameter_names(self) -> list[str]:
         """The names of all parameters that GET takes."""
         return [parameter.name for parameter in self.query]
 
     @cached_property
-    def asked(self) -> dict[str, str]:
+    def query_values(self) -> dict[str, str]:
         """The given values. Raises InvalidInput for an unknown or a repeated parameter."""
-        given = self.request.query_params
-        for name in given:
-            if name not in self.known:
-                known = ", ".join(self.known) or "none"
-                raise InvalidInput(f"There is no such parameter. Use: {known}.", name)
-            if len(given.getlist(name)) > 1:
+        parameters = self.request.query_params
+        for name in parameters:
+            if name not in self.parameter_names:
+                names = ", ".join(self.parameter_names) or "none"
+                raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
+            if len(parameters.getlist(name)) > 1:
                 raise InvalidInput("Give this parameter only once.", name)
-        return {name: str(value) for name, value in given.items() if value}
+        return {name: str(value) for name, value in parameters.items() if value}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if request.method == "GET":
-            self.asked  # noqa: B018 - refused before any work
+            self.query_values  # noqa: B018 - refused before any work
 
 
 class ListView(QueryView, ListAPIView[Any]):
     """A list, page by page: beside the parameters of `query` it takes those of its pagination."""
 
     @property
-    def known(self) -> list[str]:
+    def parameter_names(self) -> list[str]:
         pages: Any = self.paginator
         parameters = pages.get_schema_operation_parameters(self)
-        return [*super().known, *(parameter["name"] for parameter in parameters)]
+        return [*super().parameter_names, *(parameter["name"] for parameter in parameters)]
 
 
 # Schemas of parameters: the id of a row, and the name of a system or a consumer.
@@ -79,25 +79,25 @@ UNTIL = OpenApiParameter(
 )
 
 
-def accepted_between(asked: Mapping[str, str]) -> Q:
+def accepted_between(values: Mapping[str, str]) -> Q:
     """Rows whose ids were made from `since` on and before `until`. Raises InvalidInput."""
-    wanted = Q()
-    if "since" in asked:
-        wanted &= Q(id__gte=ids.first_id_at(moment(asked["since"], "since")))
-    if "until" in asked:
-        wanted &= Q(id__lt=ids.first_id_at(moment(asked["until"], "until")))
-    return wanted
+    condition = Q()
+    if "since" in values:
+        condition &= Q(id__gte=ids.first_id_at(moment(values["since"], "since")))
+    if "until" in values:
+        condition &= Q(id__lt=ids.first_id_at(moment(values["until"], "until")))
+    return condition
 
 
 def moment(text: str, field: str) -> datetime:
     """A time with its zone. Raises InvalidInput."""
     try:
         # The `+` of a zone is read as a space if the caller did not quote it.
-        found = parse_datetime(text.replace(" ", "+") if "T" in text else text)
-        if found is not None and found.tzinfo is not None:
-            found.astimezone(UTC)  # as databases have it: the first and the last day may overflow
+        time = parse_datetime(text.replace(" ", "+") if "T" in text else text)
+        if time is not None and time.tzinfo is not None:
+            time.astimezone(UTC)  # as databases have it: the first and the last day may overflow
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise InvalidInput("Write it as 2026-11-20T08:00:00Z.", field)
-    return found
+    return time

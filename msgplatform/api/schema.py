@@ -24,8 +24,7 @@ from drf_spectacular.utils import Direction, OpenApiParameter
 
 from msgplatform.api.access.authentication import ApiCaller, required_scope
 from msgplatform.api.intake import KEY_PATTERN
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import CONTENT_TYPE
+from msgplatform.api.problems.problem import CONTENT_TYPE, KINDS
 from msgplatform.api.query import QueryView
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
@@ -91,8 +90,8 @@ class PlatformSchema(AutoSchema):
         if operation is None:
             return None
         if scope := required_scope(self.view, self.method):
-            said = operation.get("description", "")
-            operation["description"] = f"{said}\n\nScope: `{scope}`".strip()
+            description = operation.get("description", "")
+            operation["description"] = f"{description}\n\nScope: `{scope}`".strip()
         if isinstance(self.view, QueryView):
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
@@ -118,7 +117,7 @@ class PlatformSchema(AutoSchema):
         if "requestBody" in operation:
             statuses += [400, 413, 415]
         elif self.method == "GET" and (
-            # Which refuses a parameter that it does not know, if no other.
+            # A QueryView refuses at least a parameter that it does not know.
             isinstance(self.view, QueryView)
             or any(parameter["in"] == "query" for parameter in operation.get("parameters", []))
         ):
@@ -130,9 +129,9 @@ class PlatformSchema(AutoSchema):
         return sorted(statuses)
 
     def _answers_not_now(self) -> bool:
-        """What the view declares: True for its POST, or the methods."""
-        declared: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
-        return self.method in (declared if isinstance(declared, tuple) else ("POST",) * declared)
+        """True if the view answers this method with 409 when it cannot act now."""
+        methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
+        return self.method in (methods if isinstance(methods, tuple) else ("POST",) * methods)
 
 
 def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any]:
@@ -171,8 +170,8 @@ class StructExtension(OpenApiSerializerExtension):
         # The Structs that it contains become components too; drf-spectacular knows only
         # serializers.
         for name, schema in components.items():
-            nested = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
-            auto_schema.registry.register_on_missing(nested)
+            component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
+            auto_schema.registry.register_on_missing(component)
         return own
 
 

@@ -1,9 +1,8 @@
-"""Whether the platform needs somebody: for the status on every page, and for the overview.
+"""The platform's condition, for the status on every page and for the overview.
 
-It is calm only when nothing is known to be wrong. What is late, silent or unavailable has an alert
-(`core/daemons/watch.py` and the flows' own); what is lost is counted where it is given up
-(`jobs/given_up.py`), and an alert about it is not counted a second time.
-"""
+It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
+servers have alerts (`core/daemons/watch` and the flows' own); failures are counted where messages
+end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store
 
-_MOST = 1000  # open alerts that are looked at
-_looked: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
+_MAX_ALERTS = 1000  # open alerts that are looked at
+_by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`alerts` are open and nobody has acknowledged them; those about what was given up are not
-    among them, but in `failures`, as groups. `missing` are roles that no running daemon has;
-    `ended` says of programs that end again and again how often, and their last words."""
+    """`alerts` are open and nobody has acknowledged them; alerts about failures count
+    in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
+    `ended` has the programs that end again and again: how often, and their last words."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -42,44 +41,48 @@ class Condition:
 
     @property
     def number(self) -> int:
-        """How many things need somebody."""
+        """The number of problems that nobody has acknowledged."""
         silent = len({*self.missing, *self.ended})
         return self.alerts + self.failures + silent + bool(self.redis_problem)
 
 
 def open_alerts() -> QuerySet[Alert]:
-    """Only the open ones have this key, so that its unique index holds no others."""
+    """The open alerts: only they have a key in `open_key`, whose unique index finds them."""
     return Alert.objects.filter(open_key__isnull=False)
 
 
-def of(request: HttpRequest) -> Condition:
+def of_request(request: HttpRequest) -> Condition:
     """The condition, looked up once for each request."""
-    if request not in _looked:
-        _looked[request] = look()
-    return _looked[request]
+    if request not in _by_request:
+        _by_request[request] = look()
+    return _by_request[request]
 
 
 def failures(request: HttpRequest) -> int:
-    """How many groups of given-up messages are in the flows that this person may see."""
+    """The number of groups of failures in the flows that this person may see."""
     names = [flow.name for flow in visible(request)]
-    found = of(request).failures
-    # Who may see every flow needs no count of their own.
-    return failure_store.number(names) if found and len(names) < len(flows.all()) else found
+    number = of_request(request).failures
+    # The number of all flows, already known, holds for a person who may see every flow.
+    return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
 
 
 def look() -> Condition:
-    """Two statements and two calls of Redis. Works while Redis does not."""
-    every = flows.all()
-    lost = {flow.health.failures_alert or f"{flow.name}.{watch.GIVEN_UP}" for flow in every}
-    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MOST]
-    states = [at is not None for kind, at in rows if at is not None or kind not in lost]
-    seen = sum(states)
-    failures = failure_store.number(flow.name for flow in every)
+    """The condition now: two statements and two calls of Redis, without which it does."""
+    all_flows = flows.all()
+    failure_kinds = {
+        flow.health.failures_alert or f"{flow.name}.{watch.FAILURES}" for flow in all_flows
+    }
+    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
+    # Of each open alert, whether somebody has acknowledged it.
+    marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
+    acknowledged = sum(marks)
+    unseen = len(marks) - acknowledged
+    failures = failure_store.count_groups(flow.name for flow in all_flows)
     try:
-        daemons, ended = heartbeats.alive(), exits.of_platform()
+        daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(len(states) - seen, seen, failures, [], [], str(error)[:200])
+        return Condition(unseen, acknowledged, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    texts = {role: lazy_text.translated(one.text) for role, one in sorted(ended.items())}
-    return Condition(len(states) - seen, seen, failures, daemons, missing, ended=texts)
+    texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
+    return Condition(unseen, acknowledged, failures, daemons, missing, ended=texts)

@@ -1,7 +1,8 @@
-"""A flow on the overview: its figures of the chosen time, what waits now, and its chart."""
+"""A flow on the overview: its figures and charts of the chosen time, and its backlog now."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,15 +13,16 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.console import figures
-from msgplatform.core.flows import Activity, Flow, Status
+from msgplatform.core.durations import age
+from msgplatform.core.flows import Activity, Figure, Flow, Status
+from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.points import Point, total
 
 
 @dataclass(frozen=True)
 class Card:
     """`numbers` of the chosen time are (title, value, tone, address): '' for no tone and no
-    address. `failures` is how many messages were given up that somebody has to look at."""
+    address. `failures` is the number of failures that somebody has to look at."""
 
     flow: Flow
     status: Status
@@ -57,7 +59,8 @@ def card(
 
 
 def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None]) -> Chart:
-    """The curve of an outage: it has a scale of its own, beside which no other line is flat."""
+    """The backlog as a chart of its own: beside its scale in an outage other lines would be
+    flat."""
     times = labels([point.at for point in points])
     line = Line(_("waiting"), backlog, "limit", is_area=True)
     return Chart(f"{flow.name}-waiting", _("Waiting"), times, [line])
@@ -67,14 +70,14 @@ def over_time(
     name: str, activity: Activity, points: Sequence[Point], *, step: str,
     by_day: bool = False, is_recent: bool = False, without: Collection[str] = (),
 ) -> Chart:  # fmt: skip
-    """What was accepted, delivered and given up in each step; `is_recent` for the last day, up to a
-    step that goes on. Measures of `without` are left out."""
-    # What is known of the last day only is not shown beside what is not.
-    known = activity.measures if is_recent else activity.stored
+    """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
+    day, up to a step that goes on. Measures of `without` are left out."""
+    # Live measures cover the last day only, so a chart of another time leaves them out.
+    measures = activity.measures if is_recent else activity.stored
     tones = ("accepted", "good", "lost")
-    shown = [one for one in known if one.tone in tones and one.name not in without]
+    line_measures = [one for one in measures if one.tone in tones and one.name not in without]
     lines = []
-    for measure in shown:
+    for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]
         if measure.tone == "lost":  # a bar of no height is none
             values = [value or None for value in values]
@@ -88,15 +91,37 @@ def _numbers(
     activity: Activity, points: Sequence[Point], address: str
 ) -> list[tuple[Any, Any, str, str]]:
     counts = total(points)
-    found: list[tuple[Any, Any, str, str]] = []
+    numbers: list[tuple[Any, Any, str, str]] = []
     for measure in activity.measures:
         value = measure.of(counts)
         if measure.tone in ("accepted", "good"):
-            found.append((measure.title, value, "", ""))
+            numbers.append((measure.title, value, "", ""))
         elif measure.tone == "lost":
-            found.append((measure.title, value, "lost" if value else "", address if value else ""))
+            numbers.append(
+                (measure.title, value, "lost" if value else "", address if value else "")
+            )
     share = activity.success(counts)
-    tone = "" if share is None or share >= figures.GOOD_SHARE else "lost"
-    found.append((_("success"), cells.percent(share), tone, ""))
-    shown = [(figure.title, figures.shown(figure, counts), "", "") for figure in activity.figures]
-    return [*found, *shown]
+    tone = "" if share is None or share >= GOOD_SHARE else "lost"
+    numbers.append((_("success"), cells.percent(share), tone, ""))
+    figure_numbers = [
+        (figure.title, format_figure(figure, counts), "", "") for figure in activity.figures
+    ]
+    return [*numbers, *figure_numbers]
+
+
+GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
+
+
+def format_figure(figure: Figure, counts: Counts) -> Any:
+    """A figure with its unit; a dash when nothing was counted."""
+    value = figure.of(counts)
+    if value is None:
+        return cells.NOTHING
+    if figure.unit == "number":
+        return f"{value:.1f}"
+    if span := figure.span(counts):
+        low, high = span
+        if high == math.inf:
+            return _("more than %s") % age(low)
+        return _("%(low)s to %(high)s") % {"low": age(low), "high": age(high)}
+    return age(value) if value >= 1 else _("%d ms") % round(value * 1000)

@@ -1,4 +1,4 @@
-"""The console's side bar: our own pages, then every app's models, then the queues."""
+"""The console's side bar: the console's pages, the models of each app, the queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _ICONS = {
 
 # Apps in the order of the menu, in every language; others follow by name.
 _ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
-# Models of no group: the console's own page has bulk jobs, and the last group what is internal.
+# Models without a place in the group of their app: the console has a page for bulk jobs, and the
+# last group has the counters.
 _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
@@ -72,7 +73,7 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 
 
 def _internals(request: HttpRequest) -> dict[str, Any]:
-    """What only people look at who know how the platform is made."""
+    """The group of pages for people who know how the platform works inside."""
     user: Any = request.user
     items = []
     if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
@@ -84,7 +85,7 @@ def _internals(request: HttpRequest) -> dict[str, Any]:
 
 
 def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
-    """The page that starts bulk jobs; for those who may only look the list of them."""
+    """The page that starts bulk jobs; for people who may only look, the list of jobs."""
     user: Any = request.user
     may_start = user.has_perm("msgplatform.add_bulkjob") and any(
         flow.is_bulk_allowed(user) for flow in flows.all()
@@ -121,24 +122,24 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
 
 
 def _status(request: HttpRequest) -> dict[str, str]:
-    """What every page says: green only when nothing is known to be wrong."""
-    found = condition.of(request)
-    if found.number:
-        text = ngettext("%d problem", "%d problems", found.number) % found.number
+    """The status on every page: green only when nothing is known to be wrong."""
+    state = condition.of_request(request)
+    if state.number:
+        text = ngettext("%d problem", "%d problems", state.number) % state.number
         return {"badge": text, "badge_variant": "danger"}
-    if found.acknowledged:
-        text = _("%d acknowledged") % found.acknowledged
+    if state.acknowledged:
+        text = _("%d acknowledged") % state.acknowledged
         return {"badge": text, "badge_variant": "warning"}
     return {"badge": _("OK"), "badge_variant": "success"}
 
 
 def environment(request: HttpRequest) -> list[str] | None:
-    """What the head of every page says while nothing may leave the platform."""
+    """The mark in the head of every page while nothing may leave the platform."""
     return [_("Outbound is off"), "warning"] if outbound.is_off() else None
 
 
 def _failures(request: HttpRequest) -> list[dict[str, Any]]:
-    """The page Failures, with how many groups of messages were given up."""
+    """The page Failures, with the number of its groups."""
     if not visible(request):
         return []
     item = _item(_("Failures"), "heart_broken", reverse("console:failures"))
@@ -152,17 +153,18 @@ def stylesheet(request: HttpRequest) -> str:
 
 
 def theme_stylesheet(request: HttpRequest) -> str:
-    """What the theme leaves out, for every page."""
+    """The style sheet that completes the theme, for every page."""
     return static("console/theme.css")
 
 
 def session_script(request: HttpRequest) -> str:
-    """Says so when a part of a page cannot be fetched because the session has ended."""
+    """The script that tells people when their session has ended and a page cannot renew itself."""
     return static("console/session.js")
 
 
 def accessible_script(request: HttpRequest) -> str:
-    """Names what the theme leaves unnamed, for people who listen to a page."""
+    """The script that gives names to unnamed parts of the theme, for people who listen to a
+    page."""
     return static("console/accessible.js")
 
 

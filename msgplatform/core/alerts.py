@@ -59,13 +59,13 @@ class Condition:
 
 
 class Store(Protocol):
-    """Where alerts are kept."""
+    """Keeps alerts."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
         """The stored event if this opened or resolved the alert, None if nothing changed."""
 
     def open_keys(self, kind: str) -> Collection[str]:
-        """The keys `kind:…` of the open alerts."""
+        """The keys `kind:…`, or the kind itself, of the open alerts."""
 
     def renew(self, conditions: Collection[Condition]) -> None:
         """Update the texts and the times of their open alerts; that is no change to report."""
@@ -109,7 +109,7 @@ def resolve(key: str) -> None:
 
 
 def reconcile(
-    kinds: Collection[str], holding: Iterable[Condition], undecided: Container[str] = ()
+    kinds: Collection[str], holding: Iterable[Condition], undecided_keys: Container[str] = ()
 ) -> bool:
     """Make the open alerts of these kinds match what holds now; it can be repeated at any time.
 
@@ -120,21 +120,21 @@ def reconcile(
     """
     try:
         # Read first: an alert that is raised between this and the end is not resolved by mistake.
-        opened = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
+        open_keys = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_unread("open_alerts_not_read", error, kinds=sorted(kinds))
         return False
-    wanted = {condition.key: condition for condition in holding}
-    for key, condition in wanted.items():
-        if key not in opened:
+    conditions = {condition.key: condition for condition in holding}
+    for key, condition in conditions.items():
+        if key not in open_keys:
             raise_alert(condition.kind, condition.subject, condition.text, key)
     try:
         for store in _stores:
-            store.renew([condition for key, condition in wanted.items() if key in opened])
+            store.renew([condition for key, condition in conditions.items() if key in open_keys])
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
-        _log_unread("alerts_not_renewed", error, keys=len(opened & wanted.keys()))
-    for key in sorted(opened - wanted.keys()):
-        if key not in undecided:
+        _log_unread("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
+    for key in sorted(open_keys - conditions.keys()):
+        if key not in undecided_keys:
             resolve(key)
     return True
 
@@ -161,18 +161,18 @@ def _log_unread(event: str, error: Exception, **facts: object) -> None:
 
 
 def _hand_out(event: AlertEvent) -> None:
-    changed: AlertEvent | None = event
+    change: AlertEvent | None = event
     try:
         for store in _stores:
-            changed = store.store(event)
+            change = store.store(event)
     except Exception:
         log.exception("alert_not_stored", key=event.key)
         return
-    if changed is None:  # the alert is open already, or none was: nobody needs to hear of it again
+    if change is None:  # the alert was open already, or none was: no news for the handlers
         return
     for name, handler in _handlers.items():
         try:
-            handler(changed)
+            handler(change)
         except Exception:
             # The alert is stored and in the console; a broken handler must not hold up the others.
             log.exception("alert_not_delivered", handler=name, key=event.key)

@@ -2,9 +2,8 @@
 
 Programs wait for a server that hangs, since they have nothing else to do. A person at a page, a
 scraper of /metrics and `doctor` do not: between `briefly()` and its end a server has 1 s to answer,
-and one that did not is asked again only after 5 s; slow answers have 2 s in all. What stores an
-accepted SMS is patient there, too: an answer that comes late is better than one that nobody waited
-for.
+and a server that did not is asked again only after 5 s; slow answers have 2 s in all. Code that
+stores an accepted SMS is patient there, too: a late answer is better than none.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _CONNECT_TIMEOUT = 2
 BRIEF_SECONDS = 1.0
 # After a brief client has waited in vain, the others of the process fail at once for so long.
 AWAY_SECONDS = 5.0
-# What slow answers may take within one `briefly()`, and from when on an answer is slow.
+# Seconds that slow answers may take within one `briefly()`, and from which on an answer is slow.
 PAGE_SECONDS, SLOW_SECONDS = 2.0, 0.2
 
 
@@ -50,7 +49,7 @@ ResponseError = redis.exceptions.ResponseError
 
 @dataclass(frozen=True)
 class RedisRole:
-    """What a Redis is for, and the settings that say where it is.
+    """The role of a Redis, and the setting that says where it is.
 
     `name` also names its socket and folder when `up` runs it. `is_truth`: its data exists nowhere
     else, so it needs an append-only file that is synced at every write.
@@ -66,7 +65,7 @@ class RedisRole:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether no variable names a server, so that `up` runs one."""
+        """True if no variable names a server, so that `up` runs one."""
         return bool(getattr(settings, self.variable.removesuffix("_URL") + "_EMBEDDED"))
 
     def client(self) -> redis.Redis:
@@ -90,13 +89,13 @@ def clock(client: redis.Redis) -> float:
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """Clients of this thread wait for BRIEF_SECONDS: for what a person waits for."""
+    """Have clients of this thread wait for BRIEF_SECONDS: for work that a person waits for."""
     yield from _with(_Waits())
 
 
 @contextmanager
 def patiently() -> Iterator[None]:
-    """The opposite, within `briefly`: for a write whose answer must be known."""
+    """Have them be patient within `briefly`: for a write whose answer must be known."""
     yield from _with(None)
 
 
@@ -151,8 +150,8 @@ class _BriefRetry(Retry):
         self._url = url
 
     def call_with_retry(self, do: Callable[[], T], *arguments: Any, **options: Any) -> T:
-        waits, begun = _waits.get() or _Waits(), time.monotonic()
-        if begun < _away_until.get(self._url, 0.0):
+        waits, start = _waits.get() or _Waits(), time.monotonic()
+        if start < _away_until.get(self._url, 0.0):
             raise redis.exceptions.TimeoutError(_SILENT)
         if waits.seconds >= PAGE_SECONDS:
             raise redis.exceptions.TimeoutError(_SLOW)
@@ -162,8 +161,8 @@ class _BriefRetry(Retry):
             _away_until[self._url] = time.monotonic() + AWAY_SECONDS
             raise redis.exceptions.TimeoutError(_SILENT) from error
         finally:
-            if (took := time.monotonic() - begun) > SLOW_SECONDS:
-                waits.seconds += took
+            if (seconds := time.monotonic() - start) > SLOW_SECONDS:
+                waits.seconds += seconds
 
 
 _SLOW = f"slow answers have taken {PAGE_SECONDS:g} s already"

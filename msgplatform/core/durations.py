@@ -1,20 +1,44 @@
-"""Durations as people write them: `5 s`, `30 min`, `2 h`, `1 d`."""
+"""Durations as people write them (`5 s`, `30 min`, `2 h`, `1 d`) and ages as they read them."""
 
 from __future__ import annotations
 
 import re
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
-# What `seconds` takes with a unit, for the schema of an API.
+# Durations with a unit, as `seconds` takes them; for the schema of an API.
 PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})? ?(s|sec|m|min|h|d)$"
 
 
 def seconds(text: str, needs_unit: bool = False) -> int | float:
-    """Without a unit it is seconds, if it `needs_unit` an error. Raises ValueError."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    unit = (found[2] or ("" if needs_unit else "s")) if found else ""
-    if found is None or unit not in _SECONDS:
+    """The seconds of a duration such as `5 min`. A number without a unit means seconds, unless the
+    text `needs_unit`. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    unit = (match[2] or ("" if needs_unit else "s")) if match else ""
+    if match is None or unit not in _SECONDS:
         raise ValueError(text)
-    number = float(found[1]) * _SECONDS[unit]
+    number = float(match[1]) * _SECONDS[unit]
     return int(number) if number.is_integer() else number
+
+
+_UNITS = ((86400, gettext_noop("%d d")), (3600, gettext_noop("%d h")), (60, gettext_noop("%d min")))
+
+
+def written_units() -> list[tuple[float, str]]:
+    """The units of ages for scripts, largest first: the seconds of each, and its text in the
+    reader's language with %d for the number."""
+    smaller = [(1, gettext_noop("%d s")), (0.001, gettext_noop("%d ms"))]
+    return [(float(size), _(text)) for size, text in (*_UNITS, *smaller)]
+
+
+def age(seconds: float | None) -> str:
+    """An age in the reader's language, in one unit: 95 → `1 min`; None → a dash."""
+    if seconds is None:
+        return "–"
+    for size, text in _UNITS:
+        if seconds >= size:
+            return _(text) % (seconds // size)
+    return _("%.1f s") % seconds if seconds < 10 else _("%d s") % seconds

@@ -13,7 +13,7 @@
         └── NotNow              something prevents it at present
 
 The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
-does not answer": whoever catches one waits and goes on, never exits, and blames no item.
+does not answer": a caller that catches one waits and goes on, never exits, and blames no item.
 """
 
 from __future__ import annotations

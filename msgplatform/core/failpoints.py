@@ -10,14 +10,14 @@ import os
 import signal
 
 _name, _count, _signal = (os.environ.get("MSGPLATFORM_FAILPOINT", "") + "::").split(":")[:3]
-_left = int(_count or 1) if _name else 0  # passes until the signal
+_passes_left = int(_count or 1) if _name else 0  # passes until the signal
 
 
 def failpoint(name: str) -> None:
     """Die here if the environment asks for it."""
-    global _left
-    if name != _name or not _left:
+    global _passes_left
+    if name != _name or not _passes_left:
         return
-    _left -= 1
-    if not _left:
+    _passes_left -= 1
+    if not _passes_left:
         os.kill(os.getpid(), signal.Signals[f"SIG{_signal or 'KILL'}"])

@@ -1,4 +1,5 @@
-"""Model fields: text compared exactly on every database, and secrets stored encrypted."""
+"""Model fields: text compared exactly on every database, secrets stored encrypted, and the rules
+for names that people give."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.functions import Lower
 from django.db.models.query_utils import DeferredAttribute
-from django.utils.translation import gettext_noop as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
@@ -41,7 +44,8 @@ class ExactSlugField(_Exact, models.SlugField):  # type: ignore[type-arg]  # non
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unreadable:
-    """Stands for a value that no key decrypts, where no error can be raised (`values()`, forms)."""
+    """Placeholder for a value that no key decrypts, where no error can be raised (`values()`,
+    forms)."""
 
     stored: str
 
@@ -50,12 +54,12 @@ class Unreadable:
 
 
 class _Readable(DeferredAttribute):
-    """An instance's attribute: reading a value that no key decrypts raises Undecryptable."""
+    """An attribute of an instance; reading it raises Undecryptable if no key decrypts its value."""
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         value = super().__get__(instance, cls)
         if isinstance(value, Unreadable):
-            words = _(
+            words = gettext_noop(
                 "the %(field)s cannot be decrypted: add its key to ENCRYPTION_KEY and restart, or "
                 "set it again"
             )
@@ -73,8 +77,8 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
     Instances and `values()` have the clear text; the only lookup is `isnull`. A form contains it
     only if the form declares a field for it, and `dumpdata` writes the encrypted text.
 
-    A value that no key decrypts affects nothing but itself: its row is read, reading the attribute
-    raises Undecryptable, `values()` has an Unreadable, and saving the row keeps the stored text.
+    A value that no key decrypts does not disturb the rest of its row: reading the attribute raises
+    Undecryptable, `values()` has an Unreadable, and saving the row keeps the stored text.
 
     A stored value without the prefix is read as clear text, because programs of two releases may
     run side by side during an update. `doctor` reports such values as an error, and
@@ -118,8 +122,8 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
     def value_from_object(self, obj: models.Model) -> Any:
         """The value, or an Unreadable."""
         # From the instance's dict: the attribute itself would raise for an Unreadable.
-        found = vars(obj).get(self.attname)
-        return found if isinstance(found, Unreadable) else super().value_from_object(obj)
+        value = vars(obj).get(self.attname)
+        return value if isinstance(value, Unreadable) else super().value_from_object(obj)
 
     def value_to_string(self, obj: models.Model) -> Any:
         return self.get_prep_value(self.value_from_object(obj))
@@ -157,3 +161,25 @@ def encrypted_names(model: type[models.Model]) -> frozenset[str]:
     """The names of a model's encrypted fields."""
     fields = model._meta.concrete_fields
     return frozenset(f.name for f in fields if isinstance(f, EncryptedTextField))
+
+
+def refuse_digits(row: models.Model, name: str) -> None:
+    """Raise ValidationError for the field `name` if the name of a new row is digits alone:
+    addresses and filters take a name or an id, and would take it for an id."""
+    if row.pk is None and name.isdecimal():
+        raise ValidationError(
+            {"name": _("A name of digits alone would be taken for an id: put a letter into it.")}
+        )
+
+
+def refuse_other_spelling(row: models.Model, name: str) -> None:
+    """Raise ValidationError for the field `name` if another row's name differs from it only in
+    case: two configurations would undo each other, and people take one for the other. A name that
+    is stored already stays."""
+    if row.pk and type(row)._default_manager.filter(pk=row.pk, name=name).exists():
+        return
+    rows = type(row)._default_manager.exclude(pk=row.pk).exclude(name=name)
+    rivals = rows.annotate(folded=Lower("name")).filter(folded=name.lower())
+    if existing_name := rivals.values_list("name", flat=True).first():
+        words = _("There is %(stored)s already: use its spelling, or another name.")
+        raise ValidationError({"name": words % {"stored": existing_name}})

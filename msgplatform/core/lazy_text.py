@@ -1,23 +1,23 @@
-"""Texts that are written down once, and read by people in several languages.
+"""Texts that are stored once, and read by people in several languages.
 
-    text = say(_("The gateway %(name)s is down"), name="north")
-    text                   a str in the language of the settings: for logs, webhooks and mails
-    read(text)             the same in the language of who reads it
-    shown(stored(text))    that too, after it was written down
+    text = lazy_message(_("The gateway %(name)s is down"), name="north")
+    text                     a str in the language of the settings: for logs, webhooks and mails
+    translated(text)         the text in the reader's language
+    translate(dump(text))    the text in the reader's language, after it was stored
 
 Messages are marked with `gettext_noop`, so that catalogues have them. A parameter is a number, a
-name, another text that was said, or a lazy translation without parameters of its own.
+name, another lazy message, or a lazy translation without parameters of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.utils import translation
 from django.utils.functional import Promise
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 
 
 class LazyMessage(str):
@@ -28,35 +28,37 @@ class LazyMessage(str):
 
 
 def lazy_message(message: str, /, **parameters: object) -> LazyMessage:
-    given = {name: _given(value) for name, value in parameters.items()}
+    """Make a text of a message and its parameters."""
+    values = {name: _parameter(value) for name, value in parameters.items()}
     with translation.override(settings.LANGUAGE_CODE):
-        text = LazyMessage(_filled(message, given))
-    text.message, text.parameters = message, given
+        text = LazyMessage(_fill(message, values))
+    text.message, text.parameters = message, values
     return text
 
 
 def dump(text: str) -> Any:
-    """As JSON. A text that nobody said, such as an error's, is only itself."""
+    """The text as JSON, to be stored. A text that is no lazy message, such as an error's, is stored
+    as it is."""
     if isinstance(text, LazyMessage):
-        return [text.message, {name: _stored(value) for name, value in text.parameters.items()}]
+        return [text.message, {name: _dump_value(value) for name, value in text.parameters.items()}]
     return str(text)
 
 
 def translate(value: Any) -> Any:
-    """In the language that is active, from what `stored` returned."""
+    """The stored text (see `dump`) in the language that is active."""
     if not isinstance(value, list):
         return value
     message, parameters = value
-    return _filled(message, {name: translate(each) for name, each in parameters.items()})
+    return _fill(message, {name: translate(each) for name, each in parameters.items()})
 
 
 def translated(text: Any) -> Any:
-    """What somebody said, in the language that is active; any other text as it is."""
+    """A lazy message in the language that is active; any other text as it is."""
     return translate(dump(text)) if isinstance(text, LazyMessage) else text
 
 
 def load(value: Any) -> str:
-    """What `stored` returned, as `say` returned it: to be a parameter of another text."""
+    """The stored text (see `dump`) as a lazy message again, to be a parameter of another one."""
     if not isinstance(value, list):
         return str(value)
     message, parameters = value
@@ -66,17 +68,23 @@ def load(value: Any) -> str:
     })  # fmt: skip
 
 
-def _filled(message: str, parameters: Mapping[str, Any]) -> str:
+def joined(words: Iterable[object]) -> str:
+    """Words in one line in the reader's language: `2 delivered, 1 exhausted`. Chinese has a comma
+    of its own."""
+    return pgettext("between words of a list", ", ").join(map(str, words))
+
+
+def _fill(message: str, parameters: Mapping[str, Any]) -> str:
     text = gettext(message)
     return text % parameters if parameters else text
 
 
-def _given(value: object) -> object:
+def _parameter(value: object) -> object:
     if isinstance(value, Promise):
         with translation.override(None):  # the message itself
             return lazy_message(str(value))
     return value if isinstance(value, str | int | float) else str(value)
 
 
-def _stored(value: object) -> Any:
+def _dump_value(value: object) -> Any:
     return dump(value) if isinstance(value, str) else value

@@ -149,8 +149,8 @@ def _histogram(metric: flows.Metric, samples: Iterable[flows.Sample]) -> Histogr
         else:
             sums[labels] = sample.value
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
-    for labels, found in buckets.items():
-        family.add_metric(list(labels), found, sums.get(labels, 0.0))
+    for labels, counts in buckets.items():
+        family.add_metric(list(labels), counts, sums.get(labels, 0.0))
     return family
 
 

@@ -44,8 +44,8 @@ def masked(value: Any) -> Any:
 
 def in_sentence(text: str) -> str:
     """A sentence, such as a CRM's, with its phone numbers and e-mail addresses masked."""
-    text = _EMAIL.sub(lambda found: f"{found[1][0]}{_STARS}@{found[2]}", text)
-    return _PHONE.sub(lambda found: _digits(found[0]), text)
+    text = _EMAIL.sub(lambda match: f"{match[1][0]}{_STARS}@{match[2]}", text)
+    return _PHONE.sub(lambda match: _digits(match[0]), text)
 
 
 def _digits(text: str) -> str:
@@ -66,9 +66,9 @@ def text(value: str) -> str:
     """A content of its own, such as a payload: JSON keeps its shape and its names, of any other
     text only the length is left."""
     try:
-        found = json.loads(value)
+        content = json.loads(value)
     except ValueError:
-        found = None
-    if isinstance(found, dict | list):
-        return json.dumps(masked(found), indent=2, ensure_ascii=False)
+        content = None
+    if isinstance(content, dict | list):
+        return json.dumps(masked(content), indent=2, ensure_ascii=False)
     return f"{_STARS} ({len(value)})" if value else ""

@@ -42,7 +42,7 @@ _Rows = dict[tuple[str, str, int], list[float]]
 
 
 class Requests:
-    """What one process answered. `count` is called in one thread, `add` in any."""
+    """The requests that one process answered. `count` is called in one thread, `add` in any."""
 
     def __init__(self) -> None:
         self._rows: _Rows = {}
@@ -69,8 +69,8 @@ class Requests:
             with work_redis().pipeline() as pipe:
                 for field, number in fields.items():
                     pipe.hincrby(_KEY, field, number)
-                for route, took in seconds.items():
-                    pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(took, 6))
+                for route, total in seconds.items():
+                    pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(total, 6))
                 pipe.execute()
             self._added = rows
 
@@ -80,7 +80,7 @@ class Requests:
         seconds: defaultdict[str, float] = defaultdict(float)
         for key, row in rows.items():
             before = self._added.get(key) or itertools.repeat(0)
-            *buckets, took = [now - then for now, then in zip(row, before, strict=False)]
+            *buckets, total = [now - old for now, old in zip(row, before, strict=False)]
             if not any(buckets):
                 continue
             route, method, status = key
@@ -88,7 +88,7 @@ class Requests:
             for place, number in enumerate(buckets):
                 if number:
                     fields[f"{_BUCKET} {route} {place}"] += int(number)
-            seconds[route] += took
+            seconds[route] += total
         return fields, seconds
 
 
@@ -117,10 +117,10 @@ def samples() -> Iterator[Sample]:
                 buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
             else:
                 yield _TOOK.of(float(value), route=route)
-        except (ValueError, IndexError):  # nothing of ours: whoever wrote it must blind nobody
+        except (ValueError, IndexError):  # a field of another writer must not hide ours
             continue
     for route, counts in buckets.items():
         running = 0
-        for place, bound in enumerate([*map(str, BOUNDS), "+Inf"]):
+        for place, upper_bound in enumerate([*map(str, BOUNDS), "+Inf"]):
             running += counts[place]
-            yield _TOOK.bucket(bound, running, route=route)
+            yield _TOOK.bucket(upper_bound, running, route=route)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -22,10 +23,10 @@ from django.utils import timezone
 
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.data import claims
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import claims, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.outcomes import Batch, Outcomes
-from msgplatform.jobs.sessions import ExpiredSessions
 from msgplatform.models import BulkJob
 from msgplatform.monitor import counters
 
@@ -33,7 +34,27 @@ log = logging.get(__name__)
 
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
+SESSIONS_EVERY_SECONDS = 3600.0
+_SESSIONS_CHUNK = 1000  # rows in one DELETE
 _State = BulkJob.State
+
+
+class ExpiredSessions:
+    """Deletes the expired sessions of console users when it is time: Django leaves their rows."""
+
+    def __init__(self) -> None:
+        self._next = Every(SESSIONS_EVERY_SECONDS)
+
+    def turn_if_due(self) -> None:
+        """Delete one chunk; the next turn goes on while there may be more."""
+        if not self._next.is_due:
+            return
+        sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
+        keys = list(sessions.values_list("session_key", flat=True)[:_SESSIONS_CHUNK])
+        if keys:
+            transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
+        if len(keys) < _SESSIONS_CHUNK:
+            self._next.restart()
 
 
 class BulkRunner(Worker):
@@ -84,23 +105,23 @@ class BulkRunner(Worker):
         # Killed after this and before the update below, the page is done again: it changes nothing.
         step = flow.action(job.action).step(job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
-        finished = not step.cursor
-        ended = {"state": _State.DONE, "finished_at": timezone.now()}
-        said: dict[str, bool | str] = {"waits": step.must_wait}
+        is_last = not step.cursor
+        final_values = {"state": _State.DONE, "finished_at": timezone.now()}
+        report: dict[str, bool | str] = {"waits": step.must_wait}
         if step.left_because or job.waits:
-            said["error"] = step.left_because[:2000]
+            report["error"] = step.left_because[:2000]
         with transaction.atomic():
             # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
             # paused job ends it, for there is nothing to resume.
-            if finished:
-                _mine(job).exclude(state=_State.CANCELLED).update(**ended)
+            if is_last:
+                _mine(job).exclude(state=_State.CANCELLED).update(**final_values)
             if step.must_wait:
                 _mine(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
             _mine(job).update(
                 cursor=step.cursor,
                 done=F("done") + step.done,
                 claimed_by="",
-                **said,
+                **report,
                 # The job's rate holds for all runners: none claims it before its next page is due.
                 # Without one it is the last page's time alone: with a duration added, SQLite would
                 # write it in another form, which is later than the same moment.

@@ -1,4 +1,4 @@
-"""Starting bulk jobs, and pausing, resuming and cancelling them, for whoever may."""
+"""Starting, pausing, resuming and cancelling bulk jobs. The callers check permissions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Count
     """How many messages a job would change, counted to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
     if flow is None or not flow.actions:
-        known = ", ".join(flow.name for flow in flows.all() if flow.actions)
-        raise InvalidInput(f"There is no such flow. Use one of: {known}.", "flow")
+        names = ", ".join(flow.name for flow in flows.all() if flow.actions)
+        raise InvalidInput(f"There is no such flow. Use one of: {names}.", "flow")
     if action not in flow.actions:
-        known = ", ".join(flow.actions)
-        raise InvalidInput(f"There is no such action. Use one of: {known}.", "action")
+        names = ", ".join(flow.actions)
+        raise InvalidInput(f"There is no such action. Use one of: {names}.", "action")
     return flow.action(action).count(filter)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a job is to do.
+class JobRequest:
+    """A job that somebody asks for.
 
-    `rate` is messages a second, 0: as fast as it goes. `cursor` is the page with which it begins,
+    `rate` is messages a second, 0: without a limit. `cursor` is the page with which the job begins,
     '' the first one. A second job with the same `request_key` (at most 32 characters) is not
     started; None: no repeat is recognised.
     """
@@ -48,45 +48,45 @@ class Asked:
     cursor: str = ""
 
 
-def started(asked: Asked) -> BulkJob | None:
-    """The job that this request has started already. Raises Conflict if it asked for something
-    else then."""
-    if asked.request_key is None:
+def find_started(request: JobRequest) -> BulkJob | None:
+    """The job that an earlier request with the same key has started; None without one. Raises
+    Conflict if that request asked for another job."""
+    if request.request_key is None:
         return None
-    job = BulkJob.objects.filter(started_from=asked.request_key).first()
+    job = BulkJob.objects.filter(started_from=request.request_key).first()
     if job is None:
         return None
     if (job.flow, job.action, job.filter, job.rate) != (
-        asked.flow, asked.action, dict(asked.filter), asked.rate,
+        request.flow, request.action, dict(request.filter), request.rate,
     ):  # fmt: skip
         raise Conflict
     return job
 
 
-def start(asked: Asked, counted: flows.Counted, actor: str) -> BulkJob:
-    """A job that `run_bulk` takes up, with its line in the audit log; `counted` is what `count`
-    said. Raises IntegrityError if another request of this name starts one at the same time."""
+def start(request: JobRequest, size: flows.Counted, actor: str) -> BulkJob:
+    """A job that `run_bulk` takes up, with its line in the audit log; `size` is the answer of
+    `count`. Raises IntegrityError if another request of this name starts one at the same time."""
     with transaction.atomic():
         job = BulkJob.objects.create(
-            flow=asked.flow,
-            action=asked.action,
-            filter=dict(asked.filter),
-            total=counted.count,
-            more=counted.more,
-            rate=asked.rate,
-            cursor=asked.cursor,
-            started_from=asked.request_key,
+            flow=request.flow,
+            action=request.action,
+            filter=dict(request.filter),
+            total=size.count,
+            more=size.more,
+            rate=request.rate,
+            cursor=request.cursor,
+            started_from=request.request_key,
             created_by=actor,
         )
         AuditLog.objects.create(
             actor=actor,
-            action=f"bulk_{asked.action}",
-            target=f"{asked.flow} #{job.pk}",
+            action=f"bulk_{request.action}",
+            target=f"{request.flow} #{job.pk}",
             detail={
                 "filter": job.filter,
-                "count": counted.count,
-                "more": counted.more,
-                "rate": asked.rate,
+                "count": size.count,
+                "more": size.more,
+                "rate": request.rate,
             },
         )
     return job

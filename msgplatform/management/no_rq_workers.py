@@ -18,17 +18,31 @@ from msgplatform.core import flows
 _ASK_FOR_HELP = ("-h", "--help")
 
 
-class RefusedCommand(BaseCommand):
+# Command → the sentence about its replacement; all others are replaced by the daemons.
+_INSTEAD = {
+    "rqcron": "To run a command of your own regularly, use cron or a systemd timer.",
+    "rqenqueue": "Send messages over the REST API; /api/docs/ describes it.",
+    "rqresume": "To resume deliveries, resume a subscription in the console.",
+    "rqscheduler": "Nothing is scheduled in RQ: the database holds the times at which messages are "
+    "due.",
+    "rqstats": "The console shows what is queued, under Queues.",
+    "rqsuspend": "To stop deliveries, pause a subscription in the console, or stop its daemons.",
+}
+
+
+class Command(BaseCommand):
     """A command of django-rq that says why it does nothing here, and what to use instead."""
 
     help = "Not used: the platform has no RQ workers. Run it to see what to use instead."
     requires_system_checks = ()
-
-    instead = ""  # a sentence: what to do instead
+    instead = ""  # a sentence about what to use instead; '' names the daemons
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Ignores all arguments but those for help."""
-        super().run_from_argv([*argv[:2], *(given for given in argv[2:] if given in _ASK_FOR_HELP)])
+        self.instead = _INSTEAD.get(argv[1], "")
+        super().run_from_argv(
+            [*argv[:2], *(argument for argument in argv[2:] if argument in _ASK_FOR_HELP)]
+        )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("args", nargs="*", help="ignored")

@@ -44,41 +44,41 @@ class Scan:
     def found(self, hits: Sequence[Hit], *notices: str) -> Found:
         """The search's answer: the lines of these ids, the cursor, and the notices that are not
         empty, followed by how far back it looked."""
-        looked = ""
+        range_text = ""
         if self.scanned and self.before is not None:
-            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
-            looked = _(
+            time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            range_text = _(
                 "%(count)d messages were looked at, back to %(time)s; go on for older ones."
-            ) % {"count": self.scanned, "time": seen}
-        said = " ".join(notice for notice in (*notices, looked) if notice)
-        return Found(hits, "" if self.before is None else str(self.before), said)
+            ) % {"count": self.scanned, "time": time_text}
+        notice_text = " ".join(notice for notice in (*notices, range_text) if notice)
+        return Found(hits, "" if self.before is None else str(self.before), notice_text)
 
     def texts_found(self, hits: Sequence[Hit], *notices: str) -> TextFound:
         """The same for a piece of a search through texts."""
         if self.before is None:
-            looked = _("all searched")
+            range_text = _("all searched")
         else:
-            seen = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
-            looked = _("Looked at back to %s.") % seen
-        said = " ".join(notice for notice in (looked, *notices) if notice)
-        return TextFound(hits, "" if self.before is None else str(self.before), said)
+            time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
+            range_text = _("Looked at back to %s.") % time_text
+        notice_text = " ".join(notice for notice in (range_text, *notices) if notice)
+        return TextFound(hits, "" if self.before is None else str(self.before), notice_text)
 
 
 def scan(
     read: Callable[[int], Candidates],
     before: int,
     limit: int,
-    most: int,
+    max_candidates: int,
     seconds: float = math.inf,
 ) -> Scan:
-    """The first `limit` matches below the id `before`, looking at about `most` candidates and for
-    about as many seconds.
+    """The first `limit` matches below the id `before`, looking at about `max_candidates` candidates
+    and for about `seconds`.
 
     `read(before)` gives the page of candidates below an id. A page is always looked at to its end,
-    so it should be small compared with `most`.
+    so it should be small compared with `max_candidates`.
     """
-    found: list[int] = []
-    scanned = 0
+    match_ids: list[int] = []
+    candidate_count = 0
     until = time.monotonic() + seconds
     while True:
         # A page at a time; `before` moves with each candidate, so a full answer ends in mid-page.
@@ -86,14 +86,14 @@ def scan(
         for place, (candidate, matches) in enumerate(page.judged, 1):
             before = candidate
             if matches:
-                found.append(candidate)
-            if len(found) == limit:
+                match_ids.append(candidate)
+            if len(match_ids) == limit:
                 # A cursor only if there is something left: no "next" that leads to an empty page.
                 more = not page.last or place < len(page.judged)
-                return Scan(found, before if more else None)
-        scanned += len(page.judged)
+                return Scan(match_ids, before if more else None)
+        candidate_count += len(page.judged)
         if page.last:
-            return Scan(found)
+            return Scan(match_ids)
         # The bounds that keep the cost of a search from growing with the table.
-        if scanned >= most or time.monotonic() >= until:
-            return Scan(found, before, scanned)
+        if candidate_count >= max_candidates or time.monotonic() >= until:
+            return Scan(match_ids, before, candidate_count)

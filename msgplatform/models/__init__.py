@@ -1,17 +1,16 @@
-"""What all flows share: who calls, bulk jobs, alerts, failures, counters, people of the console,
-the audit log."""
+"""The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people
+of the console, the audit log."""
 
 from msgplatform.models.alerts import Alert
-from msgplatform.models.audit_log import AuditLog
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
-from msgplatform.models.failures import Acknowledgement, GivenUp
+from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
-from msgplatform.models.people import OneTimePassword, Preferences, Role, SavedFilter
+from msgplatform.models.people import AuditLog, OneTimePassword, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "DayCounter",
-    "GivenUp", "HourCounter", "IdNode", "MinuteCounter", "OneTimePassword", "Preferences", "Role",
-    "SavedFilter",
+    "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "OneTimePassword", "Preferences",
+    "Role", "SavedFilter",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a person must look at."""
+"""Alerts for people."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgplatform.core.lazy_text import translate
 
 
 class Alert(models.Model):
-    """Something a person must look at. If it is raised again while open, it is counted up.
+    """An alert for people. If it is raised again while open, it is counted up.
 
-    Subject and text are in the language of the settings; `said` has both as `core/said.py` stores
-    them, for people of other languages.
+    Subject and text are in the language of the settings; `said` has both as lazy texts
+    (`core/lazy_text.py`), for people of other languages.
     """
 
     kind = models.CharField(_("kind"), max_length=64)

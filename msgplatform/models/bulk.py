@@ -1,4 +1,4 @@
-"""Bulk jobs, and the messages that their steps were about."""
+"""Bulk jobs, and the messages of their steps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BulkJob(models.Model):
         place, what = (flow.title, action.title) if flow and action else (self.flow, self.action)
         return f"{place}: {what} #{self.pk}"
 
-    # From which states people bring a job into another one.
+    # State → the states from which people may bring a job into it.
     FROM: ClassVar[Mapping[str, Sequence[str]]] = {
         State.PAUSED: (State.PENDING, State.RUNNING),
         State.PENDING: (State.PAUSED,),
@@ -70,7 +70,7 @@ class BulkJob(models.Model):
 
     @property
     def audit_target(self) -> str:
-        """As the audit log names it, whatever the language of who did something."""
+        """The job's name in the audit log, the same in every language."""
         return f"{self.action} {self.flow} #{self.pk}"
 
     @property

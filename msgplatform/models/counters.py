@@ -1,4 +1,4 @@
-"""What happened how often: by minute, and the minutes added up to hours and days.
+"""Counters: by minute, and the minutes added up to hours and days.
 
 `msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.time_steps` reads.
 """
@@ -81,8 +81,8 @@ class MinuteCounter(Counter):
         """Add counts, maybe negative ones, to an earlier minute, and to its hour and its day if
         these were added up already."""
         cls.add(flow, counts, at)
-        done = HourCounter.done_until()
-        if done is not None and at < done:
+        hours_end = HourCounter.done_until()
+        if hours_end is not None and at < hours_end:
             HourCounter.add_to(HourCounter.of(at), flow, counts)
         day = DayCounter.of(at)
         if day < DayCounter.of(now - DayCounter.OPEN_FOR):
@@ -152,7 +152,7 @@ class DayCounter(Counter):
                 fields=["day", "flow", "biz_id", "subject", "name"], name="day_counter_key"
             )
         ]
-        # As those of hours.
+        # The same as for hours.
         indexes = [
             models.Index(fields=["flow", "subject", "day"], name="day_counter_subject"),
             models.Index(

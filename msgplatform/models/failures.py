@@ -1,4 +1,4 @@
-"""What was given up, at each place with each answer, and who acknowledged it.
+"""Failures at each place with each answer, and who acknowledged them.
 
 `msgplatform.monitor.failure_store` writes and reads these tables.
 """
@@ -15,30 +15,30 @@ MAX_SAID = 300
 MAX_NOTE = 500
 
 
-class GivenUp(models.Model):
-    """Messages that were given up at one place (`subject`, whose meaning is the flow's) with one
-    answer.
+class FailureGroup(models.Model):
+    """The failures of one place (`subject`, whose meaning is the flow's) with one answer.
 
-    `lost` only grows: how many there ever were. `count` are those of them that were neither sent
-    again nor acknowledged; `since` is when the first of these was given up. Messages that ended
-    before `counted_since` are not in `count`, so sending them again takes nothing from it.
+    `lost` only grows: how many there ever were. `count` is how many of them nobody has sent again
+    or acknowledged; `since` is when the first of these failed. Messages that ended before
+    `counted_since` are not in `count`, so sending them again takes nothing from it.
     """
 
     flow = models.CharField(_("flow"), max_length=16)
     subject = models.BigIntegerField(_("subject"))
     answer = ExactCharField(_("answer"), max_length=MAX_ANSWER)
-    count = models.BigIntegerField(_("given up"), default=0)
+    count = models.BigIntegerField(_("failures"), default=0)
     lost = models.BigIntegerField(default=0)
     since = models.DateTimeField(_("since"))
     last_at = models.DateTimeField(_("last"))
-    sample = models.BigIntegerField()  # the message that was given up last
+    sample = models.BigIntegerField()  # id of the message that failed last
     said = models.CharField(max_length=MAX_SAID, blank=True, default="")  # its last answer
     counted_since = models.DateTimeField()
 
     class Meta:
         verbose_name = _("failure")
         verbose_name_plural = _("failures")
-        default_permissions = ()  # who may see a flow's messages may see what became of them
+        db_table = "msgplatform_givenup"
+        default_permissions = ()  # the permission to see a flow's messages includes their failures
         constraints = [
             models.UniqueConstraint(fields=["flow", "subject", "answer"], name="givenup_key")
         ]
@@ -49,13 +49,14 @@ class GivenUp(models.Model):
 
 
 class Acknowledgement(models.Model):
-    """Somebody has looked at what was given up until a time, and leaves it at that."""
+    """The note of a person who has looked at the failures of a place until a time, and leaves
+    them."""
 
     flow = models.CharField(_("flow"), max_length=16)
     subject = models.BigIntegerField(_("subject"))
     place = models.CharField(_("where"), max_length=200)  # as it was named then
     answer = models.CharField(_("answer"), max_length=200)
-    count = models.BigIntegerField(_("given up"))
+    count = models.BigIntegerField(_("failures"))
     until = models.DateTimeField(_("until"))
     note = models.CharField(_("note"), max_length=MAX_NOTE)
     actor = models.CharField(_("who"), max_length=150)

@@ -1,12 +1,16 @@
-"""Who calls: business systems, and their API keys."""
+"""Callers: business systems, and their API keys."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import ExactCharField, ExactSlugField
-from msgplatform.core.names import refuse_digits, refuse_other_spelling
+from msgplatform.core.fields import (
+    ExactCharField,
+    ExactSlugField,
+    refuse_digits,
+    refuse_other_spelling,
+)
 
 
 class Biz(models.Model):

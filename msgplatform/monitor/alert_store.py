@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db.models import Count, F
+from django.db.models import Count, F, Q
 
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
@@ -29,47 +29,47 @@ class AlertTable:
 
         Returns the alert as it is now when it was opened or closed, None otherwise.
         """
-        said = _said(event)
+        messages = _translatable(event)
         event = replace(_fitting(event), kind=event.kind[:64])
-        opened = Alert.objects.filter(open_key=event.key)
+        open_rows = Alert.objects.filter(open_key=event.key)
         if event.resolved:
-            row = opened.first()
+            row = open_rows.first()
             if row is None:
                 return None
             # Of two processes that resolve it at once, one changes the row, and reports it.
-            mine = Alert.objects.filter(pk=row.pk, open_key=event.key)
-            closed = mine.update(open_key=None, resolved_at=sql.now())
-            return as_event(row, resolved=True) if closed else None
+            open_row = Alert.objects.filter(pk=row.pk, open_key=event.key)
+            has_closed = open_row.update(open_key=None, resolved_at=sql.now())
+            return as_event(row, is_resolved=True) if has_closed else None
         now = sql.now()
-        again = {"subject": event.subject, "text": event.text, "said": said}
-        if opened.update(count=F("count") + 1, last_at=now, **again):
+        texts = {"subject": event.subject, "text": event.text, "said": messages}
+        if open_rows.update(count=F("count") + 1, last_at=now, **texts):
             return None
-        # Another process may have raised it in between: its row is kept, and is this alert too.
+        # A row that another process inserted in between is kept: it is the same alert.
         sql.insert_or_keep(
             Alert._meta.db_table,
             ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at", "last_at"),
-            [(event.key, event.key, event.kind, event.subject, event.text, json.dumps(said), 1,
+            [(event.key, event.key, event.kind, event.subject, event.text, json.dumps(messages), 1,
               now, now)],
         )  # fmt: skip
-        kept = opened.first()
-        return as_event(kept) if kept else None  # None: resolved meanwhile
+        stored_row = open_rows.first()
+        return as_event(stored_row) if stored_row else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
-        """The keys `kind:…` of the alerts that are open."""
-        keys = Alert.objects.filter(open_key__startswith=f"{kind}:")
+        """The keys `kind:…`, or the kind itself, of the open alerts."""
+        keys = Alert.objects.filter(Q(open_key=kind) | Q(open_key__startswith=f"{kind}:"))
         return {key for key in keys.values_list("open_key", flat=True) if key}
 
     def renew(self, conditions: Collection[alerts.Condition]) -> None:
         """Write the text of an open alert if it changed; else only its time, once a minute."""
         now = sql.now()
-        fitting = [(_fitting(condition), _said(condition)) for condition in conditions]
+        fitting = [(_fitting(condition), _translatable(condition)) for condition in conditions]
         for some in chunks(fitting, 500):
-            wanted = {one.key: (one.subject, one.text, said) for one, said in some}
-            rows = Alert.objects.filter(open_key__in=wanted)
-            for key, *known in rows.values_list("open_key", "subject", "text", "said"):
-                if key and wanted[key] != tuple(known):
-                    subject, text, said = wanted[key]
-                    values = {"subject": subject, "text": text, "said": said}
+            texts_by_key = {one.key: (one.subject, one.text, messages) for one, messages in some}
+            rows = Alert.objects.filter(open_key__in=texts_by_key)
+            for key, *stored_texts in rows.values_list("open_key", "subject", "text", "said"):
+                if key and texts_by_key[key] != tuple(stored_texts):
+                    subject, text, messages = texts_by_key[key]
+                    values = {"subject": subject, "text": text, "said": messages}
                     rows.filter(open_key=key).update(**values, last_at=now)
             old = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
             if old:
@@ -86,16 +86,16 @@ def _fitting(event: _Event) -> _Event:
     return replace(event, key=event.key[:200], subject=event.subject[:200])
 
 
-def _said(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
-    """What other languages need of it; nothing of texts that nobody could translate."""
+def _translatable(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
+    """The texts that can be translated, as data; without texts that are in one language only."""
     texts = {"subject": event.subject, "text": event.text}
     return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
 
 
-def as_event(row: Alert, resolved: bool = False) -> alerts.AlertEvent:
-    """The stored alert, as the handlers get it."""
+def as_event(row: Alert, is_resolved: bool = False) -> alerts.AlertEvent:
+    """The stored alert as an event for the handlers."""
     return alerts.AlertEvent(
-        row.kind, row.subject, row.text, row.key, resolved=resolved, id=row.pk, count=row.count
+        row.kind, row.subject, row.text, row.key, resolved=is_resolved, id=row.pk, count=row.count
     )
 
 

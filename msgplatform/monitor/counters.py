@@ -55,20 +55,20 @@ class Housekeeping:
         self._last: datetime | None = None  # the database's time of the last roll-up
 
     def turn_if_due(self) -> bool:
-        """Whether it was due; then the work was done."""
-        started = time.monotonic()
-        if started < self._next:
+        """Do the work if it is due. True if it was."""
+        start = time.monotonic()
+        if start < self._next:
             return False
-        more = False
+        has_more = False
         try:
             try:
-                more = self._add_up()
+                has_more = self._add_up()
             finally:
-                more = purge() or more
+                has_more = purge() or has_more
         finally:
-            # Also after an error: what takes too long must not be all that the owner ever does.
-            took = time.monotonic() - started
-            self._next = started + (0 if more else EVERY_SECONDS) + took * _REST
+            # After an error too: the owner must have time for its other work.
+            seconds = time.monotonic() - start
+            self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
         return True
 
     def _add_up(self) -> bool:
@@ -92,7 +92,7 @@ def roll_up(last: datetime | None = None) -> int:
     oldest = _oldest_minute_day(today)
     if last is None:
         newest = DayCounter.objects.aggregate(newest=Max("day"))["newest"] or oldest
-        # One day more: late counts may have come for the day before it.
+        # The day before it as well: late counts may have come for it.
         first = min(today, newest) - timedelta(days=1)
     else:
         first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
@@ -106,14 +106,14 @@ def roll_up(last: datetime | None = None) -> int:
 def roll_up_hours() -> int:
     """Compute the hours that are over since the last one that was computed, the oldest first, and
     at most _HOURS_A_TURN of them. Returns how many."""
-    closed = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
-    # Of a clock that was ahead: an hour that is added up is not read by its minutes any more.
-    HourCounter.objects.filter(hour__gte=closed).delete()
+    end = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
+    # Hours that a clock ahead of time has added up: readers would not read their minutes.
+    HourCounter.objects.filter(hour__gte=end).delete()
     begin = HourCounter.done_until() or datetime.min.replace(tzinfo=UTC)
     for number in range(_HOURS_A_TURN):
         # Hours in which nothing was counted have no rows, and are passed over.
-        later = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=closed)
-        first = later.order_by("minute").values_list("minute", flat=True).first()
+        minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=end)
+        first = minutes.order_by("minute").values_list("minute", flat=True).first()
         if first is None:
             return number
         begin = HourCounter.of(first)
@@ -140,11 +140,12 @@ def purge() -> bool:
 
 
 def _roll_up_day(day: date) -> None:
-    """From the hours that are over and lie in it whole, and the minutes before and after these."""
+    """Compute a day from the closed hours that lie in it whole, and the minutes before and after
+    them."""
     begin, end = _midnight(day), _midnight(day + timedelta(days=1))
-    done = HourCounter.done_until() or begin
+    rolled_up_until = HourCounter.done_until() or begin
     first = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)
-    last = max(first, HourCounter.of(min(end, done)))
+    last = max(first, HourCounter.of(min(end, rolled_up_until)))
     parts: list[Part] = [
         (MinuteCounter, begin, first), (HourCounter, first, last), (MinuteCounter, last, end),
     ]  # fmt: skip
@@ -164,23 +165,23 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
     statement = _ROLL_UP.format(
         table=model._meta.db_table, step=step, parts=" UNION ALL ".join(selects)
     )
-    bounds = [sql.stored(bound) for _, *both in parts for bound in both]
-    stored = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
+    bounds = [sql.stored(moment) for _, *both in parts for moment in both]
+    start = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement + clause, [stored, *bounds])
+        cursor.execute(statement + clause, [start, *bounds])
 
 
 def _purge(model: type[Model], field: str, before: date) -> bool:
     """Delete whole steps, oldest first; true when one turn does not delete all."""
-    old = model._default_manager.filter(**{f"{field}__lt": before})
+    old_rows = model._default_manager.filter(**{f"{field}__lt": before})
     for _ in range(_CHUNKS_A_TURN):
-        steps = old.order_by(field).values_list(field, flat=True)
+        steps = old_rows.order_by(field).values_list(field, flat=True)
         upto = steps[_CHUNK - 1 : _CHUNK].first() or steps.last()
         if upto is None:
             return False
-        chunk = old.filter(**{f"{field}__lte": upto})
-        deleted = transactions.retrying(chunk.delete)[0]
-        log.info("counters_purged", table=model._meta.db_table, rows=deleted, upto=str(upto))
+        chunk = old_rows.filter(**{f"{field}__lte": upto})
+        row_count = transactions.retrying(chunk.delete)[0]
+        log.info("counters_purged", table=model._meta.db_table, rows=row_count, upto=str(upto))
     return True
 
 

@@ -1,4 +1,4 @@
-"""What `doctor` says about alerts and about what was given up."""
+"""The findings of `doctor` about alerts and failures."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from msgplatform.core.flows import Finding
 from msgplatform.models import Alert
 from msgplatform.monitor import runbooks
 
-_LISTED = 20  # alerts, and groups of what was given up for each flow
+_LISTED = 20  # alerts, and groups of failures for each flow
 
 
 def open_alerts() -> Iterator[Finding]:
-    """Those that nobody has acknowledged first, then by the time at which they were last seen."""
+    """The open alerts: first those without an acknowledgement, then by the time of the last
+    look."""
     rows = Alert.objects.filter(open_key__isnull=False).order_by("acknowledged_at", "-last_at")
-    found = list(rows[: _LISTED + 1])
-    for alert in found[:_LISTED]:
-        seen = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_at else ""
-        book = runbooks.of(alert.kind)
+    alerts = list(rows[: _LISTED + 1])
+    for alert in alerts[:_LISTED]:
+        note = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_at else ""
+        first_step = runbooks.section(alert.kind).first_step
         yield Finding(
-            "warn" if seen else "bad",
-            f"alert {alert.kind}: {alert.subject}{seen}",
-            f"{book.first if book else alert.text} ({runbooks.anchor(alert.kind)})",
+            "warn" if note else "bad",
+            f"alert {alert.kind}: {alert.subject}{note}",
+            f"{first_step or alert.text} ({runbooks.anchor(alert.kind)})",
         )
-    if len(found) > _LISTED:
+    if len(alerts) > _LISTED:
         yield Finding("bad", f"more than {_LISTED} alerts are open", "see them in the console")
-    if not found:
+    if not alerts:
         yield Finding("ok", "no alert is open")
 
 
-def given_up() -> Iterator[Finding]:
-    """What was neither sent again nor acknowledged."""
+def failures() -> Iterator[Finding]:
+    """The failures that nobody has sent again or acknowledged."""
     is_calm = True
     for flow in flows.all():
-        found = flow.health.failures()
-        is_calm = is_calm and not found
-        for failure in found[:_LISTED]:
+        groups = flow.health.failures()
+        is_calm = is_calm and not groups
+        for failure in groups[:_LISTED]:
             yield Finding(
                 "bad",
-                f"{flow.title}: {failure.count} given up: {failure.where}: {failure.answer}",
+                f"{flow.title}: {failure.count} failures: {failure.where}: {failure.answer}",
                 "send them again or acknowledge them on the console's page Failures",
             )
-        if len(found) > _LISTED:
-            yield Finding("bad", f"{flow.title}: {len(found) - _LISTED} more groups were given up")
+        if len(groups) > _LISTED:
+            yield Finding("bad", f"{flow.title}: {len(groups) - _LISTED} more groups of failures")
     if is_calm:
-        yield Finding("ok", "nothing was given up that nobody has looked at")
+        yield Finding("ok", "no failures that nobody has looked at")

@@ -45,11 +45,11 @@ def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     if step == "minute":
         minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=until)
         return [minutes.annotate(at=F("minute"))]
-    # What ends within an hour has only a part of it, which the hour's own counters do not know.
-    bound = start(step, until)
-    done = min(HourCounter.done_until() or begin, bound)
-    hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=done).annotate(at=F("hour"))
-    minutes = MinuteCounter.objects.filter(minute__gte=max(begin, done), minute__lt=until)
+    # A period that ends within an hour has a part of it, which only minutes can tell.
+    last_hour = start(step, until)
+    hours_until = min(HourCounter.done_until() or begin, last_hour)
+    hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_until).annotate(at=F("hour"))
+    minutes = MinuteCounter.objects.filter(minute__gte=max(begin, hours_until), minute__lt=until)
     return [hours, minutes.annotate(at=TruncHour("minute", tzinfo=UTC))]
 
 
@@ -59,8 +59,8 @@ def rows_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[A
     first = start("hour", since)
     if first < (begin := start("minute", since)):
         first += _LENGTH["hour"]
-    done = HourCounter.done_until() if step == "minute" else None
-    last = min(done, start("hour", until)) if done else first
+    hours_until = HourCounter.done_until() if step == "minute" else None
+    last = min(hours_until, start("hour", until)) if hours_until else first
     if step != "minute" or last <= first:
         return rows(step, since, until)
     return [
@@ -70,15 +70,15 @@ def rows_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[A
     ]
 
 
-def in_order(found: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
+def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
     """One of `rows` by time, in pieces that fit into memory (MariaDB's driver reads an answer
     whole): a file can be written while they are read."""
-    column = _TIMES[found.model]
-    times = found.values_list(column, flat=True)
+    column = _TIMES[rows.model]
+    times = rows.values_list(column, flat=True)
     begin, last = times.order_by(column).first(), times.order_by(f"-{column}").first()
     while begin is not None and last is not None and begin <= last:
-        end = begin + _PIECE[found.model]
-        piece = found.filter(**{f"{column}__gte": begin, f"{column}__lt": end})
+        end = begin + _PIECE[rows.model]
+        piece = rows.filter(**{f"{column}__gte": begin, f"{column}__lt": end})
         yield piece.order_by(column, "biz_id", "subject")
         begin = end
 
@@ -92,11 +92,11 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
     if step == "day":
         first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [moment(first + timedelta(days=n)) for n in range((last - first).days + 1)]
-    at, found = start(step, since), []
+    at, moments = start(step, since), []
     while at < until:
-        found.append(at)
+        moments.append(at)
         at += _LENGTH[step]
-    return found
+    return moments
 
 
 def start(step: Step, at: datetime) -> datetime:

@@ -44,8 +44,8 @@ def _table(action: BulkAction) -> Iterator[str]:
     yield "|---|---|"
     for name, field in action.fields.items():
         # The console offers names while one types; a script has to know them.
-        named = field.kind == "name"
-        parts = [_NAMES.get(name, "Its name") if named else str(field.help), *_values(field)]
+        is_name = field.kind == "name"
+        parts = [_NAMES.get(name, "Its name") if is_name else str(field.help), *_values(field)]
         if name in action.required:
             parts.insert(0, "**Required**")
         yield f"| `{name}` | {'. '.join(part for part in parts if part)} |"

@@ -17,6 +17,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 
+from msgplatform import env
 from msgplatform.core import flows
 
 PLATFORM = Path("msgplatform/settings.py")
@@ -61,7 +62,18 @@ def page() -> str:
     parts = [_HEAD, _tables("The platform", read(settings.BASE_DIR / PLATFORM))]
     for name, path in _files_of_flows():
         parts.append(_tables(name, read(settings.BASE_DIR / path)))
-    return "\n".join(parts)
+    return "\n".join([*parts, *_old_names()])
+
+
+def _old_names() -> Iterator[str]:
+    yield "## Old names\n"
+    yield "They are still read, with a warning in the log and in `manage.py doctor`. Both set to"
+    yield "different values is an error.\n"
+    yield "| old name | name |"
+    yield "|---|---|"
+    for name, old_name in env.OLD_NAMES.items():
+        yield f"| `{old_name}` | `{name}` |"
+    yield ""
 
 
 _HEAD = """# Configuration
@@ -82,15 +94,15 @@ def read(path: Path) -> list[Variable]:
     """The variables that a file reads, in its order, each once. Raises ValueError for one without
     a comment."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for call, statement in _calls(_tree(path)):
         name = _name(call)
-        if name not in found:
+        if name not in variables:
             comment = _comment(lines, call.lineno) or _comment(lines, statement.lineno)
             if not comment:
                 raise ValueError(f"{path}:{call.lineno}: {name} has no comment that explains it")
-            found[name] = _variable(name, call, comment, _section(lines, call.lineno))
-    return list(found.values())
+            variables[name] = _variable(name, call, comment, _section(lines, call.lineno))
+    return list(variables.values())
 
 
 def _files_of_flows() -> Iterator[tuple[str, Path]]:
@@ -118,14 +130,14 @@ def _tree(path: Path) -> ast.Module:
 
 def _calls(tree: ast.Module) -> list[tuple[ast.Call, ast.stmt]]:
     """The calls of `env` that read a variable, in their order, each with its statement."""
-    found = {
+    statements = {
         node: statement
         for statement in ast.walk(tree)
         if isinstance(statement, ast.stmt)
         for node in ast.walk(statement)
         if isinstance(node, ast.Call) and _is_reader(node.func)
     }  # a statement inside another is walked after it
-    return sorted(found.items(), key=lambda item: (item[0].lineno, item[0].col_offset))
+    return sorted(statements.items(), key=lambda item: (item[0].lineno, item[0].col_offset))
 
 
 def _is_reader(function: ast.expr) -> bool:
@@ -158,12 +170,12 @@ def _comment(lines: list[str], number: int) -> list[str]:
 
 
 def _section(lines: list[str], number: int) -> str:
-    found = [match[1] for line in lines[:number] if (match := _SECTION.match(line))]
-    return found[-1] if found else ""
+    titles = [match[1] for line in lines[:number] if (match := _SECTION.match(line))]
+    return titles[-1] if titles else ""
 
 
 def _variable(name: str, call: ast.Call, comment: list[str], section: str) -> Variable:
-    said = [
+    defaults = [
         line.removeprefix("By default: ") for line in comment if line.startswith("By default: ")
     ]
     meaning = " ".join(line for line in comment if not line.startswith("By default: "))
@@ -172,7 +184,7 @@ def _variable(name: str, call: ast.Call, comment: list[str], section: str) -> Va
         name,
         section,
         _bounds(name, call) if kind in {"number", "integer"} else _VALUES[kind],
-        said[0] if said else _default(call),
+        defaults[0] if defaults else _default(call),
         meaning,
         kind in _IN_FILES,
     )
@@ -185,8 +197,8 @@ def _bounds(name: str, call: ast.Call) -> str:
 
 
 def _default(call: ast.Call) -> str:
-    given = _constant(call.args[1]) if len(call.args) > 1 else ""
-    return f"`{_shown(given)}`" if given != "" else "none"
+    value = _constant(call.args[1]) if len(call.args) > 1 else ""
+    return f"`{_shown(value)}`" if value != "" else "none"
 
 
 def _constant(node: ast.expr) -> Any:

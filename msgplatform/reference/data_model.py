@@ -57,8 +57,8 @@ def _entity(model: type[Model]) -> list[str]:
             keys[field.name] = f"{keys[field.name]}, FK" if field.name in keys else "FK"
         elif field.unique:
             keys.setdefault(field.name, "UK")
-    shown = [field for field in _columns(model) if field.name in keys]
-    lines = [f"        {_type(field)} {field.column} {keys[field.name]}" for field in shown]
+    key_columns = [field for field in _columns(model) if field.name in keys]
+    lines = [f"        {_type(field)} {field.column} {keys[field.name]}" for field in key_columns]
     return [f"    {model._meta.db_table} {{", *lines, "    }"]
 
 
@@ -81,9 +81,11 @@ def _meant(model: type[Model], column: str) -> type[Model] | None:
     platform, whose name ends so."""
     what = column.removesuffix("_id").replace("_", "")
     own = apps.get_app_config(model._meta.app_label).get_models()
-    known = {*own, apps.get_model("msgplatform", "Biz")}
-    found = [one for one in known if one._meta.model_name and one._meta.model_name.endswith(what)]
-    return found[0] if column.endswith("_id") and len(found) == 1 else None
+    models = {*own, apps.get_model("msgplatform", "Biz")}
+    matches = [
+        one for one in models if one._meta.model_name and one._meta.model_name.endswith(what)
+    ]
+    return matches[0] if column.endswith("_id") and len(matches) == 1 else None
 
 
 def _row(model: type[Model]) -> str:

@@ -39,14 +39,16 @@ def page() -> str:
     return "\n".join([_HEAD, *(_section(*group, alerts) for group in metrics.declared())])
 
 
-def _section(title: str, declared: Iterable[Metric], alerts: Mapping[str, list[str]]) -> str:
+def _section(
+    title: str, metrics_of_group: Iterable[Metric], alerts: Mapping[str, list[str]]
+) -> str:
     lines = [
         f"## {title}",
         "",
         "| metric | type | labels | meaning | alerts |",
         "|---|---|---|---|---|",
     ]
-    for metric in declared:
+    for metric in metrics_of_group:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         used = ", ".join(alerts.get(metric.full_name, []))
         cells = f"`{metric.full_name}`", metric.kind, labels, metric.help, used
@@ -62,26 +64,28 @@ def read_rules(rules_file: Path) -> Rules:
 
 def alerts_by_metric(rules: Rules) -> dict[str, list[str]]:
     """The full name of a metric → the alerts that use it, also by way of a recording rule."""
-    recorded = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
-    found: dict[str, list[str]] = {}
+    expressions = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+    alerts: dict[str, list[str]] = {}
     for rule in rules:
         if "alert" not in rule:
             continue
         expression = rule["expr"]
-        for name, of_name in recorded.items():
+        for name, of_name in expressions.items():
             expression = expression.replace(name, of_name)
         for name in sorted(set(metrics_in(expression))):
-            found.setdefault(name, []).append(rule["alert"])
-    return found
+            alerts.setdefault(name, []).append(rule["alert"])
+    return alerts
 
 
 def metrics_in(expression: str) -> Iterator[str]:
     """The full names of the platform's metrics that a PromQL expression reads."""
-    known = {metric.full_name: metric for _, group in metrics.declared() for metric in group}
+    metrics_by_name = {
+        metric.full_name: metric for _, group in metrics.declared() for metric in group
+    }
     # {__name__=~"…"} reads all whose names match.
     for pattern in re.findall(r'__name__=~"([^"]+)"', expression):
-        yield from (name for name in known if re.fullmatch(pattern, name))
+        yield from (name for name in metrics_by_name if re.fullmatch(pattern, name))
     for name in re.findall(rf"(?<![\w:]){PREFIX}\w+(?![\w:])", expression):
         whole = next((name.removesuffix(end) for end in _SERIES if name.endswith(end)), name)
-        is_histogram = whole in known and known[whole].kind == "histogram"
+        is_histogram = whole in metrics_by_name and metrics_by_name[whole].kind == "histogram"
         yield whole if is_histogram else name

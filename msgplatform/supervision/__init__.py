@@ -4,6 +4,5 @@ platform    which programs run, and what must hold before they start
 address     where the web server listens, and the address that people open
 first_user  a superuser, if there is no user at all
 config      supervisord's configuration, pure text
-ended       programs that end by themselves again and again
-run         supervisord as a child: lock, start, pids, stop
+run         supervisord as a child: lock, start, pids, stop; programs that crash again and again
 """

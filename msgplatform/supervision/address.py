@@ -1,4 +1,4 @@
-"""Where the web server listens, and the address that people open."""
+"""The address at which the web server listens, and the one that people open."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ANSWER_SECONDS = 5.0
 def resolve(name: str, port: int) -> str:
     """The numeric address of `name`: the web server takes no names. Raises Refused."""
     try:
-        found = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
+        addresses = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
     except sockets.gaierror:
         raise Refused(f"{name} is not an address of this machine; use --host 127.0.0.1") from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def public_url(host: str, port: int) -> str:
@@ -64,8 +64,8 @@ def hold(host: str, port: int) -> sockets.socket:
 
 
 def _require_free(host: str, port: int) -> None:
-    found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
+    addresses = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    family, kind, protocol, _, address = addresses[0]
     with sockets.socket(family, kind, protocol) as probe:
         # Connections that ended a moment ago must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
@@ -84,7 +84,7 @@ def _in_use(host: str, port: int) -> Refused:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether the web server answers HTTP there, with any status."""
+    """True if the web server answers HTTP there, with any status."""
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", "/healthz")

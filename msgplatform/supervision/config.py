@@ -43,7 +43,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Places:
-    """The folders and files of supervisord and its programs."""
+    """Folders and files of supervisord and its programs."""
 
     run: Path
     logs: Path
@@ -64,7 +64,7 @@ class Places:
 
     @property
     def output(self) -> Path:
-        """What supervisord prints before it has opened its log."""
+        """The file for supervisord's output until it has opened its log."""
         return self.logs / "supervisord.out"
 
 

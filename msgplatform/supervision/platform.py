@@ -21,12 +21,10 @@ from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import schema_state
-from msgplatform.core.servers.embedded import RedisServer
-from msgplatform.core.servers.private_server import private_directory
+from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
-from msgplatform.supervision.ended import EndedPrograms
-from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.supervision.run import CrashLoops, Lock, Refused, Supervisor, is_running
 from msgplatform.web import static_files
 
 log = logging.get(__name__)
@@ -38,7 +36,7 @@ _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
 _FOLLOW_SECONDS = 5.0  # how soon a change of own processes takes effect
-_ENDED_SECONDS = 1.0
+_WATCH_SECONDS = 1.0
 # Programs start when the web server listens, since callers wait for it and not for them; if it does
 # not, they start without it.
 _WEB_SECONDS = 30.0
@@ -50,8 +48,8 @@ class Platform:
     """Redis if none is configured, the web server and every flow's daemons, supervised.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many processes of a command to run; `held` is what `address.hold` returned, if the
-    caller keeps the address already. While the platform runs, it starts and stops the processes
+    says how many processes of a command to run; `reservation` is the socket of `address.hold`, if
+    the caller keeps the address already. While the platform runs, it starts and stops the processes
     that subscriptions or gateways have of their own. Call `start` from a thread that stays. Raises
     Refused.
     """
@@ -65,7 +63,7 @@ class Platform:
         workers: int = 1,
         migrate: bool = False,
         processes: Mapping[str, int] | None = None,
-        held: socket | None = None,
+        reservation: socket | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if Path(state_dir) != Path(settings.STATE_DIR):
@@ -76,7 +74,7 @@ class Platform:
         self.migrate = migrate
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
-        self._held = held
+        self._reservation = reservation
         # supervisord first binds the name with its pid appended, and that must fit too.
         longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
@@ -91,10 +89,10 @@ class Platform:
         )
         self._daemons = daemons(processes or {})
         self._say = say  # sentences for people
-        self._ended = EndedPrograms(self._supervisor.places.logs, say)
-        self._begun = 0.0  # monotonic; 0.0 once the daemons are started
+        self._crash_loops = CrashLoops(self._supervisor.places.logs, say)
+        self._start_time = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
-        self._observer = ThreadLoop("ended-programs", self._look_at_ended, every=_ENDED_SECONDS)
+        self._observer = ThreadLoop("crash-loops", self._look_for_crash_loops, every=_WATCH_SECONDS)
 
     def start(self) -> Self:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
@@ -105,10 +103,10 @@ class Platform:
         try:
             for server in self.redis.values():
                 server.prepare()
-            self._held = self._held or address.hold(self.host, self.port)
+            self._reservation = self._reservation or address.hold(self.host, self.port)
             prepare_databases(self.migrate, self._say)
             static_files.collect()
-            self._begun = time.monotonic()
+            self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()
             self._observer.start()
@@ -118,7 +116,7 @@ class Platform:
         return self
 
     def wait_until_it_serves(self, seconds: float) -> bool:
-        """Whether the web server answers; false when it is late or the platform stops meanwhile."""
+        """True if the web server answers in time and the platform does not stop meanwhile."""
         deadline = time.monotonic() + seconds
         while not address.answers(self.host, self.port):
             if self.stop_requested or time.monotonic() > deadline:
@@ -151,9 +149,9 @@ class Platform:
         self._release()
 
     def _release(self) -> None:
-        if self._held:
-            self._held.close()
-            self._held = None
+        if self._reservation:
+            self._reservation.close()
+            self._reservation = None
         self._lock.release()
 
     def _follow(self) -> float | None:
@@ -162,11 +160,11 @@ class Platform:
         if self.stop_requested or self.wait(0) is not None:
             return None
         try:
-            if self._begun:
+            if self._start_time:
                 if not self._is_time_for_daemons():
                     return _WEB_POLL_SECONDS
                 self._supervisor.follow(self._daemons)
-                self._begun = 0.0
+                self._start_time = 0.0
             self._supervisor.follow([*self._daemons, *own_processes()])
         except (OSError, RpcError) as error:
             if not self.stop_requested:
@@ -174,15 +172,15 @@ class Platform:
         return None
 
     def _is_time_for_daemons(self) -> bool:
-        is_late = time.monotonic() - self._begun > _WEB_SECONDS
+        is_late = time.monotonic() - self._start_time > _WEB_SECONDS
         return is_late or address.answers(self.host, self.port)
 
-    def _look_at_ended(self) -> None:
-        """What ends by itself again and again, unless everything is about to stop."""
+    def _look_for_crash_loops(self) -> None:
+        """Look for programs that crash again and again, unless everything is about to stop."""
         if self.stop_requested or self.wait(0) is not None:
             return
         try:
-            self._ended.look(self._supervisor.processes())
+            self._crash_loops.look(self._supervisor.processes())
         except (OSError, RpcError) as error:
             if not self.stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
@@ -222,21 +220,21 @@ def web(host: str, port: int, workers: int) -> Program:
 def daemons(processes: Mapping[str, int]) -> list[Program]:
     """The daemons of every registered flow, and the one that runs bulk jobs, with the number of
     processes that `processes` gives for a command. Raises Refused for an unknown command."""
-    wanted = [daemon for flow in flows.all() for daemon in flow.daemons]
-    wanted.append(dataclasses.replace(flows.BULK, priority=_BULK))
-    commands = [daemon.command for daemon in wanted]
+    daemons_of_flows = [daemon for flow in flows.all() for daemon in flow.daemons]
+    daemons_of_flows.append(dataclasses.replace(flows.BULK, priority=_BULK))
+    commands = [daemon.command for daemon in daemons_of_flows]
     if unknown := sorted(processes.keys() - set(commands)):
         raise Refused(f"There is no daemon {unknown[0]}; use one of: {', '.join(commands)}")
     return [
         dataclasses.replace(_program(daemon), processes=processes.get(daemon.command, 1))
-        for daemon in wanted
+        for daemon in daemons_of_flows
     ]
 
 
 def own_processes() -> list[Program]:
     """The further processes that flows need now. Raises errors of the database."""
-    wanted = [daemon for flow in flows.all() for daemon in flow.own_processes()]
-    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in wanted]
+    processes = [daemon for flow in flows.all() for daemon in flow.own_processes()]
+    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in processes]
 
 
 def _program(daemon: flows.Daemon) -> Program:
@@ -250,10 +248,10 @@ def _program(daemon: flows.Daemon) -> Program:
 
 
 def _refuse_errors(alias: str) -> None:
-    """What `migrate` asks first, since it would stop in its middle otherwise. Without warnings: no
-    Redis of our own runs yet."""
-    found = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-    if errors := [each for each in found if each.is_serious() and not each.is_silenced()]:
+    """Run the checks of `migrate` before it, since it would stop in its middle otherwise. Warnings
+    are left out: the embedded Redis does not run yet."""
+    messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+    if errors := [each for each in messages if each.is_serious() and not each.is_silenced()]:
         raise Refused("\n".join(map(str, errors)))
 
 

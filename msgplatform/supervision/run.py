@@ -1,4 +1,5 @@
-"""Runs supervisord as a child, in the foreground, once for a state directory."""
+"""Runs supervisord as a child, in the foreground, once for a state directory, and watches its
+programs for crash loops."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +20,11 @@ from xmlrpc.client import ServerProxy
 
 from supervisor.xmlrpc import SupervisorTransport
 
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import exits
+from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.errors import PlatformError
+from msgplatform.core.logging import last_words
 from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import private_directory, tail
 from msgplatform.supervision.config import Places, Program, render
@@ -63,7 +69,7 @@ class Lock:
 
 
 def is_running(state_dir: Path) -> bool:
-    """Whether an `up` holds this state directory now."""
+    """True if an `up` holds this state directory now."""
     lock = Lock(state_dir / "run")
     try:
         lock.take()
@@ -109,11 +115,11 @@ class Supervisor:
         config = render([*self._programs, *others], self.places)
         self.places.config.write_text(config, encoding="utf-8")
         with self._rpc() as rpc:
-            ((added, _changed, removed),) = rpc.supervisor.reloadConfig()
+            ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
             # New groups first: an old one may take a minute to drain.
-            for group in added:
+            for group in new_groups:
                 rpc.supervisor.addProcessGroup(group)
-            for group in removed:
+            for group in old_groups:
                 rpc.supervisor.stopProcessGroup(group)
                 rpc.supervisor.removeProcessGroup(group)
         self._others = list(others)
@@ -151,8 +157,8 @@ class Supervisor:
                 return
             if process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                said = tail(self.places.output), tail(self.places.log)
-                raise Refused("supervisord did not start:\n" + "\n".join(said))
+                ends_of_logs = tail(self.places.output), tail(self.places.log)
+                raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
@@ -184,11 +190,11 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """Begin to stop everything in order; called again, kill everything. For signal handlers."""
-        again, self.stop_requested = self.stop_requested, True
+        is_second, self.stop_requested = self.stop_requested, True
         if self._process is not None and self._process.returncode is None:
             # Not by Popen's methods, which take a lock: the handler may have interrupted its
             # wait().
-            os.kill(self._process.pid, signal.SIGKILL if again else signal.SIGTERM)
+            os.kill(self._process.pid, signal.SIGKILL if is_second else signal.SIGTERM)
 
     def wait(self, seconds: float | None = None) -> int | None:
         """supervisord's exit code, or None when it still runs after `seconds`."""
@@ -214,3 +220,59 @@ class Supervisor:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+_TAIL_BYTES = 16_384
+
+
+class CrashLoops:
+    """Watches supervisord's programs for crash loops. `say` writes to the terminal."""
+
+    def __init__(self, logs: Path, say: Callable[[str], None]) -> None:
+        self._logs, self._say = logs, say
+        self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
+        self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
+        self._last_report: list[Exits] = []
+
+    def look(self, processes: Iterable[Mapping[str, Any]]) -> None:
+        """`processes` is supervisord's information on each. Raises OSError."""
+        looping: list[Exits] = []
+        for info in processes:
+            name, start, now = info["name"], int(info["start"]), float(info["now"])
+            before = self._starts.get(name, 0)
+            self._starts[name] = start
+            ends = self._ends[name]
+            if before and start != before:
+                ends.append(now)
+            while ends and now - ends[0] > PERIOD_SECONDS:
+                ends.popleft()
+            if len(ends) >= MIN_EXITS:
+                words = _last_words(self._logs / f"{name}.log")
+                looping.append(Exits(name.partition("-")[0], len(ends), words))
+                self._warn(name, looping[-1], now)
+        self._report(looping)
+
+    def _report(self, looping: list[Exits]) -> None:
+        if not looping and not self._last_report:
+            return
+        try:
+            exits.report(looping, [one for one in self._last_report if one not in looping])
+        except RedisError:
+            return  # the file is written; the records are repeated at the next look
+        self._last_report = looping
+
+    def _warn(self, name: str, exits_of_program: Exits, now: float) -> None:
+        """Write to the terminal once a minute, since the program ends every few seconds."""
+        if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+            self._messages_at[name] = now
+            self._say(f"{name}: {exits_of_program.text} See {self._logs / name}.log")
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return last_words(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""

@@ -6,13 +6,13 @@ import time
 
 from django import template
 
-from msgplatform.core import ages
+from msgplatform.core import durations
 
 register = template.Library()
-register.filter(ages.age)
+register.filter(durations.age)
 
 
 @register.filter
 def since(moment: float) -> str:
     """The age of a unix time."""
-    return ages.age(max(0.0, time.time() - moment))
+    return durations.age(max(0.0, time.time() - moment))

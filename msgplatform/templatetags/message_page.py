@@ -1,4 +1,4 @@
-"""What the page of a message shows: links for those who may follow them, JSON, command lines."""
+"""Template tags of the page of a message: links for people who may follow them, JSON, commands."""
 
 from __future__ import annotations
 

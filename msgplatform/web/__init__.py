@@ -2,10 +2,10 @@
 
 __main__      its command line, the server and its bounds
 asgi, wsgi    the ASGI application of a worker; Django's WSGI application
-application   one request, from its first byte to its last
+application   one request, from its first byte to its last; its route, for metrics
 bodies        reads bodies in the event loop, bounded in size and time
-door          answers the usual publish without Django
-routes        the route of a request, for metrics
+fast_intake   answers the usual publish without Django
 django_app    Django's WSGI application, in threads
 queue_pages   django-rq's pages
+middleware/   language and zone of a person, sessions that end, headers of answers
 """

@@ -24,7 +24,7 @@ _OTHER_FILES = 512  # that a worker may open beside its connections
 
 @dataclass(frozen=True)
 class Options:
-    """Where to listen; `drain_seconds` is how long requests in flight may take at the end.
+    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
 
     A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
     connection that is idle for as long. 60 is the most that granian allows, and how long proxies
@@ -40,8 +40,8 @@ class Options:
 
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
-    # As many connections as open files allow, after asking for more of them.
-    allowed = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
+    # The limit of connections follows from that of open files, which is raised first.
+    open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     Granian(
         application,
         address=options.host,
@@ -52,7 +52,7 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
         http=HTTPModes.http1,
         websockets=False,
         backlog=_BACKLOG,
-        backpressure=max(_OTHER_FILES, allowed - _OTHER_FILES),
+        backpressure=max(_OTHER_FILES, open_files - _OTHER_FILES),
         http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
@@ -73,9 +73,9 @@ def main() -> None:
         default=default.drain_seconds,
         help="how long requests in flight may take after SIGTERM",
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
-    serve(Options(given.host, given.port, given.workers, given.drain_seconds))
+    serve(Options(options.host, options.port, options.workers, options.drain_seconds))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The web application: one request, from its first byte to its last.
 
-Every request is read in the event loop, bounded in size, time and number; then the door answers
-it, or Django in a thread. Until it has arrived whole, a request costs only memory.
+Every request is read in the event loop, bounded in size, time and number; then the fast intake
+answers it, or Django in a thread. Until it has arrived whole, a request costs only memory.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import itertools
 import re
 import secrets
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls.resolvers import RoutePattern
 from django.utils.module_loading import import_string
 
 from msgplatform.api.intake import SingleIntake
 from msgplatform.api.problems.error_pages import API_PREFIX
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import flows, logging, web_requests
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.fast_intake import FastIntake, Named
-from msgplatform.web.routes import Routes
+from msgplatform.web.fast_intake import FastIntake, HeadersByName
 
 log = logging.get(__name__)
 
@@ -45,9 +46,9 @@ Scope = dict[str, Any]
 class Application:
     """The ASGI application of one process. Settings are read once."""
 
-    def __init__(self, door: FastIntake, django_app: DjangoApp) -> None:
-        self._door, self._django = door, django_app
-        self._route = Routes().of
+    def __init__(self, fast_intake: FastIntake, django_app: DjangoApp) -> None:
+        self._fast_intake, self._django = fast_intake, django_app
+        self._route_of = Routes().of
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
         self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         self._logs: bool = settings.ACCESS_LOG
@@ -55,24 +56,24 @@ class Application:
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        started = time.perf_counter()
-        named = dict(scope["headers"])
+        start = time.perf_counter()
+        headers = dict(scope["headers"])
         # The id that the caller or a proxy sent, or a new one.
-        request_id = named.get(b"x-request-id", b"").decode("latin-1")
+        request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
         status = 500  # what granian answers when something raises
         try:
-            status = await self._serve(scope, named, receive, send, request_id)
+            status = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
             # Granian says the same of chunks that break the rules.
-            if b"transfer-encoding" in named:
+            if b"transfer-encoding" in headers:
                 await _malformed(scope).send(send)
             return
         finally:
-            seconds = time.perf_counter() - started
-            route = self._route(scope["path"])
+            seconds = time.perf_counter() - start
+            route = self._route_of(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
             log.info(
@@ -86,18 +87,23 @@ class Application:
             )
 
     async def _serve(
-        self, scope: Scope, named: Named, receive: bodies.Receive, send: Send, request_id: str
+        self,
+        scope: Scope,
+        headers: HeadersByName,
+        receive: bodies.Receive,
+        send: Send,
+        request_id: str,
     ) -> int:
         share: bodies.Share | None = None
         try:
             share = self._allowance.take((scope.get("client") or ("",))[0])
             # A body in chunks has no other length, as RFC 9112 (6.3) says.
-            chunked = b"transfer-encoding" in named
-            length = None if chunked else int(named.get(b"content-length", b"0"))
+            is_chunked = b"transfer-encoding" in headers
+            length = None if is_chunked else int(headers.get(b"content-length", b"0"))
             body = b""
             if length != 0:
                 body = await bodies.read(receive, self._max_body, length, share)
-            answer: Answer | int | None = await self._door.answer(scope, named, body)
+            answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
             if answer is None:
                 answer = await self._django.answer(scope, body, request_id, send)
         except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
@@ -112,7 +118,8 @@ class Application:
 
 
 def _malformed(scope: Scope) -> Answer:
-    """For a body in chunks that ended before its last one; nobody reads it who has left."""
+    """The refusal of a body in chunks that ended before its last chunk. A client that has
+    disconnected does not read it."""
     problem = Problem(KINDS["bad-request"], "The chunks of the body are malformed or incomplete.")
     return answers.refusal(problem, scope["path"].startswith(API_PREFIX))
 
@@ -128,3 +135,43 @@ def _problem(error: Exception) -> Problem:
 def intakes() -> list[SingleIntake]:
     """The single intakes of every flow."""
     return [import_string(name) for flow in flows.all() for name in flow.single_intakes]
+
+
+OTHER = "other"  # the route of an address that nothing serves
+# Below these prefixes each address is a route of its own; any other prefix is one route.
+_PREFIXES = ("/", "/api/v1/")
+_SEGMENTS = 6
+
+
+class Routes:
+    """The route of a request, for metrics: one of few. Each address belongs to the longest prefix
+    that the platform serves, such as /console or /api/v1/messages. All addresses that nothing
+    serves are OTHER, since callers can make up any number of them."""
+
+    def __init__(self) -> None:
+        prefixes = set(_prefixes(get_resolver().url_patterns, "/"))
+        self._routes = {path.rstrip("/") or "/" for path in (*prefixes, settings.STATIC_URL)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._routes)
+
+    def of(self, path: str) -> str:
+        if path in self._routes:  # as a publish is
+            return path
+        path = "/".join(path.split("/", _SEGMENTS + 1)[: _SEGMENTS + 1])
+        while path not in self._routes:
+            path = path.rpartition("/")[0].rstrip("/")
+            if not path:
+                return OTHER
+        return path
+
+
+def _prefixes(patterns: Iterable[URLPattern | URLResolver], prefix: str) -> Iterator[str]:
+    for pattern in patterns:
+        if not isinstance(pattern.pattern, RoutePattern):
+            continue  # a regular expression for addresses that nothing else serves
+        path = prefix + str(pattern.pattern).partition("<")[0]
+        if isinstance(pattern, URLResolver) and path in _PREFIXES:
+            yield from _prefixes(pattern.url_patterns, path)
+        else:
+            yield path

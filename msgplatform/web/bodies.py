@@ -45,18 +45,18 @@ class Full(Temporary):
     """The allowance is used up."""
 
 
-async def read(receive: Receive, limit: int, announced: int | None, share: Share) -> bytes:
-    """The whole body; `announced` is its Content-Length, None without one.
+async def read(receive: Receive, limit: int, length: int | None, share: Share) -> bytes:
+    """The whole body; `length` is its Content-Length, None without one.
 
     Raises TooLarge, TooSlow, Disconnected, Full.
     """
-    if announced is not None and announced > limit:  # refused before any of it is kept in memory
+    if length is not None and length > limit:  # refused before any of it is kept in memory
         await _drain(receive)
         raise TooLarge(limit)
     loop = asyncio.get_running_loop()
-    started, more = loop.time(), True
+    start, more = loop.time(), True
     whole: bytes | bytearray = b""
-    with _Patience(loop, started + SECONDS) as patience:
+    with _Patience(loop, start + SECONDS) as patience:
         while more:
             message = await receive()
             if message["type"] != "http.request":
@@ -70,10 +70,10 @@ async def read(receive: Receive, limit: int, announced: int | None, share: Share
                 # Not a list of parts: parts of two bytes each would take twenty times the memory.
                 whole = bytearray(whole) if isinstance(whole, bytes) else whole
                 whole += part
-            if len(whole) > limit or len(whole) == announced:
+            if len(whole) > limit or len(whole) == length:
                 break
             if more:
-                patience.extend(started + SECONDS + len(whole) / MIN_PACE)
+                patience.extend(start + SECONDS + len(whole) / MIN_PACE)
     if len(whole) > limit:
         del whole
         if more:
@@ -127,7 +127,7 @@ class Allowance:
     """
 
     def __init__(self, requests: int, size: int, share: float) -> None:
-        self._most_requests, self._most_bytes = requests, size
+        self._max_requests, self._max_bytes = requests, size
         self._share = share
         self._requests: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -135,9 +135,9 @@ class Allowance:
 
     def take(self, address: str) -> Share:
         """Count one request until its `give_back`. Raises Full."""
-        if self._all_requests >= self._most_requests:
+        if self._all_requests >= self._max_requests:
             raise Full(_FULL)
-        if self._requests[address] >= self._most_requests * self._share:
+        if self._requests[address] >= self._max_requests * self._share:
             raise Full(_ONE_ADDRESS)
         self._requests[address] += 1
         self._all_requests += 1
@@ -145,9 +145,9 @@ class Allowance:
 
     def add(self, address: str, size: int) -> None:
         """Count bytes. Raises Full."""
-        if self._all_bytes + size > self._most_bytes:
+        if self._all_bytes + size > self._max_bytes:
             raise Full(_FULL)
-        if self._bytes[address] + size > self._most_bytes * self._share:
+        if self._bytes[address] + size > self._max_bytes * self._share:
             raise Full(_ONE_ADDRESS)
         self._bytes[address] += size
         self._all_bytes += size

@@ -10,7 +10,7 @@ from msgplatform.core.connections import work_redis
 
 
 class CacheConnections:
-    """What django-redis calls a connection factory: it gives the client of REDIS_URL, which waits
+    """A connection factory of django-redis: it gives the client of REDIS_URL, which waits
     only briefly within a request."""
 
     def __init__(self, options: Mapping[str, object]) -> None:

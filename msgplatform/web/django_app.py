@@ -189,10 +189,10 @@ def _content_type(value: str) -> str:
     middleware runs, and a caller could make it fail."""
     kind = value.partition(";")[0].strip()
     try:
-        _kind, given = parse_header_parameters(value)
+        _kind, parameters = parse_header_parameters(value)
     except (LookupError, TypeError, ValueError):  # of odd parameters, as RFC 2231 has them
         return kind
-    if given.get("charset", "utf-8").lower() in _CHARSETS:
+    if parameters.get("charset", "utf-8").lower() in _CHARSETS:
         return value
-    boundary = given.get("boundary", "")
+    boundary = parameters.get("boundary", "")
     return f'{kind}; boundary="{boundary}"' if _BOUNDARY.fullmatch(boundary) else kind

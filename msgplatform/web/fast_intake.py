@@ -1,10 +1,10 @@
 """Answers the usual publish, and /healthz, in the event loop and without Django; all other requests
 go to Django.
 
-Most requests of a message platform are alike: one item, a valid key, nothing unusual. The door
-answers these as Django would, at a third of the cost, and no thread waits for their commit. Any
-request that is unusual, or may be invalid, goes to Django untouched: the view of the same address
-defines what is valid, and every error message.
+Most requests of a message platform are alike: one item, a valid key, nothing unusual. The fast
+intake answers these as Django would, at a third of the cost, and no thread waits for their commit.
+A request that is unusual, or may be invalid, goes to Django untouched: the view of the same address
+defines which values are valid, and every error message.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.web.answers import Answer, Headers, of_response
 
 Scope = dict[str, Any]
-Named = dict[bytes, bytes]
+HeadersByName = dict[bytes, bytes]
 
-# Headers that do not change a publish, or that the door understands.
-_KNOWN = frozenset({
+# Headers that do not change a publish, or that the fast intake understands. Any other header sends
+# its request to Django.
+_PLAIN_HEADERS = frozenset({
     b"accept", b"accept-encoding", b"accept-language", b"authorization", b"cache-control",
     b"connection", b"content-length", b"content-type", b"date", b"forwarded", b"host",
     b"idempotency-key", b"keep-alive", b"pragma", b"traceparent", b"tracestate", b"user-agent",
@@ -55,8 +56,8 @@ _HOSTS = 100
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A single intake, with what its view declares."""
+class _Route:
+    """A single intake, with the scope and the bound that its view declares."""
 
     intake: SingleIntake
     scope: str
@@ -69,65 +70,65 @@ class FastIntake:
 
     def __init__(self, intakes: Iterable[SingleIntake]) -> None:
         self._usual_headers = {secure: _usual_headers(secure) for secure in (False, True)}
-        self._places = {intake.path: _place(intake, self._usual_headers) for intake in intakes}
-        self._alive = reverse("healthz")
+        self._routes = {intake.path: _route_of(intake, self._usual_headers) for intake in intakes}
+        self._health_path = reverse("healthz")
         self._hosts: set[bytes] = set()
         self._only_secure: bool = settings.SECURE_SSL_REDIRECT
         # If a header names the host, Django must decide whether it is allowed.
-        self._is_closed = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
-        self._proxy_says: tuple[bytes, str] | None = None
+        self._needs_django = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
+        self._tls_header: tuple[bytes, str] | None = None
         if settings.SECURE_PROXY_SSL_HEADER:
-            variable, expected = settings.SECURE_PROXY_SSL_HEADER
+            variable, value = settings.SECURE_PROXY_SSL_HEADER
             header = variable.removeprefix("HTTP_").replace("_", "-").lower()
-            self._proxy_says = header.encode(), expected
+            self._tls_header = header.encode(), value
 
-    async def answer(self, scope: Scope, named: Named, body: bytes) -> Answer | None:
+    async def answer(self, scope: Scope, headers: HeadersByName, body: bytes) -> Answer | None:
         """The answer that Django would give; None: nothing was done, ask Django. `named` are the
         headers, the last one of each name."""
-        if scope["path"] == self._alive and scope["method"] in SAFE_METHODS:
-            return self._health(scope, named)
-        place = self._places.get(scope["path"])
-        if place is None or scope["method"] != "POST" or scope["query_string"]:
+        if scope["path"] == self._health_path and scope["method"] in SAFE_METHODS:
+            return self._health(scope, headers)
+        route = self._routes.get(scope["path"])
+        if route is None or scope["method"] != "POST" or scope["query_string"]:
             return None
-        if len(named) != len(scope["headers"]) or not named.keys() <= _KNOWN:
+        if len(headers) != len(scope["headers"]) or not headers.keys() <= _PLAIN_HEADERS:
             return None
-        secure = self._is_secure(scope, named)
-        if not self._is_plain(named, secure) or len(body) > place.max_body_bytes:
+        secure = self._is_secure(scope, headers)
+        if not self._is_plain(headers, secure) or len(body) > route.max_body_bytes:
             return None
-        caller = _caller(named, place.scope)
+        caller = _find_caller(headers, route.scope)
         if caller is None:
             return None
-        limits = throttling.headers_unasked(caller)
-        asked = _submitted(place.intake, caller, named, body)
-        if asked is None:
+        limits = throttling.headers_without_redis(caller)
+        verdict_and_error = _submit(route.intake, caller, headers, body)
+        if verdict_and_error is None:
             return None
-        verdict, error = await asked
+        verdict, error = await verdict_and_error
         more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
-        return _said(scope, verdict, error, [*place.headers[secure], *more])
+        return _answer_of(scope, verdict, error, [*route.headers[secure], *more])
 
-    def _health(self, scope: Scope, named: Named) -> Answer | None:
-        """/healthz, in the event loop: it is answered while every thread waits for something."""
-        if not self._is_good_host(named.get(b"host", b"")):
+    def _health(self, scope: Scope, headers: HeadersByName) -> Answer | None:
+        """/healthz: the event loop answers it even while every thread waits."""
+        if not self._is_good_host(headers.get(b"host", b"")):
             return None
-        answer = of_response(health.alive(_request(scope)))
-        more = self._usual_headers[self._is_secure(scope, named)]
+        answer = of_response(health.alive(_request_of(scope)))
+        more = self._usual_headers[self._is_secure(scope, headers)]
         return answer._replace(headers=[*answer.headers, *more])
 
-    def _is_plain(self, named: Named, secure: bool) -> bool:
-        if named.get(b"content-type") not in _JSON or b"content-length" not in named:
+    def _is_plain(self, headers: HeadersByName, secure: bool) -> bool:
+        if headers.get(b"content-type") not in _JSON or b"content-length" not in headers:
             return False
-        if named.get(b"accept", b"*/*") not in _ACCEPTED:
+        if headers.get(b"accept", b"*/*") not in _ACCEPTED:
             return False
-        if self._is_closed or (self._only_secure and not secure):
+        if self._needs_django or (self._only_secure and not secure):
             return False
-        return self._is_good_host(named.get(b"host", b""))
+        return self._is_good_host(headers.get(b"host", b""))
 
-    def _is_secure(self, scope: Scope, named: Named) -> bool:
-        """The same as `HttpRequest.is_secure`."""
-        if self._proxy_says:
-            header, expected = self._proxy_says
-            if header in named:
-                return named[header].decode("latin-1").partition(",")[0].strip() == expected
+    def _is_secure(self, scope: Scope, headers: HeadersByName) -> bool:
+        """True if the request came over TLS, by the same rules as `HttpRequest.is_secure`."""
+        if self._tls_header:
+            header, value = self._tls_header
+            if header in headers:
+                return headers[header].decode("latin-1").partition(",")[0].strip() == value
         return bool(scope["scheme"] == "https")
 
     def _is_good_host(self, host: bytes) -> bool:
@@ -144,16 +145,16 @@ class FastIntake:
         return True
 
 
-def _place(intake: SingleIntake, usual: dict[bool, Headers]) -> _Place:
-    routed: Any = resolve(intake.path).func
-    view = routed.view_class()
+def _route_of(intake: SingleIntake, usual: dict[bool, Headers]) -> _Route:
+    view_function: Any = resolve(intake.path).func
+    view = view_function.view_class()
     view.setup(HttpRequest())
     scope = required_scope(view, "POST")
     if not scope:
         raise TypeError(f"{type(view).__name__} names no scope for POST")
-    allowed = [(b"allow", ", ".join(view.allowed_methods).encode())]
-    headers = {secure: [*allowed, *more] for secure, more in usual.items()}
-    return _Place(intake, scope, view.max_body_bytes, headers)
+    allow_header = [(b"allow", ", ".join(view.allowed_methods).encode())]
+    headers = {secure: [*allow_header, *more] for secure, more in usual.items()}
+    return _Route(intake, scope, view.max_body_bytes, headers)
 
 
 def _usual_headers(secure: bool) -> Headers:
@@ -171,26 +172,28 @@ def _usual_headers(secure: bool) -> Headers:
             name, value = settings.SECURE_PROXY_SSL_HEADER
             environ[name] = value
     security = SecurityMiddleware(empty)
-    security.redirect = False  # the door does not serve requests that are redirected
+    security.redirect = False  # Django alone serves requests that are redirected
     response: Any = XFrameOptionsMiddleware(security)(WSGIRequest(environ))
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
 
 
-def _caller(named: Named, scope: str) -> ApiCaller | None:
-    """Whose key it is, if this process knows it, it has the scope and is far from its limit."""
-    given = named.get(b"authorization", b"")
-    if not given.startswith(_BEARER):
+def _find_caller(headers: HeadersByName, scope: str) -> ApiCaller | None:
+    """The key's owner, if this process knows the key, and it has the scope and is far from its
+    limit; else None."""
+    authorization = headers.get(b"authorization", b"")
+    if not authorization.startswith(_BEARER):
         return None
-    caller = keys.remembered(given[len(_BEARER) :].decode("latin-1"))
+    caller = keys.cached_caller(authorization[len(_BEARER) :].decode("latin-1"))
     if caller is None or scope not in caller.scopes:
         return None
-    return caller if throttling.is_allowed_unasked(caller) else None
+    return caller if throttling.is_allowed_without_redis(caller) else None
 
 
-def _submitted(
-    intake: SingleIntake, caller: ApiCaller, named: Named, body: bytes
+def _submit(
+    intake: SingleIntake, caller: ApiCaller, headers: HeadersByName, body: bytes
 ) -> asyncio.Future[tuple[Verdict | None, Exception | None]] | None:
-    """The verdict to come; None if the item may be invalid: then nothing was done."""
+    """A future of the verdict, or of the error. None if the item may be invalid: then nothing was
+    done."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Verdict | None, Exception | None]] = loop.create_future()
 
@@ -203,7 +206,7 @@ def _submitted(
 
     try:
         item = parse(body, intake.body)
-        if (header := named.get(b"idempotency-key")) is not None:
+        if (header := headers.get(b"idempotency-key")) is not None:
             key = header.decode("latin-1")
             if item.idempotency_key not in (None, key):
                 return None
@@ -214,7 +217,7 @@ def _submitted(
     return future
 
 
-def _said(
+def _answer_of(
     scope: Scope, verdict: Verdict | None, error: Exception | None, headers: Headers
 ) -> Answer:
     try:
@@ -222,14 +225,14 @@ def _said(
             raise error or OutcomeUnknown
         status, body = encoded(verdict)
     except Exception as raised:  # noqa: BLE001 - as Django does around a view
-        response = handler.handle(raised, {}) or error_pages.server_error(_request(scope))
+        response = handler.handle(raised, {}) or error_pages.server_error(_request_of(scope))
         answer = of_response(response)
         return answer._replace(headers=[*answer.headers, *headers])
     about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     return Answer(status, [*about, *headers], body)
 
 
-def _request(scope: Scope) -> HttpRequest:
+def _request_of(scope: Scope) -> HttpRequest:
     request = HttpRequest()
     request.method, request.path = scope["method"], scope["path"]
     return request

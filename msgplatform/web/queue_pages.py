@@ -42,7 +42,7 @@ _REFUSED = frozenset({
     "clear", "requeue_all", "delete_failed_jobs", "confirm_action", "actions", "delete_job",
     "requeue_job", "enqueue_job", "stop_job",
 })  # fmt: skip
-# The pages show payloads.
+# Both permissions, since the pages show payloads.
 _allowed = user_passes_test(
     lambda user: user.has_perms(["msgplatform.view_queues", personal.PERMISSION])
 )
@@ -50,19 +50,19 @@ _allowed = user_passes_test(
 
 def urls() -> list[URLPattern]:
     """django-rq's addresses: pages that show orders, and a refusal for those that change them."""
-    shown, refused = [], []
+    shown_pages, refused_pages = [], []
     for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
             # django-rq's pages have scripts in them.
             page = csp_update({"script-src": [UNSAFE_INLINE]})(_guarded(pattern.callback))
-            shown.append(path(str(pattern.pattern), page, name=pattern.name))
+            shown_pages.append(path(str(pattern.pattern), page, name=pattern.name))
         elif pattern.name in _REFUSED:
-            refused.append(path(str(pattern.pattern), _refuse, name=pattern.name))
+            refused_pages.append(path(str(pattern.pattern), _refuse, name=pattern.name))
     return [
         path("", home, name="home"),
         path("queues/<int:queue_index>/details/", _to_orders, name="queue_details"),
-        *refused,
-        *shown,
+        *refused_pages,
+        *shown_pages,
     ]
 
 

@@ -44,8 +44,8 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # unty
 def collect() -> None:
     """Collect static files into STATIC_ROOT, unless it was collected from the same files."""
     mark = Path(settings.STATIC_ROOT) / ".collected"
-    wanted = fingerprint()
-    if mark.is_file() and mark.read_text() == wanted:
+    current = fingerprint()
+    if mark.is_file() and mark.read_text() == current:
         return
     call_command(
         "collectstatic",
@@ -54,7 +54,7 @@ def collect() -> None:
         ignore_patterns=list(_UNUSED),
         verbosity=0,
     )
-    mark.write_text(wanted)
+    mark.write_text(current)
 
 
 def fingerprint() -> str:
@@ -62,6 +62,6 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for finder in get_finders():
         for name, storage in finder.list([]):
-            known = Path(storage.path(name)).stat()
-            digest.update(f"{name} {known.st_size} {known.st_mtime_ns}\n".encode())
+            status = Path(storage.path(name)).stat()
+            digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

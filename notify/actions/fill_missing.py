@@ -115,7 +115,7 @@ def _missing(
         found[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
     for message_id, biz_id, event_type, channel, created_at in messages:
         for row, wanted in found.get(biz_id, ()):
-            if (message_id, row.pk) not in have and wanted.wants(event_type, channel):
+            if (message_id, row.pk) not in have and wanted.matches(event_type, channel):
                 held = row.status in _HOLDING
                 status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)

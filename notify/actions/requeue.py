@@ -14,11 +14,10 @@ from msgplatform.api.filters import MAX_ID
 from msgplatform.core.bulk.cursor import Page, read_id, read_time
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import Values
-from notify import due
 from notify.actions.send_again import CHUNK, FAILED, again, ended
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 
 SCANNED = 5000  # rows that one page reads at most, give or take a chunk
@@ -94,7 +93,7 @@ class Requeue:
             rows = rows.filter(id=self._values["subscription"])
         if "biz" in self._values:
             rows = rows.filter(biz_id=self._values["biz"])
-        found = rows.order_by("id").values_list("id", due.first(self._statuses[0]))
+        found = rows.order_by("id").values_list("id", first_due(self._statuses[0]))
         return [subscription for subscription, next_at in found if next_at is not None]
 
     def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:

@@ -1,16 +1,15 @@
 """Notify in the console.
 
-consumers            where messages go: URL, headers, networks, the signing secret and its rotation
-subscriptions        which consumer gets what: the form, the columns of the list, the page of one
-subscription_list    the list: its order and its filter
-subscription_cells   cells that the list and the card have in common
+consumers            URL, headers, networks, the signing secret and its rotation
+subscriptions        which consumer gets what: the form, the list, the page of one
+subscription_cells   cells of the list and of the card
 states               pausing, resuming, discarding: for the list and for the page
 health               live state and counters of a page's rows, read in sets
-test_sends           a test send: any event type of the catalogue, its request and its answer
+trial_sends          a test send: any event type of the catalogue, its request and its answer
+deliver_now          the button Deliver now
 event_types          the catalogue of event types
 dashboard            the card above one subscription's settings: live state, chart, failures
 messages             messages and their deliveries
-fields               form fields: one item a line
 """
 
 from notify.admin import consumers, event_types, messages, subscriptions

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
@@ -19,15 +19,57 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ShowsSecret, UndeletableAdmin, audit, next_page
+from msgplatform.admin import SecretPageAdmin, UndeletableAdmin, audit, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
-from notify import secret_rotation
-from notify.admin.fields import HeadersField
+from notify import operations
 from notify.models import Receive
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.shown import MASK, shown_url
+
+
+class HeadersField(LinesField):
+    """`Name: value` a line, with an error for each wrong line. Stored values are not shown; a value
+    that is left masked stays as it is.
+
+    The form sets `stored_headers`, the headers as they are in the database.
+    """
+
+    is_secret = True  # values may be tokens
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stored_headers: Mapping[str, str] = {}
+        self.masked_names: list[str] = []  # names of those that the last input left masked
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return "\n".join(f"{name}: {MASK}" for name in value)
+        return value
+
+    def to_python(self, value: Any) -> Any:
+        headers: dict[str, str] = {}
+        self.masked_names = []
+        old = {name.lower(): content for name, content in self.stored_headers.items()}
+
+        def read(line: str) -> None:
+            name, colon, content = (part.strip() for part in line.partition(":"))
+            if not colon:
+                raise ValidationError(gettext("write it as Name: value"))
+            if content == MASK:
+                if name.lower() not in old:
+                    raise ValidationError(gettext("no value of %s is stored; write it out") % name)
+                content = old[name.lower()]
+                self.masked_names.append(name)
+            if name.lower() in (key.lower() for key in headers):
+                raise ValidationError(gettext("%s is listed twice") % name)
+            self.check_item({name: content})
+            headers[name] = content
+
+        for _nothing in self.each_line(str(value or ""), read):
+            pass
+        return headers
 
 
 class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
@@ -58,35 +100,36 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         if not isinstance(field, HeadersField):
             return
         try:
-            field.stored = dict(self.instance.headers)
+            field.stored_headers = dict(self.instance.headers)
         except Undecryptable as error:
-            # They must be written again: they may be what the consumer recognises us by.
+            # They must be entered again: the consumer may recognise the platform by them.
             self.initial["headers"] = {}
             field.required = True
             field.error_messages["required"] = translated(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        values = super().clean() or {}
         field = self.fields.get("headers")
-        if self.instance.pk and isinstance(field, HeadersField) and field.kept and "url" in cleaned:
+        has_masked = isinstance(field, HeadersField) and bool(field.masked_names)
+        if self.instance.pk and has_masked and "url" in values:
             # The instance still has the stored URL.
-            limits.stored_headers_at(cleaned["url"], self.instance.url)
-        return cleaned
+            limits.stored_headers_at(values["url"], self.instance.url)
+        return values
 
 
 class RotationForm(forms.Form):
     hours = forms.FloatField(
         label=_("Hours for which the old secret signs too"),
         min_value=0,
-        max_value=secret_rotation.MAX_HOURS,
+        max_value=operations.MAX_ROTATION_HOURS,
         help_text=_("0 to 168; 0 ends it at once, as after a leak"),
     )
     seen = forms.CharField(widget=forms.HiddenInput)
 
 
 @admin.register(Receive)
-class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
+class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
     audit_name = "consumer"
     form = ConsumerForm
     list_display = ["name", "title", "address", "secret_state", "created_at"]
@@ -103,20 +146,20 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
         if obj is None or self.has_change_permission(request, obj):
             return super().get_fieldsets(request, obj)
-        # Fields are shown as they are stored to those who may only look. The URL's query and the
-        # headers may hold a password or a token.
+        # People who may only look see fields as they are stored. The URL's query and the headers
+        # may hold a password or a token.
         who = (None, {"fields": ["name", "title", "address"]})
         what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
         return [who, what, self.fieldsets[2]]
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """Not the URL for those who may only look: a search would tell what is hidden, letter by
+        """Without the URL for people who may only look: a search would reveal it, letter by
         letter."""
         may_change = self.has_change_permission(request)
         return [*self.search_fields] if may_change else ["name", "title"]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Nor a filter on it in the page's address."""
+        """Refuse a filter on the URL in the page's address for the same people."""
         is_url = lookup.partition("__")[0] == "url"
         if is_url and not self.has_change_permission(request):
             return False
@@ -154,27 +197,27 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The URL without its possible secrets, headers by their names only."""
-        found = super().audit_changes(form, change)
-        if "url" in found:
-            found["url"] = [shown_url(text) if text else None for text in found["url"]]
-        if "headers" in found:
+        changes = super().audit_changes(form, change)
+        if "url" in changes:
+            changes["url"] = [shown_url(text) if text else None for text in changes["url"]]
+        if "headers" in changes:
             before = form.initial.get("headers") if change else None
-            found["headers"] = _headers(before or {}, form.instance.headers)
-        return found
+            changes["headers"] = _headers(before or {}, form.instance.headers)
+        return changes
 
     def response_add(
         self, request: HttpRequest, obj: Receive, post_url_continue: str | None = None
     ) -> HttpResponse:
-        back = next_page(request) or reverse("admin:notify_receive_changelist")
-        return self._show(request, obj, back)
+        next_address = next_page(request) or reverse("admin:notify_receive_changelist")
+        return self._show(request, obj, next_address)
 
-    def _show(self, request: HttpRequest, consumer: Receive, back: str) -> HttpResponse:
+    def _show(self, request: HttpRequest, consumer: Receive, next_address: str) -> HttpResponse:
         return self.show_secret(
             request,
             gettext("Signing secret of %(consumer)s") % {"consumer": consumer},
             gettext("The secret is shown this once; give it to the consumer:"),
             consumer.secret,
-            back,
+            next_address,
         )
 
     def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -183,26 +226,26 @@ class ReceiveAdmin(ShowsSecret, UndeletableAdmin):
             raise Http404(gettext("There is no such consumer."))
         if not self.has_change_permission(request, consumer):
             raise PermissionDenied
-        back = reverse("admin:notify_receive_change", args=[pk])
-        # `seen` names the secret that this page shows: see secret_rotation.rotate().
-        given = request.POST if request.method == "POST" else None
-        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": secret_rotation.mark_of(consumer)}
-        form = RotationForm(given, initial=start)
+        change_page = reverse("admin:notify_receive_change", args=[pk])
+        # `seen` names the secret that this page shows: see operations.rotate_secret().
+        form_values = request.POST if request.method == "POST" else None
+        start = {"hours": settings.NOTIFY_ROTATION_HOURS, "seen": operations.secret_mark(consumer)}
+        form = RotationForm(form_values, initial=start)
         if form.is_valid():
-            hours, seen = form.cleaned_data["hours"], form.cleaned_data["seen"]
+            hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
                 # One transaction: no secret is rotated without its line in the audit log.
                 with transaction.atomic():
-                    consumer = secret_rotation.rotate(pk, seen, hours)
+                    consumer = operations.rotate_secret(pk, mark, hours)
                     audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
             except Conflict:
                 text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
                 messages.error(request, text)
-                return redirect(back)
-            return self._show(request, consumer, back)
+                return redirect(change_page)
+            return self._show(request, consumer, change_page)
         context = {
             **self.admin_site.each_context(request),
-            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": back,
+            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": change_page,
             "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
         }  # fmt: skip
         return TemplateResponse(request, "notify/rotate.html", context)
@@ -214,6 +257,6 @@ def _old_still_signs(consumer: Receive) -> bool:
 
 
 def _headers(before: Mapping[str, str], after: Mapping[str, str]) -> list[list[str]]:
-    """The names of the headers before and after; one whose value is another is marked."""
-    kept = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
-    return [sorted(before), sorted(kept)]
+    """The names of the headers before and after; a name with a new value is marked."""
+    names = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
+    return [sorted(before), sorted(names)]

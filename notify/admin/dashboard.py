@@ -1,4 +1,4 @@
-"""The card above one subscription's settings: what it does now, the last day, what failed."""
+"""The card above one subscription's settings: its state now, the last day, its failures."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, labels
-from msgplatform.monitor.statistics.points import Counted, Point
+from msgplatform.monitor.statistics.points import CounterQuery, Point
 from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
-# Lines in the card: enough to see what is wrong, the list has the rest.
+# Lines in the card: enough to see the fault, the list has the rest.
 FAILURES = 8
 _STATES = NOT_DELIVERED
 
 
 def card(row: BizReceive) -> dict[str, Any]:
-    """What the template `notify/subscription_card.html` shows."""
+    """The context of the template `notify/subscription_card.html`."""
     now = timezone.now()
     state = health.read([row])[row.pk]
     # 24 steps, the hour that has just begun included.
     of_row = {"subscription": str(row.pk)}
-    points = Counted(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
+    points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
     return {
         "status": subscription_cells.status(row, state, health.why(row)),
@@ -41,7 +41,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("in flight"), subscription_cells.in_flight(row, state)),
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
-            (_("given up"), subscription_cells.failures(state)),
+            (_("failures"), subscription_cells.failures(state)),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),
@@ -55,33 +55,33 @@ def card(row: BizReceive) -> dict[str, Any]:
 
 def _chart(points: list[Point]) -> Chart:
     """Attempts in each hour: a bar for those that failed."""
-    delivered: list[float | None] = [point.counts.get("delivered", 0) for point in points]
-    failed: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
+    successes: list[float | None] = [point.counts.get("delivered", 0) for point in points]
+    failures: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
     lines = [
-        Line(_("delivered"), delivered, "good"),
-        Line(_("failed attempts"), failed, "lost", as_bars=True),
+        Line(_("delivered"), successes, "good"),
+        Line(_("failed attempts"), failures, "lost", as_bars=True),
     ]
     times = labels([point.at for point in points])
     return Chart("attempts", _("Attempts per hour"), times, lines, last_is_open=True)
 
 
 def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
-    """How many deliveries wait or were given up, each with the list that shows them."""
-    found = []
+    """The numbers of deliveries that wait or failed, each with the list that shows them."""
+    deliveries = []
     for status in _STATES:
         # Without an order, and cut: a part of the index, however many there are.
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk).order_by()
         count = rows[: health.COUNTED + 1].count()
         if count:
             text = f"{health.COUNTED}+" if count > health.COUNTED else str(count)
-            found.append({"status": status.value, "label": status.label, "count": text})
-    return found
+            deliveries.append({"status": status.value, "label": status.label, "count": text})
+    return deliveries
 
 
 def _failures(row: BizReceive) -> list[Attempt]:
     """The last failed attempts of deliveries that did not succeed, the latest first.
 
-    Found through the index (status, subscription, next_at): what waits longest for its next
+    Read by the index (status, subscription, next_at): a delivery that waits longest for its next
     attempt has failed most recently, or most often.
     """
     ids: list[int] = []

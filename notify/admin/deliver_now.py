@@ -15,12 +15,12 @@ from msgplatform.admin import ModelAdmin, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import NotNow
 from msgplatform.core.lazy_text import translated
-from notify import deliver_now
+from notify import operations
 from notify.models import BizReceive
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    """POST starts it, says what happens, and goes back to the page `next`."""
+    """The view: a POST starts it, shows a message, and goes back to the page `next`."""
 
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         if request.method != "POST":
@@ -41,31 +41,31 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 def _start(request: HttpRequest, row: BizReceive) -> None:
     try:
-        started = deliver_now.start(row)
+        outcome = operations.deliver_now(row)
     except NotNow as error:
         messages.error(request, translated(error.args[0]))
         return
     except RedisError:
         messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
         return
-    detail = {"probe": started.is_probe, "made_due": started.made_due}
+    detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
     audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
-    messages.success(request, _sentence(started))
+    messages.success(request, _sentence(outcome))
 
 
-def _sentence(started: deliver_now.Started) -> str:
+def _sentence(outcome: operations.DeliverNowOutcome) -> str:
     parts = []
-    if started.is_probe:
+    if outcome.is_probe:
         parts.append(
             gettext("One delivery is tried now; if it succeeds, all that wait follow at once.")
         )
-    if started.made_due:
+    if outcome.made_due:
         text = ngettext(
             "%d delivery no longer waits for its time.",
             "%d deliveries no longer wait for their time.",
-            started.made_due,
+            outcome.made_due,
         )
-        parts.append(text % started.made_due)
-    if started.has_more:
+        parts.append(text % outcome.made_due)
+    if outcome.has_more:
         parts.append(gettext("More are waiting: deliver now once more when these are done."))
     return " ".join(parts) or gettext("Nothing waits for a later time.")

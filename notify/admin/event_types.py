@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import AutocompleteFilter, ModelAdmin, cells
 from msgplatform.admin.fields import JsonField, ObjectField
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import EventType
 
 
@@ -56,10 +56,10 @@ class EventTypeAdmin(ModelAdmin):
     list_before_template = "notify/event_types_bar.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
-        """Without what may be long; a page of one reads it."""
+        """Without the long columns; the page of one entry reads them."""
         rows: QuerySet[EventType] = super().get_queryset(request)
-        known = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
-        return rows.annotate(with_schema=known).defer("example", "schema")
+        condition = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
+        return rows.annotate(with_schema=condition).defer("example", "schema")
 
     def save_model(
         self, request: HttpRequest, obj: EventType, form: ModelForm[EventType], change: bool

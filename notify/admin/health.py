@@ -1,4 +1,4 @@
-"""How subscriptions are doing: read for all rows of a page in a fixed number of queries."""
+"""The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
-from msgplatform.models import GivenUp, MinuteCounter
-from notify import due, presence
-from notify.models import BizReceive, ReceiveMsg
+from msgplatform.models import FailureGroup, MinuteCounter
+from notify import presence
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 from notify.monitor.counters import FLOW
-from notify.monitor.metrics import OPEN
+from notify.monitor.metrics import OPEN, waiting_seconds
 
 _Status = BizReceive.Status
-# Counted no further: a subscription may have a million waiting deliveries.
+# The bound of counting: a subscription may have a million waiting deliveries.
 COUNTED = 10_000
 # A subscription is busy after so long: a burst is gone sooner.
 MIN_BUSY_SECONDS = 20.0
@@ -31,8 +31,8 @@ MIN_BUSY_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Busy:
-    """Deliveries always wait for one of the slots: since when, how many answers come, and the
-    seconds until all that wait are done, None when there is no answer to say it."""
+    """All slots are always taken: since when, the rate of answers, and the seconds until all
+    waiting deliveries are done, None without an answer to estimate it."""
 
     in_flight: int
     since: datetime
@@ -43,16 +43,16 @@ class Busy:
 @dataclass(frozen=True)
 class Health:
     """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
-    up to COUNTED. `live` says nothing without `is_known`, while Redis is unavailable.
+    up to COUNTED. `live` means nothing without `is_known`, while Redis is unavailable.
 
     `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
     due. `rate` is the share of attempts of the last hour that were accepted, None without any.
-    `failures` are messages that nobody has sent again or acknowledged.
+    `failures` are messages that were neither resent nor acknowledged.
     """
 
     waiting: int
     due_seconds: float | None
-    live: presence.Live | None
+    live: presence.LaneState | None
     is_known: bool
     delivered: int
     failed: int
@@ -68,14 +68,14 @@ class Health:
         if seconds < MIN_BUSY_SECONDS:
             return None
         rate = live.busy_per_second
-        left = self.waiting / rate if rate and self.waiting < COUNTED else None
+        left_seconds = self.waiting / rate if rate and self.waiting < COUNTED else None
         since = timezone.localtime() - timedelta(seconds=seconds)
-        return Busy(live.in_flight, since, 60 * rate, left)
+        return Busy(live.in_flight, since, 60 * rate, left_seconds)
 
     @property
     def rate(self) -> float | None:
-        tried = self.delivered + self.failed
-        return self.delivered / tried if tried else None
+        attempts = self.delivered + self.failed
+        return self.delivered / attempts if attempts else None
 
     @property
     def probe_at(self) -> datetime | None:
@@ -86,42 +86,43 @@ class Health:
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
-    """By subscription id: a call of Redis and four queries, however many rows."""
+    """The health by subscription id: a call of Redis and four queries, however many rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each: index dives for each of the page's rows.
     statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    found_due = oldest.values_list("id", Now(), *map(due.first, statuses_of_work))
-    first_due = {pk: (now, *times) for pk, now, *times in found_due}
-    # How many deliveries of each wait: the part of an index for each, read up to COUNTED.
+    due_times = oldest.values_list("id", Now(), *map(first_due, statuses_of_work))
+    due_by_id = {pk: (now, *times) for pk, now, *times in due_times}
+    # The waiting deliveries of each: the part of an index for each, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    found = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
-    waiting = dict(zip(ids, found, strict=True))
-    counted, states, lost = _last_hour(ids), _from_redis(), failures.counts(ids)
+    counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    waiting = dict(zip(ids, counts, strict=True))
+    attempts, states, lost_counts = _last_hour(ids), _from_redis(), failures.counts(ids)
+    live = states or {}
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
-            due_seconds=_due_seconds(first_due.get(pk), states.get(pk) if states else None),
-            live=states.get(pk) if states else None,
+            due_seconds=_due_seconds(due_by_id.get(pk), live.get(pk)),
+            live=live.get(pk),
             is_known=states is not None,
-            delivered=counted.get((pk, "delivered"), 0),
-            failed=counted.get((pk, "failed"), 0),
-            failures=lost.get(pk, 0),
+            delivered=attempts.get((pk, "delivered"), 0),
+            failed=attempts.get((pk, "failed"), 0),
+            failures=lost_counts.get(pk, 0),
         )
         for pk in ids
     }
 
 
-def _due_seconds(first: Sequence[Any] | None, live: presence.Live | None) -> float | None:
+def _due_seconds(first: Sequence[Any] | None, live: presence.LaneState | None) -> float | None:
     if first is None:
         return None
-    now, pending, queued = first
-    return due.oldest_seconds(pending, queued, live, now)
+    now, pending_due, queued_until = first
+    return waiting_seconds(pending_due, queued_until, live, now)
 
 
-def _from_redis() -> dict[int, presence.Live] | None:
-    """What senders report; None when Redis is unavailable."""
+def _from_redis() -> dict[int, presence.LaneState] | None:
+    """The reports of senders; None when Redis is unavailable."""
     try:
         return presence.read()
     except RedisError:
@@ -143,25 +144,26 @@ def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
     return {(subject, name): int(total) for subject, name, total in rows}
 
 
-# -- who needs attention -------------------------------------------------------------------------
+# -- what needs attention ------------------------------------------------------------------------
 def open_breakers() -> list[int]:
     """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
     return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
 
 
 def troubled(open_ids: Collection[int]) -> Q:
-    """Failing, disabled by the platform, its breaker is open, or deliveries were given up."""
-    lost = GivenUp.objects.filter(flow=FLOW, count__gt=0).values("subject")
+    """The condition of subscriptions that need attention: failing, disabled by the platform, with
+    an open breaker, or with failures."""
+    lost_ids = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__isnull=False)
         | Q(status=_Status.DISABLED)
         | Q(pk__in=open_ids)
-        | Q(pk__in=lost)
+        | Q(pk__in=lost_ids)
     )
 
 
 def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
-    """With the number `calm`: 0 for subscriptions that need attention, 1 for the others."""
+    """The rows with the number `calm`: 0 for subscriptions that need attention, 1 for others."""
     first = Case(
         When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
     )

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Change:
-    """`loses` says what is lost for good; '' when nothing is."""
+    """`loses` names the messages that are lost for good; '' without such."""
 
     audit: str
     to: int
@@ -95,17 +95,17 @@ class StateActions(ModelAdmin):
     ) -> HttpResponse | None:
         change = _CHANGES[name]
         if change.loses and "confirmed" not in request.POST:
-            # The form names the rows themselves: what is done is what was shown, even when "all"
-            # was selected and others were added meanwhile.
-            found = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
-            if len(found) > MAX_SELECTION:
+            # The form names the rows themselves: exactly the rows on the page change, even when
+            # "all" was selected and others were added meanwhile.
+            selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
+            if len(selection) > MAX_SELECTION:
                 messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
                 return None
             context = {
                 **self.admin_site.each_context(request),
                 "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
-                "heading": _TITLES[name], "loses": change.loses, "rows": found[:_SHOWN],
-                "more": max(0, len(found) - _SHOWN), "ids": [str(row.pk) for row in found],
+                "heading": _TITLES[name], "loses": change.loses, "rows": selection[:_SHOWN],
+                "more": max(0, len(selection) - _SHOWN), "ids": [str(row.pk) for row in selection],
                 "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
                 "list": reverse("admin:notify_bizreceive_changelist"),
             }  # fmt: skip
@@ -113,25 +113,25 @@ class StateActions(ModelAdmin):
         count = _apply(request, rows, change)
         text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
         messages.success(request, text % count)
-        back = request.POST.get("back_to", "")
-        if back.isdigit():
-            return redirect("admin:notify_bizreceive_change", back)
+        page_id = request.POST.get("back_to", "")
+        if page_id.isdigit():
+            return redirect("admin:notify_bizreceive_change", page_id)
         return None
 
 
 def _apply(request: HttpRequest, rows: QuerySet[BizReceive], change: Change) -> int:
-    """Set the state of the rows that have another one; how many."""
+    """Set the state of the rows that have another one; returns their number."""
     with transaction.atomic():
         # Under lock: the audit log has the state that was replaced, also beside a marker.
-        locked = BizReceive.objects.select_for_update().filter(
+        locked_rows = BizReceive.objects.select_for_update().filter(
             pk__in=list(rows.values_list("pk", flat=True))
         )
-        changed = [row for row in locked.order_by("pk") if row.status != change.to]
-        for row in changed:
+        changed_rows = [row for row in locked_rows.order_by("pk") if row.status != change.to]
+        for row in changed_rows:
             states = [_Status(row.status).name, _Status(change.to).name]
             audit(request, change.audit, f"{row} #{row.pk}", changes={"status": states})
-        BizReceive.objects.filter(pk__in=[row.pk for row in changed]).update(
+        BizReceive.objects.filter(pk__in=[row.pk for row in changed_rows]).update(
             status=change.to, **change.also
         )
-        transaction.on_commit(signals.SUBSCRIPTIONS.ring)
-    return len(changed)
+        transaction.on_commit(signals.SUBSCRIPTIONS.send)
+    return len(changed_rows)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.cells import NOTHING, link, mark, moment, nothing, percent
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 from notify.admin.health import COUNTED, Busy, Health
 from notify.directory import waits
 from notify.models import BizReceive
@@ -28,7 +28,7 @@ _POOR = 0.95
 
 
 def status(row: BizReceive, health: Health, why: str) -> SafeString:
-    """How it is doing: what was set, or else what its deliveries say."""
+    """Its state: its status, or else the state of its deliveries."""
     set_to = _STATES.get(_Status(row.status))
     if set_to:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
@@ -42,7 +42,7 @@ def status(row: BizReceive, health: Health, why: str) -> SafeString:
 
 
 def busy(row: BizReceive, state: Busy) -> str:
-    """Since when deliveries wait for a slot, how fast it goes, and how long that will take."""
+    """A sentence: since when deliveries wait for a slot, how fast it goes, and for how long."""
     numbers = {
         "open": state.in_flight,
         "limit": row.in_flight_limit,
@@ -61,7 +61,7 @@ def busy(row: BizReceive, state: Busy) -> str:
 
 
 def failures(health: Health) -> str:
-    """Linked to the page Failures, where they are sent again or acknowledged."""
+    """Their number, linked to the page Failures."""
     if not health.failures:
         return NOTHING
     return link(reverse("console:failures"), f"{health.failures:,}")
@@ -108,7 +108,7 @@ def due(health: Health) -> str:
 
 
 def patience(row: BizReceive) -> str:
-    """When a delivery is given up, by the schedule as it is stored."""
+    """A sentence: when a delivery is given up, by the stored schedule."""
     schedule = waits(row.schedule, row.attempts_limit)
     numbers = {
         "attempts": len(schedule) + 1,
@@ -116,15 +116,15 @@ def patience(row: BizReceive) -> str:
         "keep": age(limits.breaker_keep(schedule)),
     }
     if not schedule:
-        ends = gettext("A delivery is given up after one attempt.")
+        end_text = gettext("A delivery is given up after one attempt.")
     else:
-        ends = gettext(
+        end_text = gettext(
             "A delivery is given up after %(attempts)d attempts, about %(span)s after the first."
         )
-    behind = gettext(
+    breaker_text = gettext(
         "While the breaker is open, deliveries wait for at least %(keep)s, though nothing is tried."
     )
-    return f"{ends} {behind}" % numbers
+    return f"{end_text} {breaker_text}" % numbers
 
 
 def in_flight(row: BizReceive, health: Health) -> str:

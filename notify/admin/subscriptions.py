@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.views.main import ORDER_VAR
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,8 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.admin import (
     AutocompleteFilter,
     ChoiceFilter,
+    HealthList,
+    PickFilter,
     PlainList,
     UndeletableAdmin,
     cells,
@@ -23,7 +26,6 @@ from msgplatform.admin import (
 from msgplatform.admin.fields import LinesField, WaitsField, each
 from notify.admin import dashboard, deliver_now, health, subscription_cells, trial_sends
 from notify.admin.states import StateActions
-from notify.admin.subscription_list import AttentionFilter, SubscriptionList
 from notify.models import BizReceive, default_schedule
 from notify.subscriptions import limits
 
@@ -65,11 +67,40 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
             status.choices = [(s.value, s.label) for s in (_Status.NORMAL, _Status.PAUSED)]
             status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if schedule := self.fields.get("schedule"):
-            stored = subscription_cells.patience(self.instance)
-            schedule.help_text = f"{schedule.help_text}. {stored}"
+            patience = subscription_cells.patience(self.instance)
+            schedule.help_text = f"{schedule.help_text}. {patience}"
         if receive := self.fields.get("receive"):
-            # A consumer made in a popup would have its secret shown to nobody.
+            # A popup would not show the secret of a new consumer.
             receive.widget.can_add_related = receive.widget.can_change_related = False
+
+
+class AttentionFilter(PickFilter):
+    title = _("needs attention")
+    parameter_name = "attention"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", _("failing, disabled, breaker open or with failures"))]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[BizReceive]
+    ) -> QuerySet[BizReceive]:
+        if self.value() != "yes":
+            return queryset
+        return queryset.filter(health.troubled(health.open_breakers()))
+
+
+class SubscriptionList(HealthList):
+    """Subscriptions that need attention first, with the health of each row."""
+
+    read_health = staticmethod(health.read)
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
+        self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
+        return super().get_queryset(request, *args, **kwargs)
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
+        ordering: list[Any] = list(super().get_ordering(request, queryset))
+        return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
 
 
 @admin.register(BizReceive)
@@ -121,7 +152,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
 
     # -- pages -----------------------------------------------------------------------------------
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The consumer's URL may hold a token, so it is searched by those who may change it."""
+        """The consumer's URL may hold a token: only people who may change it search it."""
         may_see = request.user.has_perm("notify.change_receive")
         return [name for name in self.search_fields if may_see or name != "receive__url"]
 
@@ -186,7 +217,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def failing(self, row: BizReceive) -> str:
         return subscription_cells.failing(row)
 
-    @admin.display(description=_("given up"))
+    @admin.display(description=_("failures"))
     def failed_deliveries(self, row: Any) -> str:
         return subscription_cells.failures(row.health)
 

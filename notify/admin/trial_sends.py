@@ -20,7 +20,7 @@ from msgplatform.admin import ModelAdmin, Select, Textarea, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.json import schema as json_schema
-from notify import deliver_now, directory
+from notify import directory, operations
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send
 from notify.subscriptions import limits
@@ -30,10 +30,8 @@ from notify.subscriptions.shown import shown_url
 _MAX_TYPES = 500
 
 
-class TestSendForm(forms.Form):
-    """What to send: a type of the catalogue, and a payload as it goes out."""
-
-    __test__ = False  # to pytest the name looks like a test's
+class TrialSendForm(forms.Form):
+    """A type of the catalogue, and a payload as it goes out."""
 
     event_type = forms.ChoiceField(
         label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
@@ -55,8 +53,8 @@ class TestSendForm(forms.Form):
         # Browsers send the line breaks of a text area as two characters.
         text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
         if len(text.encode()) > limits.MAX_PAYLOAD_BYTES:
-            most = limits.MAX_PAYLOAD_BYTES // 1024
-            raise forms.ValidationError(gettext("A payload has %d KiB at most.") % most)
+            max_kib = limits.MAX_PAYLOAD_BYTES // 1024
+            raise forms.ValidationError(gettext("A payload has %d KiB at most.") % max_kib)
         try:
             msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -65,30 +63,31 @@ class TestSendForm(forms.Form):
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    """GET shows the form, with the example of the type that the address names; POST sends. A POST
-    without a type sends the usual test."""
+    """The view: GET shows the form, with the example of the type that the address names; POST
+    sends. A POST without a type sends the usual test."""
 
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         row = model_admin.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("There is no such subscription."))
-        given = request.POST if request.method == "POST" and "event_type" in request.POST else None
-        # An operator may send the usual test; any signed event is for who sets up subscriptions.
+        is_form = request.method == "POST" and "event_type" in request.POST
+        form_values = request.POST if is_form else None
+        # An operator may send the usual test; other signed events need the right to set one up.
         may_choose = model_admin.has_change_permission(request, row)
-        is_usual = request.method == "POST" and given is None
+        is_usual = request.method == "POST" and form_values is None
         if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
             raise PermissionDenied
         types = _types(row)
-        form = TestSendForm(types, given, initial=_initial(row, types, request))
+        form = TrialSendForm(types, form_values, initial=_initial(row, types, request))
         context: dict[str, Any] = {}
-        if request.method == "POST" and (given is None or form.is_valid()):
+        if request.method == "POST" and (form_values is None or form.is_valid()):
             context = _send(request, row, form, types)
-        shown = {
+        page_context = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Test send"), "opts": model_admin.opts, "row": row, "form": form,
             "may_choose": may_choose, **context,
         }  # fmt: skip
-        response = TemplateResponse(request, "notify/test_send.html", shown)
+        response = TemplateResponse(request, "notify/test_send.html", page_context)
         response["Cache-Control"] = "no-store"  # it shows a message's content
         return response
 
@@ -96,13 +95,13 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 
 def _send(
-    request: HttpRequest, row: BizReceive, form: TestSendForm, types: dict[str, EventType]
+    request: HttpRequest, row: BizReceive, form: TrialSendForm, types: dict[str, EventType]
 ) -> dict[str, Any]:
-    """What the page shows of the request and its answer."""
+    """The part of the page about the request and its answer."""
     usual = trial_send.EVENT_TYPE, trial_send.usual_payload(row)
-    asked = form.cleaned_data if form.is_bound else dict(zip(form.fields, usual, strict=True))
-    event_type, payload = asked["event_type"], asked["payload"]
-    # Before it is sent: if the process dies in between, it is known who tried.
+    values = form.cleaned_data if form.is_bound else dict(zip(form.fields, usual, strict=True))
+    event_type, payload = values["event_type"], values["payload"]
+    # Before it is sent: if the process dies in between, the log has the person.
     audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
     try:
         outcome = trial_send.send(row, event_type, payload)
@@ -114,9 +113,9 @@ def _send(
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
     is_probing = False
-    if outcome.delivered:  # what waits behind the breaker need not wait for its probe
+    if outcome.delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):
-            is_probing = deliver_now.probe(row)
+            is_probing = operations.probe_now(row)
     return {
         "is_probing": is_probing,
         "outcome": outcome,
@@ -127,22 +126,22 @@ def _send(
 
 def _types(row: BizReceive) -> dict[str, EventType]:
     """The catalogue as this subscription's system has it, by name; its own entries go before."""
-    wanted = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
-    rows = wanted.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
-    return {found.name: found for found in rows}
+    entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
+    rows = entries.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
+    return {entry.name: entry for entry in rows}
 
 
 def _initial(row: BizReceive, types: dict[str, EventType], request: HttpRequest) -> dict[str, str]:
     name = request.GET.get("event_type", "")
-    chosen = types.get(name)
-    if chosen is None:
+    entry = types.get(name)
+    if entry is None:
         return {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
-    example = {} if chosen.example is None else chosen.example
+    example = {} if entry.example is None else entry.example
     return {"event_type": name, "payload": json.dumps(example, indent=2, ensure_ascii=False)}
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:
-    """What an intake that validates would say; '' when it would take it."""
+    """The reason for which a validating intake would refuse it; '' when it would accept it."""
     if entry is None or not entry.schema:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""What the Agent sends to the intake, and how it understands the answer.
+"""The Agent's requests to the intake, and the meaning of the answers.
 
-Only a whole answer that names an outcome for every event counts. Whatever else comes (a login page
+Only a whole answer that names an outcome for every event counts. Any other answer (a login page
 with 200, a proxy's error, a cut body) says nothing about any event.
 """
 
@@ -17,7 +17,7 @@ from msgplatform.core.http.engine import AddressGuard, Request, Response, engine
 from notify.agent.store import Event, Refusal
 
 PATH = "/api/v1/messages/batch"
-# Half of what the intake takes in one request: the envelopes need some of it too.
+# Half of the largest request that the intake takes: the envelopes need some of it too.
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 _ANSWER_CAP = 2 * 1024 * 1024
 _PROBLEM = b"application/problem+json"
@@ -28,27 +28,27 @@ _OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
 
 
 class Kind(Enum):
-    """What an answer says."""
+    """The meaning of an answer."""
 
     VERDICTS = auto()  # one for each event
     TOO_MUCH = auto()  # this request as a whole is refused; a smaller one may pass
     BROKEN = auto()  # the intake broke on this request; another may pass
-    UNAVAILABLE = auto()  # nobody there who could judge: come back later
+    UNAVAILABLE = auto()  # no verdict at all: come back later
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`refused` has positions of events. `condemned`: the intake itself refused the whole request.
-
-    `slow`: the time ran out. `retry_after`: for how many seconds the intake asks to be left alone.
+    """`refusals` are by the positions of events. `is_condemned`: the intake itself refused the
+    whole request. `is_slow`: the time ran out. `retry_after`: seconds for which the intake asks to
+    be left alone.
     """
 
     kind: Kind
     detail: str = ""
-    refused: dict[int, Refusal] = field(default_factory=dict)
+    refusals: dict[int, Refusal] = field(default_factory=dict)
     duplicates: int = 0
-    condemned: bool = False
-    slow: bool = False
+    is_condemned: bool = False
+    is_slow: bool = False
     retry_after: float = 0.0
 
 
@@ -86,13 +86,13 @@ class IntakeClient:
         )  # fmt: skip
 
     def send(self, events: Sequence[Event]) -> Answer:
-        """POST events whose payloads are known to be JSON; what the intake answers."""
+        """POST events whose payloads are checked to be JSON; returns the intake's answer."""
         try:
             key = self._key()
         except OSError as error:
             return Answer(Kind.UNAVAILABLE, f"the file with the API key: {error.strerror}")
         headers = [("content-type", "application/json"), ("authorization", f"Bearer {key}")]
-        # What is not UTF-8 becomes U+FFFD, which the intake refuses with a sentence.
+        # Bytes that are not UTF-8 become U+FFFD, which the intake refuses with a sentence.
         items = [
             {
                 "event_type": event.event_type.decode("utf-8", "replace"),
@@ -112,20 +112,20 @@ class IntakeClient:
         self._engine.close()
 
 
-def understand(response: Response, sent: int) -> Answer:
-    """The answer to a request of `sent` events."""
+def understand(response: Response, sent_count: int) -> Answer:
+    """Read the answer to a request of `sent_count` events."""
     status = response.status
     if status == 200 and not response.error:
-        return _verdicts(response.body, sent)
+        return _verdicts(response.body, sent_count)
     if not status or (response.error and status < 400):
         detail = response.detail or response.error
-        return Answer(Kind.UNAVAILABLE, detail, slow=response.error == "timeout")
+        return Answer(Kind.UNAVAILABLE, detail, is_slow=response.error == "timeout")
     problem = _problem(response)
     words = f"{problem.title}. {problem.detail}".strip(". ")
     detail = " ".join(f"HTTP {status} {words}".split())[:300]
-    condemned = 400 <= status < 500 and problem.type.endswith(_OWN_FAULTS)
-    if condemned or status == 413:
-        return Answer(Kind.TOO_MUCH, detail, condemned=condemned)
+    is_condemned = 400 <= status < 500 and problem.type.endswith(_OWN_FAULTS)
+    if is_condemned or status == 413:
+        return Answer(Kind.TOO_MUCH, detail, is_condemned=is_condemned)
     if status == 500:
         return Answer(Kind.BROKEN, detail)
     retry_after = 0.0
@@ -135,25 +135,25 @@ def understand(response: Response, sent: int) -> Answer:
             retry_after = float(value)
             break
     # A proxy that waited for the intake in vain says 504.
-    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, slow=status == 504)
+    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, is_slow=status == 504)
 
 
-def _verdicts(body: bytes, sent: int) -> Answer:
+def _verdicts(body: bytes, sent_count: int) -> Answer:
     try:
         results = msgspec.json.decode(body, type=_Verdicts).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         results = []
-    if len(results) != sent:
+    if len(results) != sent_count:
         return Answer(
             Kind.UNAVAILABLE, "HTTP 200 without a verdict for each event: is this the intake?"
         )
-    refused = {
+    refusals = {
         place: Refusal(verdict.code or "invalid", f"{verdict.field}: {verdict.detail}".strip(": "))
         for place, verdict in enumerate(results)
         if verdict.outcome == "rejected"
     }
     duplicates = sum(verdict.outcome == "duplicate" for verdict in results)
-    return Answer(Kind.VERDICTS, refused=refused, duplicates=duplicates)
+    return Answer(Kind.VERDICTS, refusals=refusals, duplicates=duplicates)
 
 
 def _problem(response: Response) -> _Problem:

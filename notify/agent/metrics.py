@@ -15,17 +15,19 @@ class Figures:
     """The Agent's metrics, served by `serve()`."""
 
     def __init__(self) -> None:
-        here = self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self._pending = Gauge(
-            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=here
+            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=registry
         )
-        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=here)
-        self._dead = Gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=here)
+        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=registry)
+        self._dead = Gauge(
+            "outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=registry
+        )
         self._measured = Gauge(
-            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=here
+            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=registry
         )
-        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=here)
-        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=here)
+        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=registry)
+        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
         for result in ("created", "duplicate", "refused"):
             self._relayed.labels(result)
 
@@ -39,12 +41,12 @@ class Figures:
         self._dead.set(measure.dead)
         self._measured.set(time.time())
 
-    def relayed(self, created: int, duplicates: int) -> None:
-        self._relayed.labels("created").inc(created)
+    def relayed(self, created_count: int, duplicates: int) -> None:
+        self._relayed.labels("created").inc(created_count)
         self._relayed.labels("duplicate").inc(duplicates)
 
     def refused(self, rows: int) -> None:
         self._relayed.labels("refused").inc(rows)
 
-    def intake_up(self, up: bool) -> None:
-        self._up.set(up)
+    def intake_up(self, is_up: bool) -> None:
+        self._up.set(is_up)

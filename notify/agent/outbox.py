@@ -76,8 +76,10 @@ def _json_text(payload: Any) -> str:
             raw = text.encode()
         else:
             text = raw.decode()
-            found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-            json.dumps(found, ensure_ascii=False).encode()  # a half of a surrogate pair is no text
+            document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+            json.dumps(
+                document, ensure_ascii=False
+            ).encode()  # a half of a surrogate pair is no text
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
     if len(raw) > MAX_PAYLOAD_BYTES:
@@ -96,17 +98,17 @@ def _refuse_constant(name: str) -> None:
 
 
 def _finite(number: str) -> float:
-    found = float(number)
-    if math.isinf(found):
+    value = float(number)
+    if math.isinf(value):
         raise ValueError(f"{number} is out of range")
-    return found
+    return value
 
 
 def _depth(value: Any) -> int:
-    found, level = 0, [value]
+    depth, level = 0, [value]
     while level := [part for part in level if isinstance(part, (dict, list))]:
-        found += 1
+        depth += 1
         level = [
             below for part in level for below in (part.values() if isinstance(part, dict) else part)
         ]
-    return found
+    return depth

@@ -2,10 +2,11 @@
 
     claim (lease)  →  POST a request, outside any transaction  →  delete, or move to outbox_dead
 
-At least once: who dies after the POST sends again, and the intake knows the key. An intake that is
-unavailable costs nothing but time: rows are given back, and the Agent tries again, for ever.
+At least once: an Agent that died after the POST sends again, and the intake knows the key. An
+intake that is unavailable costs nothing but time: rows are given back, and the Agent tries again,
+for ever.
 
-What becomes of a request of one or many rows:
+Outcomes of a request of one or many rows:
 
     a verdict for each   created, duplicate: deleted; rejected: moved to outbox_dead
     too much (413)       halved and sent again; a single row is dead when the intake itself refused
@@ -38,9 +39,9 @@ log = logging.get(__name__)
 
 LEASE_SECONDS = 60.0
 TIMEOUT_SECONDS = 20.0
-# Between the end of a request and the end of the lease: time to write down what became of it.
+# Between the end of a request and the end of the lease: time to write down the outcome.
 MARGIN_SECONDS = 15.0
-MAX_BATCH = 1000  # what the intake takes
+MAX_BATCH = 1000  # events that the intake takes in one request
 _MEASURE_SECONDS = 10.0
 _LONG_TROUBLE = 60.0  # from then on it is logged as an error
 _SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
@@ -83,7 +84,7 @@ class Relay(Worker):
         self._next_measure = Every(_MEASURE_SECONDS)
 
     def turn(self) -> bool:
-        """Relay one claim. True always: pauses are made here, the loop need not add its own."""
+        """Relay one claim. Always True: pauses are made here, the loop need not add its own."""
         if self._next_measure.is_due:
             measure = self.store.measure()
             self._next_measure.restart()  # not before: a slow database has to do something else too
@@ -110,7 +111,7 @@ class Relay(Worker):
 
     # -- one claim -------------------------------------------------------------------------------
     def _relay(self, claim: Claim, lease_end: float) -> None:
-        """Send the claim request by request; what is not sent is given back."""
+        """Send the claim request by request; rows that are not sent are given back."""
         todo = deque(self._requests(claim))
         while todo:
             late = time.monotonic() + self.client.timeout + MARGIN_SECONDS > lease_end
@@ -128,9 +129,9 @@ class Relay(Worker):
             elif answer.kind is Kind.TOO_MUCH and len(request) > 1:
                 middle = len(request) // 2
                 todo.extendleft([request[middle:], request[:middle]])
-            elif answer.kind is Kind.TOO_MUCH and answer.condemned:
+            elif answer.kind is Kind.TOO_MUCH and answer.is_condemned:
                 self._settle(claim, [], {request[0].id: Refusal("invalid", answer.detail)})
-            elif answer.kind is Kind.UNAVAILABLE and answer.slow and len(request) == 1:
+            elif answer.kind is Kind.UNAVAILABLE and answer.is_slow and len(request) == 1:
                 self.store.release(claim, _ids([request]), LEASE_SECONDS, answer.detail)
                 self._pause(claim, _ids(todo), answer)
                 return
@@ -142,47 +143,49 @@ class Relay(Worker):
                 return
 
     def _requests(self, claim: Claim) -> Iterator[Sequence[Due]]:
-        """The claim in requests. Rows on which the intake broke go with fewer and fewer others."""
+        """Cut the claim into requests. Rows on which the intake broke go with fewer and fewer
+        others."""
         request: list[Due] = []
-        most, size = self._size, 0
+        max_rows, size = self._size, 0
         for row in self.store.due(claim):
-            allowed = min(most, max(1, self.batch >> min(row.attempts, 32)))
-            if request and (len(request) >= allowed or size + row.size > MAX_REQUEST_BYTES):
+            max_allowed = min(max_rows, max(1, self.batch >> min(row.attempts, 32)))
+            if request and (len(request) >= max_allowed or size + row.size > MAX_REQUEST_BYTES):
                 yield request
-                request, most, size = [], self._size, 0
-                allowed = max(1, self.batch >> min(row.attempts, 32))
+                request, max_rows, size = [], self._size, 0
+                max_allowed = max(1, self.batch >> min(row.attempts, 32))
             request.append(row)
-            most, size = min(most, allowed), size + row.size
+            max_rows, size = min(max_rows, max_allowed), size + row.size
         if request:
             yield request
 
     def _readable(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
-        """The events of a request. A row that would spoil it for the others is refused here."""
-        refused: dict[int, Refusal] = {}
+        """Read the events of a request. A row that would spoil it for the others is refused
+        here."""
+        refusals: dict[int, Refusal] = {}
         for row in request:
             if row.size > MAX_REQUEST_BYTES:
-                refused[row.id] = Refusal(
+                refusals[row.id] = Refusal(
                     "too_large",
                     f"payload: it has {row.size} bytes, more than a request may have; "
                     "publish a reference to what is large",
                 )
         events: list[Event] = []
-        for event in self.store.read(claim, [row.id for row in request if row.id not in refused]):
+        for event in self.store.read(claim, [row.id for row in request if row.id not in refusals]):
             try:
                 # Before it is put between other events: a missing quote would spoil them all.
                 event.payload.decode()
                 msgspec.json.decode(event.payload)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 reason = f"payload: it is not JSON in UTF-8: {error}"
-                refused[event.id] = Refusal("invalid", reason)
+                refusals[event.id] = Refusal("invalid", reason)
             else:
                 events.append(event)
-        self._settle(claim, [], refused)
+        self._settle(claim, [], refusals)
         return events
 
-    # -- what became of it -----------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------
     def _judged(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
-        """The intake has a verdict for each event, so it works."""
+        """Settle events by the intake's verdicts: the intake works."""
         self._trouble.reset()
         self._broken = 0
         self.figures.intake_up(True)
@@ -191,29 +194,31 @@ class Relay(Worker):
             log.info("agent_intake_back", seconds=seconds)
             self._unavailable_since = 0.0
         self._size = min(self.batch, self._size * 2)
-        refused = {events[place].id: reason for place, reason in answer.refused.items()}
-        done = [event.id for event in events if event.id not in refused]
-        settled = self._settle(claim, done, refused)
-        if settled < len(events):
-            log.warning("agent_overtaken", rows=len(events) - settled)
-        self.heartbeat.done += len(done)
-        self.figures.relayed(len(done) - answer.duplicates, answer.duplicates)
+        refusals = {events[place].id: reason for place, reason in answer.refusals.items()}
+        delivered_ids = [event.id for event in events if event.id not in refusals]
+        settled_count = self._settle(claim, delivered_ids, refusals)
+        if settled_count < len(events):
+            log.warning("agent_overtaken", rows=len(events) - settled_count)
+        self.heartbeat.done += len(delivered_ids)
+        self.figures.relayed(len(delivered_ids) - answer.duplicates, answer.duplicates)
 
-    def _settle(self, claim: Claim, done: Sequence[int], refused: dict[int, Refusal]) -> int:
-        """Delete what is done, move what is refused; how many rows were still claimed."""
-        if not done and not refused:
+    def _settle(
+        self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
+    ) -> int:
+        """Delete delivered rows, move refused ones; returns the number that were still claimed."""
+        if not delivered_ids and not refusals:
             return 0
-        settled = self.store.settle(claim, done, refused)
-        self.heartbeat.failed += len(refused)
-        self.figures.refused(len(refused))
-        for row_id, refusal in list(refused.items())[:10]:
+        settled_count = self.store.settle(claim, delivered_ids, refusals)
+        self.heartbeat.failed += len(refusals)
+        self.figures.refused(len(refusals))
+        for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
-        return settled
+        return settled_count
 
     def _set_aside(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
-        """Push these rows back, to come with fewer others; False when it cannot be their fault."""
+        """Push these rows back, to come with fewer others; False if it cannot be their fault."""
         seconds = delay(max(row.attempts for row in request) + 1, _BROKEN_SCHEDULE)
-        self.store.release(claim, _ids([request]), seconds, answer.detail, count=True)
+        self.store.release(claim, _ids([request]), seconds, answer.detail, counts_attempt=True)
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
                   again_in=round(seconds, 1))  # fmt: skip
         if len(request) > 1 or not request[0].attempts:
@@ -223,16 +228,18 @@ class Relay(Worker):
     def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:
         """The intake is unavailable: give the rows back and leave it alone for a while."""
         self._broken = 0
-        if answer.slow:
+        if answer.is_slow:
             self._size = max(1, self._size // 2)
         now = time.monotonic()
         self._unavailable_since = self._unavailable_since or now
         seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))
         self._resume_at = now + seconds
         self.figures.intake_up(False)
-        passed = round(now - self._unavailable_since)
-        report = log.error if passed >= _LONG_TROUBLE else log.warning
-        report("agent_intake_away", why=answer.detail, seconds=passed, again_in=round(seconds, 1))
+        seconds_away = round(now - self._unavailable_since)
+        report = log.error if seconds_away >= _LONG_TROUBLE else log.warning
+        report(
+            "agent_intake_away", why=answer.detail, seconds=seconds_away, again_in=round(seconds, 1)
+        )
         self.store.release(claim, ids, seconds, answer.detail)
 
 

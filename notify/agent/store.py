@@ -1,8 +1,8 @@
 """The Agent's statements on the business system's tables.
 
-No cursor: a row is found because it is there and due, whatever its id, so one that commits late
-under a lower id is found too. Every change is fenced by the claim's token: who was overtaken
-changes nothing.
+No cursor: a row is found because it exists and is due, whatever its id, so a row that commits late
+under a lower id is found too. Every change is fenced by the claim's token: an Agent that was
+overtaken changes nothing.
 
 Rows are found by primary key only. On MySQL that is forced: a statement that scanned the table
 would wait for rows which a producer has inserted and not yet committed.
@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How full the tables are; `oldest` is the age in seconds of the oldest row."""
+    """The fill of the tables; `oldest` is the age in seconds of the oldest row."""
 
     pending: int
     oldest: float
@@ -95,7 +95,8 @@ class Store:
             return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
 
     def due(self, claim: claims.Claim) -> list[Due]:
-        """Size and attempts of the claimed rows, before they are read, in the claim's order."""
+        """Size and attempts of the claimed rows, before their content is read, in the claim's
+        order."""
         length = f"LENGTH(CAST(payload AS {self._bytes}))"
         return [Due(*row) for row in self._rows(f"id, {length}, attempts", claim, claim.ids)]
 
@@ -106,13 +107,15 @@ class Store:
         return [Event(*row) for row in self._rows(f"id, {columns}", claim, ids)]
 
     def settle(
-        self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
+        self, claim: claims.Claim, delivered_ids: Sequence[int], refusals: Mapping[int, Refusal]
     ) -> int:
-        """Delete what the intake has, move what it refused to outbox_dead, in one transaction.
+        """Delete rows that the intake has, move refused ones to outbox_dead, in one transaction.
 
-        Only rows that still carry the claim; how many there were.
+        Only rows that still carry the claim change; returns their number.
         """
-        return transactions.retrying(partial(self._settle, claim, done, refused), self.alias)
+        return transactions.retrying(
+            partial(self._settle, claim, delivered_ids, refusals), self.alias
+        )
 
     def release(
         self,
@@ -120,17 +123,18 @@ class Store:
         ids: Sequence[int],
         seconds: float = 0.0,
         error: str = "",
-        count: bool = False,
+        counts_attempt: bool = False,
     ) -> int:
-        """Give rows back, due again in `seconds`; `count` counts an attempt against them."""
+        """Give rows back, due again in `seconds`; with `counts_attempt` their attempts grow by
+        one."""
         values: dict[str, Any] = {"next_at": Now() + timedelta(seconds=seconds)}
         if error:
             values["last_error"] = error[:_TEXT_LENGTH]
-        if count:
+        if counts_attempt:
             values["attempts"] = F("attempts") + 1
         # Some of the claim's rows, under its token: the others stay claimed.
-        held = claims.Claim(claim.token, list(ids), claim.lease_until)
-        return claims.release(Outbox, held, values, until="next_at", using=self.alias)
+        part = claims.Claim(claim.token, list(ids), claim.lease_until)
+        return claims.release(Outbox, part, values, until="next_at", using=self.alias)
 
     def measure(self) -> Measure:
         """Counts end at COUNTED, and the age is that of the oldest of so many rows: after a long
@@ -160,42 +164,42 @@ class Store:
     # -- statements ------------------------------------------------------------------------------
     def _rows(self, columns: str, claim: claims.Claim, ids: Sequence[int]) -> list[Any]:
         def select() -> list[Any]:
-            found: list[Any] = []
+            rows: list[Any] = []
             with connections[self.alias].cursor() as cursor:
-                for condition, parameters in _mine(claim, ids):
+                for condition, parameters in _claimed_conditions(claim, ids):
                     cursor.execute(
                         f"SELECT {columns} FROM outbox WHERE {condition} ORDER BY id",  # noqa: S608
                         parameters,
                     )
-                    found += cursor.fetchall()
-            return found
+                    rows += cursor.fetchall()
+            return rows
 
         return transactions.retrying(select, self.alias)
 
     def _settle(
-        self, claim: claims.Claim, done: Sequence[int], refused: Mapping[int, Refusal]
+        self, claim: claims.Claim, delivered_ids: Sequence[int], refusals: Mapping[int, Refusal]
     ) -> int:
         # One statement for all rows that were refused for the same reason.
-        alike: dict[Refusal, list[int]] = {}
-        for row_id, refusal in refused.items():
-            alike.setdefault(refusal, []).append(row_id)
+        ids_by_refusal: dict[Refusal, list[int]] = {}
+        for row_id, refusal in refusals.items():
+            ids_by_refusal.setdefault(refusal, []).append(row_id)
         columns = "msg_key, event_type, channel, payload, created_at, attempts"
         with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
-            moved = 0
-            for refusal, ids in alike.items():
+            moved_count = 0
+            for refusal, ids in ids_by_refusal.items():
                 why = (refusal.code[:32], refusal.reason[:_TEXT_LENGTH])
-                for condition, parameters in _mine(claim, ids):
+                for condition, parameters in _claimed_conditions(claim, ids):
                     cursor.execute(
                         f"INSERT INTO outbox_dead ({columns}, code, reason) "  # noqa: S608
                         f"SELECT {columns}, %s, %s FROM outbox WHERE {condition}",
                         (*why, *parameters),
                     )
-                    moved += cursor.rowcount
+                    moved_count += cursor.rowcount
             failpoint("agent_dead_before_commit")
-            gone = self._delete(cursor, claim, list(refused))
-            if moved != gone:  # overtaken between the two: the new owner decides
+            deleted_count = self._delete(cursor, claim, list(refusals))
+            if moved_count != deleted_count:  # overtaken between the two: the new owner decides
                 raise LeaseLost("the lease ended while refused rows were moved")
-            return gone + self._delete(cursor, claim, done)
+            return deleted_count + self._delete(cursor, claim, delivered_ids)
 
     def _delete(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> int:
         # The form with a table list is the one that takes an index hint.
@@ -204,11 +208,11 @@ class Store:
             if self._mysql
             else "DELETE FROM outbox"
         )
-        gone = 0
-        for condition, parameters in _mine(claim, ids):
+        deleted_count = 0
+        for condition, parameters in _claimed_conditions(claim, ids):
             cursor.execute(f"{what} WHERE {condition}", parameters)
-            gone += cursor.rowcount
-        return gone
+            deleted_count += cursor.rowcount
+        return deleted_count
 
 
 @contextmanager
@@ -225,8 +229,8 @@ def _tables_needed() -> Iterator[None]:
         ) from error
 
 
-def _mine(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
-    """Conditions that find `ids` by key where they still carry the claim, a few at a time."""
+def _claimed_conditions(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield conditions that find `ids` by key where they still carry the claim, a few at a time."""
     for chunk in chunks(ids, claims.CHUNK):
         marks = ", ".join(["%s"] * len(chunk))
         yield f"id IN ({marks}) AND claimed_by = %s", [*chunk, claim.token]

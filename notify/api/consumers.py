@@ -83,8 +83,8 @@ class NewConsumerSerializer(ConsumerSerializer):
     "consumers",
     ConsumerSerializer,
     {"title": "Warehouse", "url": "https://warehouse.example/webhooks"},
-    created=NewConsumerSerializer,
-    deleted="Deletes a consumer that no subscription names; 409 for one that has had a "
+    created_serializer=NewConsumerSerializer,
+    on_delete="Deletes a consumer that no subscription names; 409 for one that has had a "
     "subscription, since deliveries refer to it. Discard its subscriptions instead.",
     notes="Only the answer that creates it (201) has the signing secret; it is rotated in the "
     "console.",
@@ -104,20 +104,23 @@ class ConsumerView(ResourceView):
         return Receive(name=self.kwargs["name"])
 
     def _fill(self, row: Receive, body: Any) -> None:
-        entered_for, stored = row.url, Receive._meta.get_field("headers").value_from_object(row)
+        entered_for, stored_headers = (
+            row.url,
+            Receive._meta.get_field("headers").value_from_object(row),
+        )
         super()._fill(row, body)
-        if stored and "headers" not in body.validated_data:
+        if stored_headers and "headers" not in body.validated_data:
             limits.stored_headers_at(row.url, entered_for)
 
     def audited(self, name: str, value: Any) -> Any:
         return shown_url(value) if name == "url" else value
 
-    def saved(self, row: Receive, created: bool) -> Mapping[str, Any]:
-        return {"secret": row.secret} if created else {}
+    def saved(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
+        return {"secret": row.secret} if is_new else {}
 
-    def delete(self, request: Request, **named: str) -> Response:
+    def delete(self, request: Request, **address: str) -> Response:
         try:
-            return super().delete(request, **named)
+            return super().delete(request, **address)
         except IntegrityError:
             raise NotNow("A subscription was made for this consumer just now.") from None
 

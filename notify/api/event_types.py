@@ -23,8 +23,8 @@ from msgplatform.api.management.resources import (
     listed,
 )
 from msgplatform.models import Biz
-from notify import catalogue
 from notify.api.serializers import EVENT_TYPE
+from notify.intake import catalogue
 from notify.models import EventType
 
 _EXAMPLE = {
@@ -90,10 +90,10 @@ class _TypeView(ResourceView):
         """The system of the address; None for a shared entry. Raises Http404."""
         if "system" not in self.kwargs:
             return None
-        found = Biz.objects.filter(name=self.kwargs["system"]).first()
-        if found is None:
+        row = Biz.objects.filter(name=self.kwargs["system"]).first()
+        if row is None:
             raise Http404("There is no such business system.")
-        return found
+        return row
 
     def rows(self) -> QuerySet[EventType]:
         system = self.system()
@@ -105,7 +105,7 @@ class _TypeView(ResourceView):
     def title(self, row: EventType) -> str:
         return str(row)
 
-    def saved(self, row: EventType, created: bool) -> Mapping[str, Any]:
+    def saved(self, row: EventType, is_new: bool) -> Mapping[str, Any]:
         transaction.on_commit(catalogue.forget)
         return {}
 
@@ -121,7 +121,7 @@ class _TypeView(ResourceView):
     "event types",
     EventTypeSerializer,
     _EXAMPLE,
-    deleted="Takes it out of the catalogue. Events of this type are accepted as before.",
+    on_delete="Takes it out of the catalogue. Events of this type are accepted as before.",
     notes=_NOTES,
     address=_ADDRESS,
 )
@@ -134,7 +134,7 @@ class SharedTypeView(_TypeView):
     "event types",
     EventTypeSerializer,
     _EXAMPLE,
-    deleted="Takes it out of the catalogue; a shared entry of the same name holds again.",
+    on_delete="Takes it out of the catalogue; a shared entry of the same name holds again.",
     notes=f"It goes before a shared entry of the same name. {_NOTES}",
     address=_ADDRESS,
 )
@@ -154,6 +154,6 @@ class EventTypeListView(ResourceListView):
 
     def get_queryset(self) -> QuerySet[EventType]:
         rows = EventType.objects.select_related("biz")
-        if system := self.asked.get("system"):
+        if system := self.query_values.get("system"):
             rows = rows.filter(owner=business_system(system, "system"))
         return rows

@@ -28,7 +28,7 @@ from msgplatform.api.management.resources import (
     listed,
 )
 from msgplatform.models import Biz
-from notify import deliver_now
+from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
 
@@ -43,13 +43,13 @@ class StatusField(serializers.ChoiceField):
         super().__init__(choices=[status.name.lower() for status in _Status], **options)
 
     def to_internal_value(self, data: Any) -> Any:
-        stored = getattr(self.parent.instance, "status", None)
-        if stored is not None and data == self.to_representation(stored):
-            return stored
+        stored_status = getattr(self.parent.instance, "status", None)
+        if stored_status is not None and data == self.to_representation(stored_status):
+            return stored_status
         for settable in _SETTABLE:
             if data == settable.name.lower():
                 # It becomes normal by itself, when what was held is skipped.
-                is_on_the_way = (stored, settable) == (_Status.SKIPPING, _Status.NORMAL)
+                is_on_the_way = (stored_status, settable) == (_Status.SKIPPING, _Status.NORMAL)
                 return int(_Status.SKIPPING if is_on_the_way else settable)
         names = ", ".join(settable.name.lower() for settable in _SETTABLE)
         raise serializers.ValidationError(f"Use one of {names}.")
@@ -149,8 +149,8 @@ class SubscriptionSerializer(WholeSerializer):
     "subscriptions",
     SubscriptionSerializer,
     {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16},
-    deleted="Discards it: no deliveries are made, and those that wait are skipped. It stays in the "
-    "list, since deliveries refer to it; a PUT with the status normal takes it up again.",
+    on_delete="Discards it: no deliveries are made, and those that wait are skipped. It stays in "
+    "the list, since deliveries refer to it; a PUT with the status normal takes it up again.",
     notes="The business system and the consumer must be there. The status stays as it is unless "
     "the body names one.",
 )
@@ -177,8 +177,8 @@ class SubscriptionView(ResourceView):
     def title(self, row: BizReceive) -> str:
         return f"{row} #{row.pk}"
 
-    def also(self, row: BizReceive, changed: Sequence[str]) -> Sequence[str]:
-        if "status" not in changed or row.status != _Status.NORMAL:
+    def also(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
+        if "status" not in names or row.status != _Status.NORMAL:
             return ()
         for name, value in BizReceive.RESUMED.items():
             setattr(row, name, value)
@@ -195,7 +195,7 @@ class SubscriptionView(ResourceView):
             audit(request, "subscription_discarded", self.title(row), before=before)
 
 
-class StartedSerializer(serializers.Serializer[deliver_now.Started]):
+class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     """What waits for the consumer and is tried at once."""
 
     probe = serializers.BooleanField(
@@ -208,7 +208,7 @@ class StartedSerializer(serializers.Serializer[deliver_now.Started]):
     )
     more = serializers.BooleanField(
         source="has_more",
-        help_text=f"true: more than {deliver_now.MAX_MADE_DUE} of them wait; repeat the request",
+        help_text=f"true: more than {operations.MAX_MADE_DUE} of them wait; repeat the request",
     )
 
 
@@ -232,12 +232,12 @@ class DeliverNowView(APIView):
         row = rows.filter(biz__name=system, receive__name=consumer).first()
         if row is None:
             raise Http404("There is no such subscription.")
-        started = deliver_now.start(row)
+        result = operations.deliver_now(row)
         audit(
             request, "subscription_deliver_now", f"{row} #{row.pk}",
-            probe=started.is_probe, made_due=started.made_due,
+            probe=result.is_probe, made_due=result.made_due,
         )  # fmt: skip
-        return Response(StartedSerializer(started).data)
+        return Response(StartedSerializer(result).data)
 
 
 @listed(
@@ -255,8 +255,8 @@ class SubscriptionListView(ResourceListView):
 
     def get_queryset(self) -> QuerySet[BizReceive]:
         rows = BizReceive.objects.select_related("biz", "receive")
-        if system := self.asked.get("system"):
+        if system := self.query_values.get("system"):
             rows = rows.filter(biz=business_system(system, "system"))
-        if consumer := self.asked.get("consumer"):
+        if consumer := self.query_values.get("consumer"):
             rows = rows.filter(receive__name=consumer)
         return rows

@@ -1,4 +1,4 @@
-"""Archiver: moves final messages to the archive, and deletes what was kept for long enough.
+"""Archiver: moves final messages to the archive, and deletes messages that are too old.
 
 Several may run: rows are locked while they move, so the second finds them gone.
 """
@@ -25,14 +25,14 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
-from notify.archive import restored, retention, stores
-from notify.archive.due import Due, candidates, chunks, due, movable
+from notify.archive import retention, stores
+from notify.archive.due import Due, candidates, chunks, due, movable, restored_page
 from notify.archive.move import move
 
 # Between two looks that find nothing; ages are measured in days here.
 ROUND_SECONDS = 20.0
 # For a chunk's way into the archive, however slow that is. A frozen archiver keeps its locks for
-# as long, but nobody else wants rows that are final.
+# as long, but no other program wants rows that are final.
 _COPY_SECONDS = 120
 _TOO_LARGE = 1153  # one message is larger than the server takes (max_allowed_packet)
 _KIND = "notify.archive"
@@ -48,8 +48,8 @@ class Archiver(Worker):
         self._refused: Sequence[int] = ()  # the page that could not be moved
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
-        # Whether the alert that nothing moves may be open; an earlier process may have raised it.
-        self._alerted = True
+        # True if the alert that nothing moves may be open; an earlier process may have raised it.
+        self._has_alert = True
 
     def start(self) -> None:
         # Connections that are open already would not get the longer timeout.
@@ -57,16 +57,17 @@ class Archiver(Worker):
         connection_created.connect(_allow_for_copying, dispatch_uid="archiver")
 
     def turn(self) -> bool:
-        """Move one page of messages, or delete what is too old; true when there may be more."""
+        """Move one page of messages, or delete those that are too old; True if there may be
+        more."""
         if not self._next_round.is_due:
             return False
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        page = self._refused or self._walk.page(now) or restored.page(now)
+        page = self._refused or self._walk.page(now) or restored_page(now)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
-            limits, done = due(now), self.heartbeat.done
+            limits, done_before = due(now), self.heartbeat.done
             try:
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
@@ -75,11 +76,11 @@ class Archiver(Worker):
                 self._refused = page
                 if isinstance(error, DatabaseError) and not transactions.is_away(error):
                     self._report_refused(error)
-                    self._retention.purge(now)  # of a full disk, say, it may be the cure
+                    self._retention.purge(now)  # it may cure a full disk
                 raise
             self._refused = ()
             # A page of which nothing may move says nothing.
-            if self.heartbeat.done > done:
+            if self.heartbeat.done > done_before:
                 self._resolve()
             return True
         self._resolve()
@@ -95,14 +96,14 @@ class Archiver(Worker):
 
     def _report_refused(self, error: DatabaseError) -> None:
         """The archive's database answers, but takes no message at all."""
-        self._alerted = True
+        self._has_alert = True
         subject = lazy_message(_("Messages cannot be moved to the archive"))
         alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
 
     def _resolve(self) -> None:
-        if self._alerted:
+        if self._has_alert:
             alerts.resolve(_KIND)
-            self._alerted = False
+            self._has_alert = False
 
     def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
         """The message stays where it is until the archiver looks at it again."""
@@ -128,6 +129,7 @@ def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """NotVerified and _TOO_LARGE say so too, but they are the fault of one message."""
+    """True if a server is unavailable. NotVerified and _TOO_LARGE look like that, but are the fault
+    of one message."""
     of_one = isinstance(error, NotVerified) or transactions.error_code(error) == _TOO_LARGE
     return isinstance(error, UNAVAILABLE) and not of_one

@@ -1,22 +1,33 @@
-"""Which messages may move, and in what chunks."""
+"""Which messages may move, and in what chunks; messages that were brought back, and when to look at
+them again.
+
+The archiver goes by the age of ids. By that alone it would move a restored message of last year at
+once, or look at it a year later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Count, QuerySet
-from django.db.models.functions import Length
+from django.db.models.functions import Length, Now
 
 from msgplatform.core.archive.ages import horizon
-from notify.archive import restored, retention
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks as cut
+from notify.archive import retention
 from notify.archive.stores import Store
-from notify.models import BizMsg, ReceiveMsg
+from notify.models import BizMsg, ReceiveMsg, RestoredMsg
 
 # Bounds of a chunk, which is one transaction: its rows are locked for as long as that takes.
 MAX_DELIVERIES = 2000
 MAX_BYTES = 8 * 1024 * 1024  # payloads
+RESTORED_PAGE = 500
+# For a restored message that is not final then, or that failed and is kept for longer.
+_LOOK_AGAIN = timedelta(hours=1)
 _Status = ReceiveMsg.Status
 _WELL = frozenset({_Status.DELIVERED, _Status.SKIPPED})
 _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
@@ -24,23 +35,23 @@ _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is old enough: messages below `well` when all their deliveries ended well, below
+    """The ids below which messages are old enough: `well` when all their deliveries ended well,
     `failed` when one failed. A message that was brought back is as old as its return."""
 
     well: int
     failed: int
 
     def allowed(self, statuses: Mapping[int, set[int]]) -> list[int]:
-        """Which of these messages may move, given the statuses of their deliveries."""
-        counted_from = restored.counted_from(statuses)
-        found = []
+        """The messages that may move, by the statuses of their deliveries."""
+        ages = restored_as(statuses)
+        movable_ids = []
         for message_id, ends in statuses.items():
-            age = counted_from.get(message_id, message_id)
+            age = ages.get(message_id, message_id)
             if age >= self.well or not ends <= _WELL | _FAILED:
                 continue
             if age < self.failed or not ends & _FAILED:
-                found.append(message_id)
-        return found
+                movable_ids.append(message_id)
+        return movable_ids
 
 
 def due(now: datetime) -> Due:
@@ -48,15 +59,15 @@ def due(now: datetime) -> Due:
 
 
 def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
-    """Ids of split messages, ascending; the index (state, id) holds all that is asked."""
+    """Ids of split messages, ascending; the index (state, id) covers the query."""
     rows = BizMsg.objects.filter(state=BizMsg.State.SPLIT, id__gte=first, id__lt=below)
     return rows.order_by("id").values_list("id", flat=True)
 
 
 def movable(message_ids: Sequence[int], due: Due) -> list[int]:
-    """The messages whose deliveries have all ended for long enough; a message without any is one.
+    """The messages without deliveries, or whose deliveries have all ended for long enough.
 
-    Nothing is locked: `move` asks again under its locks.
+    Nothing is locked: `move` reads again under its locks.
     """
     statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
     rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
@@ -65,16 +76,16 @@ def movable(message_ids: Sequence[int], due: Due) -> list[int]:
     return due.allowed(statuses)
 
 
-def chunks(message_ids: Sequence[int], place: Store) -> Iterator[list[int]]:
-    """Cut by payload bytes and number of deliveries; at least one message in each."""
-    sized = place.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
-    sizes = dict(sized.order_by().values_list("id", "size"))
-    rows = place.deliveries_of(message_ids).order_by().values_list("msg_id")
+def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
+    """Cut by payload bytes and number of deliveries; at least one message in each chunk."""
+    message_sizes = store.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
+    sizes = dict(message_sizes.order_by().values_list("id", "size"))
+    rows = store.deliveries_of(message_ids).order_by().values_list("msg_id")
     deliveries = dict(rows.annotate(Count("id")))
     chunk: list[int] = []
     size = count = 0
     for message_id in message_ids:
-        # A message that is gone meanwhile counts as empty: nothing of it will move.
+        # A message that was deleted meanwhile counts as empty: nothing of it will move.
         size += sizes.get(message_id, 0)
         count += deliveries.get(message_id, 0)
         if chunk and (size > MAX_BYTES or count > MAX_DELIVERIES):
@@ -83,3 +94,37 @@ def chunks(message_ids: Sequence[int], place: Store) -> Iterator[list[int]]:
         chunk.append(message_id)
     if chunk:
         yield chunk
+
+
+# -- messages that were brought back -------------------------------------------------------------
+def note_restored(message_ids: Sequence[int]) -> None:
+    """Write down that these messages come back now, in the caller's transaction. The inserted rows
+    are the lock by which another process that brings them back waits."""
+    now = sql.now()
+    look_at = now + timedelta(seconds=retention.keep())
+    rows = [(pk, now, look_at) for pk in sorted(message_ids)]
+    sql.insert_or_keep(RestoredMsg._meta.db_table, ("id", "restored_at", "look_at"), rows)
+
+
+def forget_restored(message_ids: Sequence[int]) -> None:
+    for some in cut(message_ids, RESTORED_PAGE):
+        RestoredMsg.objects.filter(id__in=some).delete()
+
+
+def restored_as(message_ids: Iterable[int]) -> dict[int, int]:
+    """For each message that was brought back: the id that a message accepted then would have."""
+    rows = RestoredMsg.objects.filter(id__in=list(message_ids))
+    return {pk: id_numbers.first_id_at(at) for pk, at in rows.values_list("id", "restored_at")}
+
+
+def restored_page(now: datetime) -> list[int]:
+    """Up to RESTORED_PAGE messages whose time for a look has come; the next look comes later."""
+    due_rows = RestoredMsg.objects.filter(look_at__lte=now).order_by("look_at")
+    message_ids = list(due_rows.values_list("id", flat=True)[:RESTORED_PAGE])
+    if message_ids:
+        # Before they are moved: after a crash they are looked at an hour later, and a message that
+        # stays is not looked at in every turn.
+        RestoredMsg.objects.filter(id__in=message_ids).update(look_at=Now() + _LOOK_AGAIN)
+        hot_ids = set(BizMsg.objects.filter(id__in=message_ids).values_list("id", flat=True))
+        forget_restored([pk for pk in message_ids if pk not in hot_ids])
+    return sorted(message_ids)

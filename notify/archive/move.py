@@ -1,7 +1,8 @@
 """Move a chunk of messages: copy by id, verify, delete (see `core.archive.copying`).
 
-The hot rows are locked from the first look until they are gone, so nothing can change in between:
-a requeue, a re-split or another archiver waits, and then finds the message as it is or nowhere.
+The hot rows are locked from the first look until they are deleted, so nothing can change in
+between: a resend, a backfill or another archiver waits, and then finds the message as it is or
+nowhere.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce, Now
 
 from msgplatform.core.archive.copying import Part
+from msgplatform.core.archive.description import delete_whole
 from msgplatform.core.archive.router import cold_alias
-from msgplatform.core.archive.rows import delete_whole
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
-from notify.archive import restored
-from notify.archive.due import Due
+from notify.archive.due import Due, forget_restored
 from notify.archive.retention import MESSAGES
 from notify.models import (
     Attempt,
@@ -42,7 +42,7 @@ _ADDED = {
 
 
 def move(message_ids: Sequence[int], due: Due) -> int:
-    """Move the messages that may still go; how many did. Can be repeated at any point.
+    """Move the messages that may still go; returns their number. Can be repeated at any point.
 
     Raises NotVerified, or OperationalError when a database is unavailable; nothing is lost then.
     """
@@ -57,16 +57,16 @@ def move(message_ids: Sequence[int], due: Due) -> int:
                 Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
                 Part(Attempt, ColdAttempt, "copy_id", deliveries),
             ]
-            # Committed in the archive before anything is deleted here. Who dies in between leaves
-            # rows in the archive that do not count while the hot ones are there; the next move
-            # replaces them.
+            # Committed in the archive before anything is deleted here. An archiver that dies in
+            # between leaves rows in the archive that do not count while the hot ones exist; the
+            # next move replaces them.
             copy_to_archive(parts)
             failpoint("archiver_after_copy")
             counts = [part.verified() for part in parts]
             failpoint("archiver_after_verify")
             for part, count in reversed(list(zip(parts, counts, strict=True))):
                 part.delete(count)
-            restored.forget(going)
+            forget_restored(going)
             failpoint("archiver_before_delete_commit")
         return len(going)
 
@@ -88,8 +88,8 @@ def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
     for _id, message_id, status in rows:
         statuses[message_id].add(status)
     going = due.allowed(statuses)
-    chosen = set(going)
-    return going, [pk for pk, message_id, _ in rows if message_id in chosen]
+    going_ids = set(going)
+    return going, [pk for pk, message_id, _ in rows if message_id in going_ids]
 
 
 def copy_to_archive(parts: Sequence[Part]) -> None:
@@ -99,7 +99,7 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
         # The table of keys forgets a key after a while. For a message that was brought back since,
         # the archive is the only place that has it.
         keys = dict(messages.exclude(key="").values_list("id", "key"))
-        # What a killed archiver left, and the former rows of messages that were brought back.
+        # The rows of a killed archiver, and the former ones of messages that were brought back.
         delete_whole(MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()

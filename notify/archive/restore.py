@@ -1,4 +1,4 @@
-"""Bring messages back from the archive, whole: copy by id, verify, then what they were wanted for.
+"""Bring messages back from the archive, whole: copy by id, verify, then act on them.
 
 All of it is one transaction of the main database, so a message comes back with its deliveries ready
 to be sent, or not at all. Its rows in the archive stay: the hot ones count, and the next move
@@ -17,8 +17,8 @@ from django.db.models import F, Value
 from msgplatform.core.archive.copying import Part
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
-from notify.archive import restored, stores
-from notify.archive.due import chunks
+from notify.archive import stores
+from notify.archive.due import chunks, forget_restored, note_restored
 from notify.models import (
     Attempt,
     BizMsg,
@@ -33,30 +33,34 @@ _MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.SPLIT.value)}
 _DELIVERY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value("")}
 
 
-def restore(message_ids: Sequence[int], then: Callable[[], int]) -> int:
-    """Bring back the messages that are only in the archive, then call `then` in the same
-    transaction, a chunk at a time; the sum of what it returned. Can be repeated at any point.
+def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
+    """Bring back the messages that are only in the archive, then call `after` in the same
+    transaction, a chunk at a time; returns the sum of its answers. Can be repeated at any point.
 
     Raises NotVerified, or OperationalError when a database is unavailable; each chunk that was
     done is whole.
     """
-    cut = list(chunks(sorted(message_ids), stores.cold()))
-    return sum(transactions.retrying(partial(_restore_chunk, chunk, then)) for chunk in cut)
+    parts = list(chunks(sorted(message_ids), stores.cold()))
+    return sum(transactions.retrying(partial(_restore_chunk, chunk, after)) for chunk in parts)
 
 
-def _restore_chunk(message_ids: list[int], then: Callable[[], int]) -> int:
+def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
     with transaction.atomic(durable=True):
-        # `note` inserts rows of their ids: whoever else brings the same messages back waits here.
-        hot = _present(stores.hot(), message_ids)
-        restored.note([pk for pk in message_ids if pk not in hot])
-        hot = _present(stores.hot(), message_ids)  # again: somebody else may have had the lock
+        # The inserted rows are a lock: another process with the same messages waits here.
+        hot_ids = _present(stores.hot(), message_ids)
+        note_restored([pk for pk in message_ids if pk not in hot_ids])
+        hot_ids = _present(
+            stores.hot(), message_ids
+        )  # again: another process may have had the lock
         cold = stores.cold()
-        archived = _present(cold, message_ids)
-        restored.forget([pk for pk in message_ids if pk not in hot | archived])
-        coming = [pk for pk in message_ids if pk in archived and pk not in hot]
-        deliveries = list(cold.deliveries_of(coming).order_by("id").values_list("id", flat=True))
+        archived_ids = _present(cold, message_ids)
+        forget_restored([pk for pk in message_ids if pk not in hot_ids | archived_ids])
+        coming_ids = [pk for pk in message_ids if pk in archived_ids and pk not in hot_ids]
+        deliveries = list(
+            cold.deliveries_of(coming_ids).order_by("id").values_list("id", flat=True)
+        )
         parts = [
-            Part(ColdBizMsg, BizMsg, "id", coming, _MESSAGE),
+            Part(ColdBizMsg, BizMsg, "id", coming_ids, _MESSAGE),
             Part(ColdReceiveMsg, ReceiveMsg, "id", deliveries, _DELIVERY),
             Part(ColdAttempt, Attempt, "copy_id", deliveries),
         ]
@@ -65,10 +69,10 @@ def _restore_chunk(message_ids: list[int], then: Callable[[], int]) -> int:
         failpoint("restore_after_copy")
         for part in parts:
             part.verified()
-        done = then()
+        count = after()
         failpoint("restore_before_commit")
-    return done
+    return count
 
 
-def _present(place: stores.Store, message_ids: list[int]) -> set[int]:
-    return set(place.messages.filter(id__in=message_ids).values_list("id", flat=True))
+def _present(store: stores.Store, message_ids: list[int]) -> set[int]:
+    return set(store.messages.filter(id__in=message_ids).values_list("id", flat=True))

@@ -1,4 +1,4 @@
-"""How long messages and idempotency keys are kept, and what is deleted after that."""
+"""How long messages and idempotency keys are kept until they are deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgplatform.core.archive.description import Archive, Table
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 from notify.subscriptions.limits import MAX_DELAY_SECONDS
 
-# A repeat of a request may come as late as the last retry of a message that depends on it.
+# A duplicate of a request may come as late as the last retry of a message that depends on it.
 _KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
 
 

@@ -1,7 +1,7 @@
-"""The two places where messages are, hot tables and archive, in one shape.
+"""The two stores of messages, hot tables and archive, in one shape.
 
 Read the hot one first: a message that moves meanwhile is in the archive before its hot rows are
-gone, so it may be found twice and is never missed.
+deleted, so it may be found twice and is never missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The three tables of a place, the database that they are in, and whether it is the archive."""
+    """The three tables of a store and their database; `cold` is the archive."""
 
     _messages: type[models.Model]
     _deliveries: type[models.Model]
@@ -69,14 +69,14 @@ def cold() -> Store:
 
 
 @contextmanager
-def reading(place: Store) -> Iterator[None]:
+def reading(store: Store) -> Iterator[None]:
     """Raise Unavailable, with a sentence for people, when an archive in a database of its own
     cannot be read; an error of the main database is raised as it is."""
     try:
         yield
     # ProgrammingError: its tables do not exist, or not any more.
     except (OperationalError, InterfaceError, ProgrammingError) as error:
-        if not place.cold or place.using == DEFAULT_DB_ALIAS:
+        if not store.cold or store.using == DEFAULT_DB_ALIAS:
             raise
         log.warning("archive_unreadable", why=str(error)[:200])
         raise Unavailable(

@@ -127,9 +127,9 @@ def publish_all(
     systems = list(tokens.items())
     numbers = itertools.takewhile(lambda number: number < count or more(), itertools.count())
     work = ((number, *systems[number % len(systems)]) for number in numbers)
-    shared = iter(_Shared(work))
+    shared_work = iter(_Shared(work))
     prefix = f"demo-{uuid.uuid4().hex[:12]}"
-    publishers = [kind(base_url, shared, prefix) for _ in range(connections)]
+    publishers = [kind(base_url, shared_work, prefix) for _ in range(connections)]
     for publisher in publishers:
         publisher.start()
     for publisher in publishers:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.flows import DemoRun
-from notify import presence, secret_rotation
+from notify import operations, presence
 from notify.demo import scenario
 from notify.demo.publisher import Accepted, BatchPublisher, Trickle, publish_all
 from notify.demo.sink_process import SinkProcess
@@ -58,18 +58,18 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     run.say(f"notify: {run.messages} messages from {len(tokens)} business systems to")
     for consumer in consumers:
         run.say(f"notify:   {consumer.name:<15} {consumer.behaviour}")
-    accepted = publish_all(run.base_url, tokens, run.messages // 2)
+    messages = publish_all(run.base_url, tokens, run.messages // 2)
     # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
     # old one, as consumers do until somebody has changed their settings.
     verifying = Receive.objects.get(name=scenario.VERIFYING)
-    secret_rotation.rotate(verifying.pk, secret_rotation.mark_of(verifying), hours=_OVERLAP_HOURS)
-    rest = run.messages - len(accepted)
-    accepted += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
-    forged = _forge(sinks[scenario.VERIFYING].url, verifying.secret)
-    account = Account(scenario.expected(consumers, accepted), sinks)
-    exhausted = _await(run, account)
+    operations.rotate_secret(verifying.pk, operations.secret_mark(verifying), hours=_OVERLAP_HOURS)
+    rest = run.messages - len(messages)
+    messages += publish_all(run.base_url, tokens, rest, kind=BatchPublisher)
+    forgeries = _forge(sinks[scenario.VERIFYING].url, verifying.secret)
+    account = Account(scenario.expected(consumers, messages), sinks)
+    exhausted_ids = _await(run, account)
     run.trickle("notify", Trickle(run.base_url, tokens).publish, _TRICKLE_SECONDS)
-    return _report(accepted, account, exhausted, forged)
+    return _report(messages, account, exhausted_ids, forgeries)
 
 
 def _forge(url: str, secret: str) -> tuple[int, int]:
@@ -77,13 +77,13 @@ def _forge(url: str, secret: str) -> tuple[int, int]:
     many were answered with 401, and how many were sent."""
     keys = [signing.decode_secret(secret)]
     now, message_id = int(time.time()), f"forged-{uuid.uuid4().hex}"
-    signed = dict(signing.headers(keys, message_id, now, _FORGED))
+    signed_headers = dict(signing.headers(keys, message_id, now, _FORGED))
     old = dict(signing.headers(keys, message_id, now - 3600, _FORGED))
     attempts: list[tuple[dict[str, str], bytes]] = [
         ({}, _FORGED),  # not signed at all
-        (signed, _FORGED + b" "),  # another body
-        (signed | {"webhook-id": message_id + "x"}, _FORGED),
-        (signed | {"webhook-timestamp": str(now + 1)}, _FORGED),
+        (signed_headers, _FORGED + b" "),  # another body
+        (signed_headers | {"webhook-id": message_id + "x"}, _FORGED),
+        (signed_headers | {"webhook-timestamp": str(now + 1)}, _FORGED),
         (old, _FORGED),  # signed well, an hour ago
     ]
     statuses = []
@@ -99,22 +99,24 @@ def _forge(url: str, secret: str) -> tuple[int, int]:
 def _await(run: DemoRun, account: Account) -> set[str]:
     """Until nothing is missing or the time is up; the ids that ended exhausted at the dead sink."""
     deadline = time.monotonic() + run.timeout
-    progress, patience, said = Every(2.0), Every(_SAME_SECONDS), 0
+    progress, patience, last_count = Every(2.0), Every(_SAME_SECONDS), 0
     # Only at the consumer that is meant to be dead: anywhere else it would be a loss.
-    given_up = ReceiveMsg.objects.filter(
+    exhausted_rows = ReceiveMsg.objects.filter(
         biz_receive__receive__name=scenario.DEAD, status=ReceiveMsg.Status.EXHAUSTED
     ).values_list("msg_id", flat=True)
     while True:
         missing = account.missing()
-        exhausted = {str(message_id) for message_id in given_up.all()} & missing[scenario.DEAD]
-        left = sum(map(len, missing.values())) - len(exhausted)
-        if not left or time.monotonic() > deadline:
-            return exhausted
-        if progress.take() and (left != said or patience.take()):
-            said = left
+        exhausted_ids = {str(message_id) for message_id in exhausted_rows.all()} & missing[
+            scenario.DEAD
+        ]
+        open_count = sum(map(len, missing.values())) - len(exhausted_ids)
+        if not open_count or time.monotonic() > deadline:
+            return exhausted_ids
+        if progress.take() and (open_count != last_count or patience.take()):
+            last_count = open_count
             patience.restart()
-            missing[scenario.DEAD] -= exhausted
-            run.say(f"notify: {left} deliveries to come: {_waiting(missing)}")
+            missing[scenario.DEAD] -= exhausted_ids
+            run.say(f"notify: {open_count} deliveries to come: {_waiting(missing)}")
         time.sleep(0.2)
 
 
@@ -145,21 +147,25 @@ def _until(consumer: str) -> str:
 
 
 def _report(
-    accepted: list[Accepted], account: Account, exhausted: set[str], forged: tuple[int, int]
+    messages: list[Accepted],
+    account: Account,
+    exhausted_ids: set[str],
+    forgeries: tuple[int, int],
 ) -> Mapping[str, Any]:
     missing = account.missing()
-    missing[scenario.DEAD] -= exhausted
-    delivered = sum(len(ids & account.sinks[name].ids()) for name, ids in account.expected.items())
+    missing[scenario.DEAD] -= exhausted_ids
+    arrivals = [ids & account.sinks[name].ids() for name, ids in account.expected.items()]
+    refused_count, forged_count = forgeries
     return {
-        "accepted": len({message.id for message in accepted}),
+        "accepted": len({message.id for message in messages}),
         "at_least": MIN_MESSAGES,
         "systems": len(scenario.SYSTEMS),
         "subscribers": len(account.sinks),
         "copies": sum(map(len, account.expected.values())),
-        "delivered": delivered,
-        "exhausted": len(exhausted),
+        "delivered": sum(map(len, arrivals)),
+        "exhausted": len(exhausted_ids),
         "lost": sum(map(len, missing.values())),
         "duplicates": account.duplicates(),
-        "forgeries_refused": f"{forged[0]} of {forged[1]}",
-        "problem": "" if forged[0] == forged[1] else "a forged message was believed",
+        "forgeries_refused": f"{refused_count} of {forged_count}",
+        "problem": "" if refused_count == forged_count else "a forged message was believed",
     }

@@ -98,12 +98,12 @@ def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     return tokens
 
 
-def expected(cast: Sequence[Consumer], accepted: Sequence[Accepted]) -> dict[str, set[str]]:
+def expected(cast: Sequence[Consumer], messages: Sequence[Accepted]) -> dict[str, set[str]]:
     """Which message ids each consumer must have, by what the client saw accepted."""
-    wanted: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
+    ids_by_consumer: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
     patterns = {consumer.name: consumer.pattern for consumer in cast}
-    for message in accepted:
+    for message in messages:
         for name in SYSTEMS[message.system]:
             if fnmatch.fnmatchcase(message.event_type, patterns[name]):
-                wanted[name].add(message.id)
-    return wanted
+                ids_by_consumer[name].add(message.id)
+    return ids_by_consumer

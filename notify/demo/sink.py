@@ -110,9 +110,9 @@ def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
         return False
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.digest(key, message_id + b"." + timestamp + b"." + body, "sha256")
-    wanted = b"v1," + base64.b64encode(digest)
-    given = headers.get(b"webhook-signature", b"").split()
-    return any(hmac.compare_digest(wanted, signature) for signature in given)
+    expected_signature = b"v1," + base64.b64encode(digest)
+    signatures = headers.get(b"webhook-signature", b"").split()
+    return any(hmac.compare_digest(expected_signature, signature) for signature in signatures)
 
 
 async def _serve(behaviour: Behaviour, port: int) -> None:

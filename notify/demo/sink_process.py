@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgplatform.core.servers.announced import announced
+from msgplatform.core.servers.private_server import start_announced
 
 
 class SinkProcess:
@@ -13,7 +13,7 @@ class SinkProcess:
     def __init__(self, file: Path, arguments: list[str], port: int = 0) -> None:
         self.file = file
         file.touch()
-        self._process, line = announced(
+        self._process, line = start_announced(
             "notify.demo.sink", "--file", str(file), "--port", str(port), *arguments
         )
         self.port = int(line)

@@ -14,11 +14,11 @@ from notify.feed.dispatcher.schedule import hours
 @checks.register
 def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
     """An author must not be above one threshold and below the other at the same time."""
-    if settings.FEED_PUSH_BELOW > settings.FEED_MERGE_ABOVE:
+    if settings.FEED_WRITE_FANOUT_BELOW > settings.FEED_READ_FANOUT_ABOVE:
         yield checks.Error(
-            f"FEED_PUSH_BELOW ({settings.FEED_PUSH_BELOW}) is larger than FEED_MERGE_ABOVE "
-            f"({settings.FEED_MERGE_ABOVE})",
-            hint="Set FEED_PUSH_BELOW to about four fifths of FEED_MERGE_ABOVE.",
+            f"FEED_WRITE_FANOUT_BELOW ({settings.FEED_WRITE_FANOUT_BELOW}) is larger than "
+            f"FEED_READ_FANOUT_ABOVE ({settings.FEED_READ_FANOUT_ABOVE})",
+            hint="Set FEED_WRITE_FANOUT_BELOW to about four fifths of FEED_READ_FANOUT_ABOVE.",
             id="feed.E001",
         )
 
@@ -27,10 +27,11 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
 def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
     """Found at the start, not by a dispatcher in the middle of its work."""
     try:
-        hours.parse(settings.FEED_HOURS)
+        hours.parse(settings.FEED_SHARE_BY_HOUR)
     except ValueError as error:
         yield checks.Error(
-            f"FEED_HOURS={settings.FEED_HOURS!r} is not usable: {error}",
-            hint="Set FEED_HOURS to hours and the largest share in them, such as 19-23:0.3,0-6:1",
+            f"FEED_SHARE_BY_HOUR={settings.FEED_SHARE_BY_HOUR!r} is not usable: {error}",
+            hint="Set FEED_SHARE_BY_HOUR to hours and the largest share in them, such as "
+            "19-23:0.3,0-6:1",
             id="feed.E002",
         )

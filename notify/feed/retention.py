@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAILY as BY_DAY
 from msgplatform.core.archive.description import Archive, Table
-from msgplatform.core.archive.steps import DAY as BY_DAY
 from notify.feed.models import EventQueue, FeedBroadcast, FeedIdempotency
 
 KEEP_PACE_DAYS = 7  # the longest period of the scheduler's charts

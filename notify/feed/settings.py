@@ -6,15 +6,17 @@ import os
 
 from msgplatform import env
 
-# Posts of an author with more recipients are merged at read instead of written.
-FEED_MERGE_ABOVE = env.integer("FEED_MERGE_ABOVE", 50_000, 10, 100_000_000)
-# With fewer recipients they are written again; the gap keeps authors from going back and forth.
-FEED_PUSH_BELOW = env.integer("FEED_PUSH_BELOW", 40_000, 1, 100_000_000)
-# How many relations may bring posts to one reader: a page of a timeline asks all of them for what
-# is not written.
-FEED_MOST_AUTHORS = env.integer("FEED_MOST_AUTHORS", 10_000, 10, 1_000_000)
-# A post with more recipients is written in slices of so many, each a transaction.
-FEED_SLICE = env.integer("FEED_SLICE", 5000, 10, 100_000)
+# Posts of an author with more recipients are merged when a reader reads (fan-out on read), and not
+# written for each reader.
+FEED_READ_FANOUT_ABOVE = env.integer("FEED_READ_FANOUT_ABOVE", 50_000, 10, 100_000_000)
+# Posts of an author with fewer recipients are written for each reader again (fan-out on write); the
+# gap keeps authors from going back and forth.
+FEED_WRITE_FANOUT_BELOW = env.integer("FEED_WRITE_FANOUT_BELOW", 40_000, 1, 100_000_000)
+# The most authors whose posts one reader may receive: a page of a timeline asks for the posts of
+# all that are merged.
+FEED_MAX_AUTHORS = env.integer("FEED_MAX_AUTHORS", 10_000, 10, 1_000_000)
+# A post is written for at most so many recipients in one transaction.
+FEED_FANOUT_BATCH = env.integer("FEED_FANOUT_BATCH", 5000, 10, 100_000)
 # How many entries of a timeline are kept; older pages are merged from the posts.
 FEED_TIMELINE_LENGTH = env.integer("FEED_TIMELINE_LENGTH", 1000, 20, 10_000)
 # How many entries are written when a reader comes back.
@@ -30,13 +32,13 @@ FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 86400)
 
 # -- how fast dispatchers work ---------------------------------------------------------------------
 # The part of full speed that dispatchers keep however busy the server is; a tenth is promised.
-FEED_SHARE_LEAST = env.number("FEED_SHARE_LEAST", 0.13, 0.01, 1)
+FEED_MIN_SHARE = env.number("FEED_MIN_SHARE", 0.13, 0.01, 1)
 # Dispatchers keep twice as much of full speed while the oldest event has waited for so long; the
 # alert feed.late says so.
 FEED_LATE_SECONDS = env.number("FEED_LATE_SECONDS", 60, 1, 7 * 86400)
 # The largest share at some hours of the day, in TIME_ZONE: `19-23:0.3,0-6:1`.
 # By default: none
-FEED_HOURS = env.text("FEED_HOURS")
+FEED_SHARE_BY_HOUR = env.text("FEED_SHARE_BY_HOUR")
 # Dispatchers give way when more statements of others run at once.
 # By default: half the number of processors
 FEED_TARGET_STATEMENTS = env.number(

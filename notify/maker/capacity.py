@@ -1,6 +1,6 @@
 """How much each subscription may get queued: no more than will be sent before its lease is over.
 
-Read once a turn: the depths of all queues, and what the senders report (`lane_status.py`).
+Read once a turn: the depths of all queues, and the reports of the senders (`presence.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from notify import orders, presence
 from notify.directory import Subscription
-from notify.presence import Live
+from notify.presence import LaneState
 
 log = logging.get(__name__)
 
-# Orders waiting or in hand: enough to keep a sender busy, few enough that memory stays bounded
-# and a pause takes effect soon.
+# Orders that wait or are in flight: enough to keep a sender busy, few enough that memory stays
+# bounded and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
 # All orders together. A subscription's first one may go beyond it, but is small, and so may a
 # system with less than an equal part of it: the queues of dead subscribers must neither keep a
@@ -29,9 +29,9 @@ ORDERS_PER_SUBSCRIPTION = 4
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
 # Nothing is queued while so many batches of results wait for the marker, or while fewer are as old
-# as this: Redis must not fill with what is sent already, and would be sent again if it were lost.
+# as this: Redis must not fill with results whose deliveries would be sent again if it were lost.
 MAX_RESULT_BATCHES, _SOME_RESULT_BATCHES, MAX_RESULT_SECONDS = 300, 20, 10.0
-# The shares of a lease in which everything that waits, and one order, are sent at the known rate.
+# The shares of a lease in which all waiting orders, and one order, are sent at the measured rate.
 # The rest of the lease is for the marker, and for a consumer that becomes slower than it was.
 _ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
 
@@ -45,17 +45,17 @@ class Offer:
 
 
 class Capacity:
-    """Counts down what may be queued in this turn. `live` is what senders report, `probes` are the
-    subscriptions whose next probe somebody asked for."""
+    """Counts down how much may be queued in this turn. `live` holds the reports of the senders,
+    `probes` the subscriptions whose next probe a person asked for."""
 
     def __init__(
         self,
         depths: Mapping[str, int],
-        known: Mapping[int, Live],
+        live: Mapping[int, LaneState],
         probes: Collection[int] = frozenset(),
         is_marker_behind: bool = False,
     ) -> None:
-        self.live = known
+        self.live = live
         self._probes = probes
         self._is_marker_behind = is_marker_behind
         self._depths = dict(depths)
@@ -67,31 +67,31 @@ class Capacity:
 
     @classmethod
     def read(cls, subscriptions: Iterable[Subscription]) -> Capacity:
-        """As it is now. Raises RedisError when the depths cannot be read."""
+        """The capacity at this moment. Raises RedisError when the depths cannot be read."""
         queues = [subscription.queue for subscription in subscriptions]
         depths = jobs.depths([*queues, orders.MARKER_QUEUE])
         is_marker_behind = _is_behind(depths.pop(orders.MARKER_QUEUE))
         probes: Collection[int] = frozenset()
         try:
-            known = presence.read()
-            if any(state.is_open for state in known.values()):
+            live = presence.read()
+            if any(state.is_open for state in live.values()):
                 probes = presence.requested_probes()
         except RedisError as error:
-            # Neither the measured rates nor the breakers are known then: an order is as long as the
-            # other limits allow. Its lease still protects it.
+            # Without the measured rates and the breakers an order is as long as the other limits
+            # allow. Its lease still protects it.
             log.warning("senders_not_known", why=str(error)[:200])
-            known = {}
-        return cls(depths, known, probes, is_marker_behind)
+            live = {}
+        return cls(depths, live, probes, is_marker_behind)
 
     def offer(self, subscription: Subscription) -> Offer | None:
-        """What the next order of this subscription may hold; None when it gets none now."""
+        """Bounds of the next order of this subscription; None when it gets none now."""
         if self._is_marker_behind or outbound.is_off():
             return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
         if state and state.is_open:  # one probe, and nothing behind it
-            due = depth == 0 and (state.retry_in <= 0 or self.is_probe_requested(subscription))
-            return Offer(1, BEYOND_TOTAL_BYTES) if due else None
+            is_due = depth == 0 and (state.retry_in <= 0 or self.is_probe_requested(subscription))
+            return Offer(1, BEYOND_TOTAL_BYTES) if is_due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
         # Messages a second that the consumer takes: its limit, or less if less was measured.
         rates = (subscription.rate_limit, state.per_second if state else 0.0)
@@ -113,11 +113,11 @@ class Capacity:
         return self._of_systems[system] < ORDERS_IN_TOTAL // max(2, systems + 1)
 
     def is_probe_requested(self, subscription: Subscription) -> bool:
-        """True if its next order is a probe that somebody asked for."""
+        """True if its next order is a probe that a person asked for."""
         return subscription.id in self._probes
 
     def take(self, subscription: Subscription, count: int = 1) -> None:
-        """`count` orders will be put on its queue; a negative number takes that back."""
+        """Count `count` orders that will be put on its queue; a negative number gives them back."""
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
         self._of_systems[subscription.biz_id] += count
         self._total -= count

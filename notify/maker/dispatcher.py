@@ -1,7 +1,7 @@
 """Queueing: due deliveries become work orders on the queues of their subscriptions.
 
-Deliveries are chosen with their sizes first, then claimed, then put on the queues. What a killed
-maker claimed and did not put is due again when its lease is over.
+Deliveries are chosen with their sizes first, then claimed, then put on the queues. A delivery that
+a killed maker claimed and did not put is due again when its lease is over.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from django.db.models.functions import Now
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
-from notify import due, orders
+from notify import orders
 from notify.directory import Subscription, Subscriptions
-from notify.maker import enqueue, poison
+from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
-from notify.models import BizReceive, ReceiveMsg
-from notify.turns import in_turns
+from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.orders import in_turns
 
 # Deliveries that are claimed and put in one go.
 STEP_DELIVERIES = 2_000
-# What is queued in one turn, give or take a step: splitting must not wait for a long backlog.
+# Deliveries that one turn queues, give or take a step: splitting must not wait for a long backlog.
 TURN_DELIVERIES = 20_000
 TURN_SECONDS = 0.15
-# Subscriptions asked for their due deliveries in one statement.
-_ASKED = 40
+_SUBSCRIPTIONS_PER_QUERY = 40  # whose due deliveries one statement reads
 # With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
 MARKER_LAG_SECONDS = 5.0
 _Status = ReceiveMsg.Status
@@ -41,9 +40,9 @@ _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 # (next_at, id, message id): the order in which deliveries are queued.
 _Due = tuple[datetime, int, int]
 # A delivery to be claimed: its id, its message, and since when it is due (unix seconds).
-_Fitting = tuple[int, Message, float]
-# What one step claims of each subscription.
-_Chosen = list[tuple[Subscription, list[_Fitting]]]
+_Candidate = tuple[int, Message, float]
+# The deliveries of each subscription that one step claims.
+_Selection = list[tuple[Subscription, list[_Candidate]]]
 
 
 @dataclass(slots=True)
@@ -64,112 +63,114 @@ class Dispatcher:
         if only:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
-        self._times = rows.values_list("id", Now(), *map(due.first, _WAITING))
+        self._times = rows.values_list("id", Now(), *map(first_due, _WAITING))
         # Bytes that a delivery of each subscription took lately: no more are read than may fit.
         self._sizes: dict[int, float] = {}
 
     def due(self) -> list[Backlog]:
-        """Who has due deliveries, in turns of systems, the longest waiting first: one query."""
-        known, found = self._subscriptions, []
+        """Subscriptions with due deliveries, in turns of systems, the longest waiting first. One
+        query."""
+        cache, backlogs = self._subscriptions, []
         for subscription_id, now, *times in self._times.all():
             waiting = {s: at for s, at in zip(_WAITING, times, strict=True) if at and at <= now}
             if not waiting:
                 continue
-            if known.get(subscription_id) is None and not known.is_unusable(subscription_id):
-                known.refresh(at_once=True)  # it is newer than what is known
-            # One that cannot be read is not found: its deliveries wait until it is corrected.
-            subscription = known.get(subscription_id)
-            if subscription and subscription.sendable:
-                found.append(Backlog(subscription, min(waiting.values()), list(waiting)))
-        found.sort(key=lambda backlog: backlog.first)
-        return in_turns(found, lambda backlog: backlog.subscription.biz_id)
+            if cache.get(subscription_id) is None and not cache.is_unusable(subscription_id):
+                cache.refresh(at_once=True)  # the subscription is newer than the cache
+            # An unusable subscription is not in the cache: its deliveries wait for its correction.
+            subscription = cache.get(subscription_id)
+            if subscription and subscription.is_sendable:
+                backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
+        backlogs.sort(key=lambda backlog: backlog.first)
+        return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
 
     def queue(
         self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts
     ) -> tuple[int, set[int]]:
-        """Queue as much as the capacity allows: how many deliveries, and which subscriptions are
-        behind, because some of their due deliveries still wait.
+        """Queue as much as the capacity allows. Returns the number of queued deliveries and the
+        subscriptions that are behind: some of their due deliveries still wait.
 
-        In rounds of one order each, so that a long backlog does not delay a short one; a system
-        with many subscriptions does not delay one with few.
+        A round queues one order for each subscription, so that a long backlog does not delay a
+        short one, nor a system with many subscriptions one with few.
         """
         waiting = list(backlogs)
-        expired = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
-        if expired and are_results_late():
-            # The marker is behind: what looks like an expired lease may be delivered already.
+        has_expired_leases = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
+        if has_expired_leases and are_results_late():
+            # The marker is behind: a delivery with an expired lease may have arrived already.
             pending = int(_Status.PENDING)
-            left = [b for b in backlogs if pending in b.statuses]
-            waiting = [Backlog(b.subscription, b.first, [pending]) for b in left]
-        behind = {b.subscription.id for b in backlogs if _Status.PENDING in b.statuses}
-        queued = 0
+            pending_backlogs = [b for b in backlogs if pending in b.statuses]
+            waiting = [Backlog(b.subscription, b.first, [pending]) for b in pending_backlogs]
+        behind_ids = {b.subscription.id for b in backlogs if _Status.PENDING in b.statuses}
+        queued_count = 0
         until = time.monotonic() + TURN_SECONDS
-        while waiting and queued < TURN_DELIVERIES and time.monotonic() < until:
-            again: list[Backlog] = []
-            for some in chunks(waiting, _ASKED):
+        while waiting and queued_count < TURN_DELIVERIES and time.monotonic() < until:
+            next_round: list[Backlog] = []
+            for some in chunks(waiting, _SUBSCRIPTIONS_PER_QUERY):
                 if time.monotonic() >= until:
                     break
-                count, more = self._step(some, capacity, read, behind)
-                queued += count
-                again += more
-            waiting = again
-        return queued, behind
+                count, more = self._step(some, capacity, read, behind_ids)
+                queued_count += count
+                next_round += more
+            waiting = next_round
+        return queued_count, behind_ids
 
     def _step(
-        self, asked: Sequence[Backlog], capacity: Capacity, read: Texts, behind: set[int]
+        self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts, behind_ids: set[int]
     ) -> tuple[int, list[Backlog]]:
-        """One order for each; how many deliveries, and who may get another one."""
+        """Queue one order for each; returns the number of deliveries, and the backlogs that may get
+        another order."""
         limits = {}
-        for backlog in asked:
+        for backlog in backlogs:
             if offer := capacity.offer(backlog.subscription):
                 size = self._sizes.get(backlog.subscription.id, 0.0)
                 fits = int(2 * offer.bytes / size) + 1 if size else offer.items
                 limits[backlog.subscription.id] = max(1, min(offer.items, fits))
-        offered = [backlog for backlog in asked if backlog.subscription.id in limits]
-        found = _choose(offered, limits)
-        chosen: _Chosen = []
-        queued, again = 0, []
-        for backlog in offered:
+        with_offer = [backlog for backlog in backlogs if backlog.subscription.id in limits]
+        due_deliveries = _read_due(with_offer, limits)
+        selection: _Selection = []
+        queued_count, next_round = 0, []
+        for backlog in with_offer:
             subscription = backlog.subscription
-            deliveries, limit = found.get(subscription.id, []), limits[subscription.id]
-            fitting, looked_at = self._fit(subscription, deliveries[:limit], capacity, read)
+            deliveries, limit = due_deliveries.get(subscription.id, []), limits[subscription.id]
+            candidates, looked_at = self._fit(subscription, deliveries[:limit], capacity, read)
             if len(deliveries) < limit and looked_at == len(deliveries):
-                behind.discard(subscription.id)
+                behind_ids.discard(subscription.id)
             else:
-                again.append(backlog)
-            if fitting:
-                chosen.append((subscription, fitting))
-            sizes = [message.size for _, items in chosen for _, message, _ in items]
+                next_round.append(backlog)
+            if candidates:
+                selection.append((subscription, candidates))
+            sizes = [message.size for _, items in selection for _, message, _ in items]
             if len(sizes) >= STEP_DELIVERIES or sum(sizes) >= enqueue.STEP_BYTES:
-                queued += _claim_and_put(chosen, capacity)
-                chosen = []
-        return queued + _claim_and_put(chosen, capacity), again
+                queued_count += _claim_and_put(selection, capacity)
+                selection = []
+        return queued_count + _claim_and_put(selection, capacity), next_round
 
     def _fit(
         self, subscription: Subscription, due: Sequence[_Due], capacity: Capacity, read: Texts
-    ) -> tuple[list[_Fitting], int]:
-        """The first deliveries, as many as fit into the next order, and how many were looked at."""
+    ) -> tuple[list[_Candidate], int]:
+        """The first deliveries, as many as fit into the next order, and the number looked at."""
         offer = capacity.offer(subscription)
         if not due or not offer:
             return [], 0
         messages = read.get(message_id for _, _, message_id in due)
-        gone = [pk for _, pk, message_id in due if message_id not in messages]
-        there = [
+        orphan_ids = [pk for _, pk, message_id in due if message_id not in messages]
+        readable = [
             (pk, messages[message], sql.read_time(next_at).timestamp())
             for next_at, pk, message in due
             if message in messages
         ]
-        unreadable = [pk for pk, message, _ in there if not message.is_readable]
-        poison.set_aside(subscription.id, gone, poison.GONE)
-        poison.set_aside(subscription.id, unreadable, poison.UNREADABLE)
-        there = [item for item in there if item[1].is_readable]
-        lost = len(gone) + len(unreadable)
-        if not there:
-            return [], lost
-        sizes = [message.size for _, message, _ in there]
+        unreadable_ids = [pk for pk, message, _ in readable if not message.is_readable]
+        ending.set_aside(subscription.id, orphan_ids, ending.GONE)
+        ending.set_aside(subscription.id, unreadable_ids, ending.UNREADABLE)
+        readable = [item for item in readable if item[1].is_readable]
+        unsendable_count = len(orphan_ids) + len(unreadable_ids)
+        if not readable:
+            return [], unsendable_count
+        sizes = [message.size for _, message, _ in readable]
         self._sizes[subscription.id] = sum(sizes) / len(sizes)
-        fitting = there[: orders.fitting(sizes, offer.items, offer.bytes)]
+        candidates = readable[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
-        return fitting, lost + len(fitting)
+        return candidates, unsendable_count + len(candidates)
 
 
 def are_results_late() -> bool:
@@ -177,7 +178,7 @@ def are_results_late() -> bool:
     return jobs.oldest_seconds(orders.MARKER_QUEUE) >= MARKER_LAG_SECONDS
 
 
-def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:
+def _read_due(backlogs: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:
     """The first due deliveries of each subscription, in one statement.
 
     Each status is an index range of its own, read in its order; one range over both would be
@@ -185,7 +186,7 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
     """
     parts: list[str] = []
     parameters: list[int] = []
-    for number, backlog in enumerate(asked):
+    for number, backlog in enumerate(backlogs):
         for status in backlog.statuses:
             parts.append(
                 f"SELECT * FROM (SELECT biz_receive_id, next_at, id, msg_id FROM receive_msg "  # noqa: S608
@@ -196,18 +197,18 @@ def _choose(asked: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[
             parameters += [status, subscription_id, limits[subscription_id]]
     if not parts:
         return {}
-    found: dict[int, list[_Due]] = {}
+    by_subscription: dict[int, list[_Due]] = {}
     rows = transactions.retrying(lambda: select(" UNION ALL ".join(parts), parameters))
     for subscription_id, next_at, delivery_id, message_id in rows:
-        found.setdefault(subscription_id, []).append((next_at, delivery_id, message_id))
-    for deliveries in found.values():
+        by_subscription.setdefault(subscription_id, []).append((next_at, delivery_id, message_id))
+    for deliveries in by_subscription.values():
         deliveries.sort()
-    return found
+    return by_subscription
 
 
-def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:
-    """Claim the deliveries and put an order for each subscription; how many deliveries."""
-    ids = [delivery_id for _, items in chosen for delivery_id, _, _ in items]
+def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
+    """Claim the deliveries and put an order for each subscription; returns their number."""
+    ids = [delivery_id for _, items in selection for delivery_id, _, _ in items]
     if not ids:
         return 0
     claim = claims.claim_ids(
@@ -216,14 +217,14 @@ def _claim_and_put(chosen: _Chosen, capacity: Capacity) -> int:
         set={"status": _Status.QUEUED, "updated_at": Now()},
     )  # fmt: skip
     lease_until = claim.lease_until.timestamp()
-    won = claim.read  # less than asked for, when another maker was faster
-    made = [
+    attempts = claim.read  # of fewer deliveries than selected, when another maker was faster
+    claimed_orders = [
         enqueue.Claimed(
             subscription, claim.token, lease_until,
-            [(pk, won[pk][0] + 1, message, due) for pk, message, due in items if pk in won],
+            [(pk, attempts[pk][0] + 1, *rest) for pk, *rest in items if pk in attempts],
             capacity.is_probe_requested(subscription),
         )
-        for subscription, items in chosen
+        for subscription, items in selection
     ]  # fmt: skip
-    enqueue.put(made)
-    return len(won)
+    enqueue.put(claimed_orders)
+    return len(attempts)

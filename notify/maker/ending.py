@@ -1,38 +1,80 @@
-"""Ends deliveries that wait, without an attempt."""
+"""Ends waiting deliveries without an attempt: the caller's, or those that nobody can send."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from django.db import transaction
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
 
-from msgplatform.core.data import claims
+from msgplatform.core import alerts
+from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.lazy_text import lazy_message
 from notify.models import ReceiveMsg
+from notify.monitor import failures
+
+_Status = ReceiveMsg.Status
+_WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
+GONE, UNREADABLE = "message is gone", "payload is not UTF-8"
+_TITLES = {
+    GONE: _("The message of delivery %(id)s is gone"),
+    UNREADABLE: _("The payload of delivery %(id)s is not UTF-8"),
+}
 
 
 def end(
     delivery_ids: Sequence[int],
-    waiting: Collection[int],
+    statuses: Collection[int],
     due_before: datetime,
     status: int,
     error: str,
     claim: str | None = None,
 ) -> list[int]:
-    """Give up to claims.CHUNK deliveries this final status, in the caller's transaction, if they
-    still are in one of the statuses `waiting`, and were due by then or, where one is named, carry
-    the claim; the ids of those."""
+    """Give up to claims.CHUNK deliveries this final status, in the caller's transaction; returns
+    the ids of those that changed.
+
+    A delivery changes if it still has one of `statuses`, and was due by `due_before` or, when a
+    `claim` is named, carries that claim.
+    """
     # Locked first, so that counters name the rows that change. By id alone: for a condition on the
     # status MariaDB might lock by another index.
     rows = ReceiveMsg.objects.select_for_update().filter(id__in=delivery_ids).order_by("id")
-    ended = [
+    ended_ids = [
         pk
         for pk, current, next_at, holder in rows.values_list(
             "id", "status", "next_at", "claimed_by"
         )
-        if current in waiting and (next_at <= due_before if claim is None else holder == claim)
+        if current in statuses and (next_at <= due_before if claim is None else holder == claim)
     ]
-    if ended:
+    if ended_ids:
         values = {"status": status, "error": error, "claimed_by": "", "updated_at": Now()}
-        claims.update_by_key(ReceiveMsg.objects.filter(id__in=ended), values)
-    return ended
+        claims.update_by_key(ReceiveMsg.objects.filter(id__in=ended_ids), values)
+    return ended_ids
+
+
+def set_aside(
+    subscription: int, delivery_ids: Sequence[int], error: str, claim: str | None = None
+) -> None:
+    """End deliveries of one subscription as poison, because they cannot be sent, and raise an
+    alert. They must be due, or carry this `claim`."""
+    if not delivery_ids:
+        return
+    now = sql.now()
+
+    def once() -> list[int]:
+        with transaction.atomic():
+            ended_ids = end(delivery_ids, _WAITING, now, _Status.POISON, error, claim)
+            failures.ended(_Status.POISON, subscription, ended_ids, error, now)
+        return ended_ids
+
+    if ended_ids := transactions.retrying(once):
+        text = lazy_message(
+            _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
+            id=subscription,
+            count=len(ended_ids),
+        )
+        key = f"notify.{'gone' if error == GONE else 'unreadable'}:{subscription}"
+        title = lazy_message(_TITLES[error], id=str(ended_ids[0]))
+        alerts.raise_alert("notify.poison", title, text, key=key)

@@ -11,18 +11,17 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from notify import orders, presence, signals
 from notify.directory import Subscription
-from notify.maker import payloads, poison
+from notify.maker import ending, payloads
 from notify.maker.payloads import Message
 
-# What one round trip carries; an order may be larger by its last item.
+# Bounds of one round trip; an order may be larger by its last item.
 STEP_BYTES = 4 * 1024 * 1024
 STEP_ORDERS = 100
 
 
 @dataclass(slots=True)
 class Claimed:
-    """An order that is not on its queue yet: (delivery id, attempt, message, `Item.due`) of each
-    item."""
+    """An order before it is queued; an item is (delivery id, attempt, message, `Item.due`)."""
 
     subscription: Subscription
     claim: str
@@ -31,43 +30,34 @@ class Claimed:
     is_probe: bool = False  # see Order.is_probe
 
 
-def put(claimed: Iterable[Claimed]) -> None:
+def put(orders_to_put: Iterable[Claimed]) -> None:
     """Put claimed orders on their queues, several in a round trip."""
-    waiting = [order for order in claimed if order.items]
-    if waiting:
-        # Who dies from here on leaves claimed deliveries: due again when their lease is over.
+    remaining = [order for order in orders_to_put if order.items]
+    if remaining:
+        # A maker that dies from here on leaves claimed deliveries: due again after their lease.
         failpoint("maker_after_commit_before_enqueue")
-    sizes = [sum(message.size for _, _, message, _ in order.items) for order in waiting]
-    while waiting:
+    sizes = [sum(message.size for _, _, message, _ in order.items) for order in remaining]
+    while remaining:
         count = orders.fitting(sizes, STEP_ORDERS, STEP_BYTES)
-        group, waiting, sizes = waiting[:count], waiting[count:], sizes[count:]
-        messages = {m.id: m for planned in group for _, _, m, _ in planned.items}
+        group, remaining, sizes = remaining[:count], remaining[count:], sizes[count:]
+        messages = {m.id: m for entry in group for _, _, m, _ in entry.items}
         text = payloads.texts(messages.values())
-        made = []
-        for planned in group:
-            unreadable = [pk for pk, _, message, _ in planned.items if not message.is_readable]
-            poison.set_aside(
-                planned.subscription.id, unreadable, poison.UNREADABLE, claim=planned.claim
-            )
+        queue_orders = []
+        for entry in group:
+            unreadable_ids = [pk for pk, _, message, _ in entry.items if not message.is_readable]
+            subscription = entry.subscription
+            ending.set_aside(subscription.id, unreadable_ids, ending.UNREADABLE, entry.claim)
             items = [
-                orders.Item(
-                    delivery_id,
-                    message.id,
-                    attempt,
-                    text[message.id],
-                    message.event_type,
-                    message.key,
-                    due,
-                )
-                for delivery_id, attempt, message, due in planned.items
-                if message.id in text  # else it was deleted just now: due again after the lease
+                orders.Item(pk, m.id, attempt, text[m.id], m.event_type, m.key, due)
+                for pk, attempt, m, due in entry.items
+                if m.id in text  # else it was deleted just now: due again after the lease
             ]
             order = orders.Order(
-                planned.subscription.id, planned.claim, planned.lease_until, items, planned.is_probe
+                subscription.id, entry.claim, entry.lease_until, items, entry.is_probe
             )
             if items:
-                made.append((planned.subscription.queue, order))
+                queue_orders.append((subscription.queue, order))
         # An order outlives its lease a little: a late one is given back, not lost silently.
-        jobs.put_all(made, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
-        signals.SENDER.ring()
+        jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
+        signals.SENDER.send()
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)

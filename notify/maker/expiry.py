@@ -4,7 +4,7 @@ Without a breaker they would be tried by their schedule, and be exhausted when i
 breaker lets only a probe through from time to time. So a delivery that had waited for as long as
 the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
 A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
-a backlog that nobody tried.
+a backlog without an attempt.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _Status = ReceiveMsg.Status
 def expire(
     behind_breaker: Iterable[tuple[Subscription, float]], event_types: CatalogueSubjects
 ) -> int:
-    """Exhaust up to two pages of each subscription's deliveries; how many. Raises RedisError.
+    """Exhaust up to two pages of each subscription's deliveries; returns their number.
 
-    With each subscription comes for how many seconds its breaker is open: since its latest attempt
-    failed.
+    `behind_breaker` holds the seconds since each subscription's latest attempt failed. Raises
+    RedisError.
     """
     dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
     if not dead:
@@ -66,36 +66,36 @@ def _expire_one(
         return 0
     failpoint("maker_before_expiry")
     with transaction.atomic():
-        begun, ended = sql.now(), list[int]()
+        began_at, ended_ids = sql.now(), list[int]()
         for status in statuses:
             waiting = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before
             )
             page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
-            ended += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
-        if not ended:
+            ended_ids += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
+        if not ended_ids:
             return 0
-        # Asked again under its lock: what was known may be from before its latest success. The
-        # deliveries are locked before it, as a marker does.
+        # Read again under its lock: the first look may be older than its latest success. The
+        # deliveries are locked before it, in the order of a marker.
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
-        counts, now = _counted(subscription, ended, event_types), sql.now()
-        failures.ended(_Status.EXHAUSTED, subscription.id, ended, ERROR, begun)
+        counts, now = _count(subscription, ended_ids, event_types), sql.now()
+        failures.ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
-    return len(ended)
+    return len(ended_ids)
 
 
-def _counted(
-    subscription: Subscription, ended: Sequence[int], event_types: CatalogueSubjects
+def _count(
+    subscription: Subscription, delivery_ids: Sequence[int], event_types: CatalogueSubjects
 ) -> counters.Counts:
-    """For the subscription, and for the event types; a message that is gone has none."""
+    """Counts of the subscription and of the event types; a deleted message has none."""
     biz = subscription.biz_id
-    rows = dict(ReceiveMsg.objects.filter(id__in=ended).values_list("id", "msg__event_type"))
+    rows = dict(ReceiveMsg.objects.filter(id__in=delivery_ids).values_list("id", "msg__event_type"))
     counts = Counter(
         counters.Key(biz, event_types.subject(biz, rows.get(pk, "")), counters.EXHAUSTED)
-        for pk in ended
+        for pk in delivery_ids
     )
-    counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(ended)
+    counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(delivery_ids)
     return counts

@@ -1,4 +1,4 @@
-"""The deliveries of a slice of messages: who wants them, and the INSERT … SELECT."""
+"""The deliveries of a slice of messages: their recipients, and the INSERT … SELECT."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SELECT {id},
   CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN %s ELSE '' END,
   0, 0, '', m.created_at, {now}
 FROM {joined} biz_receive s ON s.biz_id = m.biz_id
-WHERE m.id IN ({messages}) AND ({wanted})
+WHERE m.id IN ({messages}) AND ({condition})
 """
 
 
@@ -51,34 +51,34 @@ _JOINED = {
 
 @dataclass(slots=True)
 class Slice:
-    """Messages in the order of their ids, and for each the subscriptions that want it.
+    """Messages in the order of their ids; `recipients` are the subscriptions of each.
 
-    `direct` are the subscriptions whose deliveries are inserted as claimed, to be queued at once.
+    Deliveries for the subscriptions in `direct` are inserted as claimed, to be queued at once.
     """
 
     messages: list[Message] = field(default_factory=list)
-    wanted: list[tuple[int, ...]] = field(default_factory=list)
+    recipients: list[tuple[int, ...]] = field(default_factory=list)
     deliveries: int = 0
     direct: set[int] = field(default_factory=set)
 
     def add(self, message: Message, subscriptions: tuple[int, ...]) -> None:
         self.messages.append(message)
-        self.wanted.append(subscriptions)
+        self.recipients.append(subscriptions)
         self.deliveries += len(subscriptions)
 
     def by_subscription(self) -> dict[int, list[Message]]:
-        found: dict[int, list[Message]] = defaultdict(list)
-        for message, subscriptions in zip(self.messages, self.wanted, strict=True):
+        by_subscription: dict[int, list[Message]] = defaultdict(list)
+        for message, subscriptions in zip(self.messages, self.recipients, strict=True):
             for subscription_id in subscriptions:
-                found[subscription_id].append(message)
-        return found
+                by_subscription[subscription_id].append(message)
+        return by_subscription
 
 
-class Wanted:
-    """Which subscriptions want a message, as they are when this is made.
+class Recipients:
+    """The subscriptions whose filters match a message, as they are when the object is made.
 
-    Made after the messages were locked, so it sees every subscription that was there when one of
-    them was accepted.
+    The splitter makes it after it has locked the messages, so it holds every subscription that
+    existed when one of them was accepted.
     """
 
     def __init__(self, biz_ids: Collection[int]) -> None:
@@ -90,32 +90,32 @@ class Wanted:
             "id", "biz_id", "event_types", "channels"
         ):
             self._filters[biz_id].append((pk, _filter(tuple(event_types), tuple(channels))))
-        self._known: dict[tuple[int, str, str], tuple[int, ...]] = {}
+        self._cache: dict[tuple[int, str, str], tuple[int, ...]] = {}
 
     def by(self, message: Message) -> tuple[int, ...]:
         kind = (message.biz_id, message.event_type, message.channel)
-        if kind not in self._known:
-            self._known[kind] = tuple(
+        if kind not in self._cache:
+            self._cache[kind] = tuple(
                 pk
                 for pk, rule in self._filters.get(message.biz_id, ())
-                if rule.wants(message.event_type, message.channel)
+                if rule.matches(message.event_type, message.channel)
             )
-        return self._known[kind]
+        return self._cache[kind]
 
 
 def slices(
-    messages: Iterable[Message], wanted: Wanted, max_messages: int, max_deliveries: int
+    messages: Iterable[Message], recipients: Recipients, max_messages: int, max_deliveries: int
 ) -> list[Slice]:
-    """The messages cut into slices of at most `max_deliveries`; one message is never cut."""
-    made: list[Slice] = [Slice()]
+    """Cut the messages into slices of at most `max_deliveries`; one message is never cut."""
+    parts: list[Slice] = [Slice()]
     for message in messages:
-        subscriptions = wanted.by(message)
-        last = made[-1]
+        subscriptions = recipients.by(message)
+        last = parts[-1]
         is_over = last.deliveries + len(subscriptions) > max_deliveries
         if last.messages and (is_over or len(last.messages) >= max_messages):
-            made.append(Slice())
-        made[-1].add(message, subscriptions)
-    return [part for part in made if part.messages]
+            parts.append(Slice())
+        parts[-1].add(message, subscriptions)
+    return [part for part in parts if part.messages]
 
 
 def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
@@ -126,30 +126,30 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     if not part.deliveries:
         return
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for message, subscriptions in zip(part.messages, part.wanted, strict=True):
+    for message, subscriptions in zip(part.messages, part.recipients, strict=True):
         if subscriptions:
             groups[subscriptions].append(message.id)
     message_ids = [message_id for group in groups.values() for message_id in group]
-    # Messages that the same subscriptions want share a condition; mostly there is only one.
-    wanted = " OR ".join(
+    # Messages with the same recipients share a condition; mostly there is only one.
+    condition = " OR ".join(
         f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
         for subscriptions, messages in groups.items()
     )
     if len(groups) == 1:
-        wanted = f"s.id IN ({numbers(next(iter(groups)))})"
+        condition = f"s.id IN ({numbers(next(iter(groups)))})"
     statement = _INSERT.format(
         id=ID, held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
         holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),
-        joined=_JOINED[connection.vendor], messages=numbers(message_ids), wanted=wanted,
+        joined=_JOINED[connection.vendor], messages=numbers(message_ids), condition=condition,
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
 
 
 def mark_split(part: Slice) -> None:
-    """After `insert`, in the same transaction."""
+    """Set the state of the messages, after `insert` and in its transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE biz_msg SET state = {int(BizMsg.State.SPLIT)} "  # noqa: S608
@@ -158,7 +158,7 @@ def mark_split(part: Slice) -> None:
 
 
 def inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
-    """(id, message id, subscription) of the deliveries among these ids that carry the token."""
+    """Read back (id, message id, subscription) of the deliveries that carry the token."""
     return select(
         "SELECT id, msg_id, biz_receive_id FROM receive_msg "
         "WHERE id >= %s AND id < %s AND claimed_by = %s ORDER BY id",

@@ -1,7 +1,15 @@
 """Maker: splits accepted messages (`splitter.py`) and queues due deliveries (`dispatcher.py`).
 
-What is queued was claimed and committed before; a maker killed in between leaves deliveries whose
-lease runs out, and the next one queues them again.
+A delivery is claimed and committed before it is queued; a maker killed in between leaves deliveries
+whose lease runs out, and the next one queues them again.
+
+The maker also moves the deliveries of subscriptions whose status an operator has changed, in pages:
+a million of them make no long request, and the next turn goes on where a killed maker stopped.
+
+    paused, disabled   held stay held
+    normal             held → pending
+    skipping           held → skipped; when none is left, the subscription becomes normal
+    discarded          held, pending, queued (after the lease) → skipped
 """
 
 from __future__ import annotations
@@ -9,19 +17,26 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
+from msgplatform.core.data import claims, transactions
+from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import names, recovery
 from notify import signals
 from notify.directory import Subscriptions
-from notify.maker import expiry, held
+from notify.maker import expiry
 from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
+from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor.catalogue_subjects import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
@@ -29,13 +44,16 @@ SETTLE_EVERY_SECONDS = 2.0
 # Under load a turn waits so long for more: ten statements and a commit are for all of them.
 GATHER_SECONDS = 0.05
 _LONG_SECONDS = 0.05  # of queueing
+# Deliveries of one subscription that are moved in one transaction.
+SETTLE_PAGE = 500
+_Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 
 
 class Maker(Worker):
     """With `only`, ids of subscriptions, it does nothing but queue for those."""
 
     role = "maker"
-    bell = signals.MAKER
+    wake_signal = signals.MAKER
 
     def __init__(self, only: Collection[int] = ()) -> None:
         super().__init__()
@@ -44,69 +62,141 @@ class Maker(Worker):
         self.splitter = Splitter(self.subscriptions, self._event_types)
         self.dispatcher = Dispatcher(self.subscriptions, only)
         self._texts = Texts()
-        self._dedicated = bool(only)
+        self._is_dedicated = bool(only)
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
         self._gather = Gather(BATCH, GATHER_SECONDS)
 
     def start(self) -> None:
-        # What is loaded stays for ever: the garbage collector need not look at it for each batch.
+        # Loaded modules stay for ever: the garbage collector need not look at them for each batch.
         gc.collect()
         gc.freeze()
 
     def turn(self) -> bool:
         self.subscriptions.refresh()
-        if self._dedicated:
+        if self._is_dedicated:
             return self._work({}) > 0
         if self._next_recover.take():
-            # Clean up after killed senders and markers. A result is the only copy of what a
-            # subscriber answered and is put back; an order can be made again.
+            # Clean up after killed senders and markers. A result is the only copy of a
+            # subscriber's answer and is put back; an order can be made again.
             recovery.recover(put_back=names.holds_only_copies)
-        settled = self.settle_held()
-        worked = self._work(self.splitter.waiting())
-        if pause := self._gather.took(worked):
+        moved_count = self.settle_held()
+        work_count = self._work(self.splitter.waiting())
+        if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
-        return bool(worked or settled)
+        return bool(work_count or moved_count)
 
     def settle_held(self) -> int:
-        """Every two seconds, and without a pause while there is something to settle; how many."""
+        """Move deliveries of subscriptions whose status has changed; returns their number. Every
+        two seconds, and without a pause while there are some."""
         if not self._next_settle.is_due:
             return 0
-        moved = held.settle()
-        if not moved:
+        moved_count = settle()
+        if not moved_count:
             self._next_settle.restart()
-        return moved
+        return moved_count
 
-    def _work(self, accepted: Mapping[int, int]) -> int:
-        """Queue what is due, then split: older deliveries go first. `accepted`: messages that wait
-        to be split, of each system."""
-        due = self.dispatcher.due()
-        if not due and not accepted:
+    def _work(self, unsplit: Mapping[int, int]) -> int:
+        """Queue due deliveries, then split: older deliveries go first. `unsplit` is the number of
+        messages of each system that wait to be split."""
+        backlogs = self.dispatcher.due()
+        if not backlogs and not unsplit:
             return 0
         self._texts.forget()
         began = time.monotonic()
         try:
             capacity = Capacity.read(self.subscriptions.all())
-            queued, behind = self.dispatcher.queue(due, capacity, self._texts)
+            queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
-            if accepted:  # splitting needs no Redis
-                self.heartbeat.done += self.splitter.split(accepted, None)[0]
+            if unsplit:  # splitting needs no Redis
+                self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise
-        split = at_once = expired = 0
-        if not self._dedicated and time.monotonic() - began > _LONG_SECONDS:
-            accepted = self.splitter.waiting()  # what came meanwhile need not wait for a turn more
-        if accepted:
-            split, at_once = self.splitter.split(accepted, capacity, behind)
+        split_count = direct_count = expired_count = 0
+        if not self._is_dedicated and time.monotonic() - began > _LONG_SECONDS:
+            unsplit = self.splitter.waiting()  # messages that came meanwhile need not wait a turn
+        if unsplit:
+            split_count, direct_count = self.splitter.split(unsplit, capacity, behind_ids)
         # Every two seconds, and without a pause while there is something to end.
-        if not self._dedicated and self._next_expire.is_due:
+        if not self._is_dedicated and self._next_expire.is_due:
             behind_breaker = [
                 (backlog.subscription, state.open_for)
-                for backlog in due
+                for backlog in backlogs
                 if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
             ]
-            expired = expiry.expire(behind_breaker, self._event_types)
-            if not expired:
+            expired_count = expiry.expire(behind_breaker, self._event_types)
+            if not expired_count:
                 self._next_expire.restart()
-        self.heartbeat.done += split + queued + at_once
-        return split + queued + expired
+        self.heartbeat.done += split_count + queued_count + direct_count
+        return split_count + queued_count + expired_count
+
+
+# -- deliveries of subscriptions whose status has changed ----------------------------------------
+def settle() -> int:
+    """Move up to SETTLE_PAGE deliveries of each subscription as its status demands; returns their
+    number."""
+    changeable = BizReceive.objects.exclude(status__in=(_Status.PAUSED, _Status.DISABLED))
+    statuses = dict(changeable.values_list("id", "status"))
+    # A status may change after this; each page reads it once more, under lock.
+    holding_ids = _subscriptions_with(_Delivery.HELD)
+    failpoint("maker_before_held")
+    moved_count = sum(_move(pk, statuses[pk], _Delivery.HELD) for pk in holding_ids & set(statuses))
+    if discarded_ids := {pk for pk, status in statuses.items() if status == _Status.DISCARDED}:
+        for waiting in (_Delivery.PENDING, _Delivery.QUEUED):
+            waiting_ids = discarded_ids & _subscriptions_with(waiting)
+            moved_count += sum(_move(pk, _Status.DISCARDED, waiting) for pk in waiting_ids)
+    for pk, status in statuses.items():
+        if status == _Status.SKIPPING and pk not in holding_ids:
+            transactions.retrying(partial(_finish_skipping, pk))
+    return moved_count
+
+
+def _subscriptions_with(status: int) -> set[int]:
+    """Ids of the subscriptions with deliveries in this status."""
+    rows = BizReceive.objects.values_list("id", first_due(status))
+    return {subscription for subscription, first in rows if first is not None}
+
+
+def _move(subscription: int, subscription_status: int, status: int) -> int:
+    """Move a page of the deliveries in `status` as `subscription_status` demands; returns their
+    number."""
+    is_skipped = subscription_status in (_Status.SKIPPING, _Status.DISCARDED)
+    target = _Delivery.SKIPPED if is_skipped else _Delivery.PENDING
+    values = {"status": target, "updated_at": Now(), "next_at": Now()}
+
+    def once() -> int:
+        with transaction.atomic():
+            page = list(
+                _deliveries(subscription, status).values_list("id", flat=True)[:SETTLE_PAGE]
+            )
+            rows = ReceiveMsg.objects.filter(id__in=page, status=status)
+            count = claims.update_by_key(rows, values) if page else 0
+            # Deliveries are locked before their subscription, in the order of a marker's locks.
+            if count and not _still_has_status(subscription, subscription_status):
+                transaction.set_rollback(True)
+                return 0
+            return count
+
+    return transactions.retrying(once)
+
+
+def _still_has_status(subscription: int, status: int) -> bool:
+    """True if the subscription has this status, under the row's lock: this process may have been
+    frozen since it read the status, and an operator may have changed it meanwhile."""
+    rows = BizReceive.objects.select_for_update().filter(pk=subscription, status=status)
+    return rows.values_list("pk", flat=True).first() is not None
+
+
+def _deliveries(subscription: int, status: int) -> QuerySet[ReceiveMsg]:
+    deliveries = ReceiveMsg.objects.filter(status=status, biz_receive_id=subscription)
+    if status == _Delivery.QUEUED:
+        deliveries = deliveries.filter(next_at__lte=Now())  # before that its result may come
+    return deliveries.order_by("next_at")
+
+
+def _finish_skipping(subscription: int) -> None:
+    """Set a subscription that has skipped everything to normal."""
+    with transaction.atomic():
+        is_done = not _deliveries(subscription, _Delivery.HELD).exists()
+        if is_done and _still_has_status(subscription, _Status.SKIPPING):
+            BizReceive.objects.filter(pk=subscription).update(status=_Status.NORMAL)

@@ -1,4 +1,5 @@
-"""The texts that are sent, made once for all subscriptions that get a message."""
+"""The messages of orders: read, locked and made into the text that is sent, once for all
+subscriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _CHUNK = 500
 # Larger payloads are read when their order is made: a page of messages stays a few megabytes.
 INLINE_BYTES = 8 * 1024
 # Bytes of texts that `Texts` keeps for a turn.
-_KEPT_BYTES = 16 * 1024 * 1024
+_CACHE_BYTES = 16 * 1024 * 1024
 
 # The time is read as text, and whole numbers are written into the statement: converted and escaped
 # one by one, they would cost more than all the rest.
@@ -35,11 +36,11 @@ _UNSIZED = f"{_COLUMNS}, 0, NULL"
 
 @dataclass(slots=True)
 class Message:
-    """What an order needs of a message; `text` is None until a large payload is read.
+    """The part of a message that an order needs; `text` is None until a large payload is read.
 
-    `key` is the idempotency key with which it was handed over, '' without one, and when that is no
-    longer remembered. `size` is about how many bytes the message takes in an order. A payload that
-    is not UTF-8, which intake does not accept, makes no text: the message `is_readable` no more.
+    `key` is the idempotency key of its request, '' without one or after the key was deleted.
+    `size` is about the bytes that the message takes in an order. `is_readable` is False for a
+    payload that is not UTF-8, which intake does not accept: it makes no text.
     """
 
     id: int
@@ -56,16 +57,16 @@ class Message:
 def waiting_systems(limit: int) -> list[int]:
     """Ids of systems with messages that wait to be split, the longest waiting first: an index dive
     for each system, however many messages wait."""
-    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED, biz_id=OuterRef("pk"))
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED, biz_id=OuterRef("pk"))
     # The order names all columns of the index: MySQL would sort a backlog by `id` alone.
-    first = Subquery(accepted.order_by("biz_id", "state", "id").values("id")[:1])
+    first = Subquery(unsplit.order_by("biz_id", "state", "id").values("id")[:1])
     firsts = Biz.objects.order_by().values_list("id", first)
     waiting = sorted((message_id, biz_id) for biz_id, message_id in firsts if message_id)
     return [biz_id for _first, biz_id in waiting[:limit]]
 
 
 def count_accepted(limits: Mapping[int, int]) -> dict[int, int]:
-    """How many messages of each system wait, counted up to its limit."""
+    """The number of waiting messages of each system, counted up to its limit."""
     parts = (
         f"SELECT {int(biz_id)}, COUNT(*) FROM (SELECT 1 FROM biz_msg {_index()} "  # noqa: S608
         f"WHERE {_accepted(biz_id)} LIMIT {int(limit)}) AS of_{int(biz_id)}"
@@ -77,8 +78,8 @@ def count_accepted(limits: Mapping[int, int]) -> dict[int, int]:
 
 def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Message]:
     """Lock the first messages of each system that wait to be split, by id, and pass over those that
-    another maker has locked, where the database can do that. `limits`: how many of each system.
-    Without `payloads` size and text are unknown."""
+    another maker has locked, where the database can do that. `limits` is the number for each
+    system. Without `payloads` their size and text are unknown."""
     if not connection.features.has_select_for_update:  # SQLite: this process is its one writer
         lock = ""
     elif connection.features.has_select_for_update_skip_locked:
@@ -113,44 +114,44 @@ def texts(messages: Iterable[Message]) -> dict[int, str]:
 
     A message that was deleted meanwhile, or that is not readable, is left out.
     """
-    found, large = {}, []
+    texts_by_id, large_messages = {}, []
     for message in messages:
         if message.text is not None:
-            found[message.id] = message.text
+            texts_by_id[message.id] = message.text
         elif message.is_readable:
-            large.append(message)
-    if large:
-        payloads = dict(_rows("id, payload", [message.id for message in large]))
-        for message in large:
+            large_messages.append(message)
+    if large_messages:
+        payloads = dict(_rows("id, payload", [message.id for message in large_messages]))
+        for message in large_messages:
             if message.id in payloads:
                 _read(message, bytes(payloads[message.id]))
                 if message.text is not None:
-                    found[message.id], message.text = message.text, None
-    return found
+                    texts_by_id[message.id], message.text = message.text, None
+    return texts_by_id
 
 
 class Texts:
     """Messages read in this turn, so that several subscriptions' deliveries read them once."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, Message] = {}
+        self._cache: dict[int, Message] = {}
         self._bytes = 0
 
     def forget(self) -> None:
-        self._kept.clear()
+        self._cache.clear()
         self._bytes = 0
 
     def get(self, ids: Iterable[int]) -> dict[int, Message]:
         """Id → message; messages that do not exist are left out."""
-        wanted = list(dict.fromkeys(ids))
-        missing = [message_id for message_id in wanted if message_id not in self._kept]
-        if missing and self._bytes > _KEPT_BYTES:
+        message_ids = list(dict.fromkeys(ids))
+        missing = [message_id for message_id in message_ids if message_id not in self._cache]
+        if missing and self._bytes > _CACHE_BYTES:
             self.forget()
-            missing = wanted
+            missing = message_ids
         for message in map(_message, _rows(_SIZED, missing)):
-            self._kept[message.id] = message
+            self._cache[message.id] = message
             self._bytes += message.size if message.text is not None else 0
-        return {key: self._kept[key] for key in wanted if key in self._kept}
+        return {key: self._cache[key] for key in message_ids if key in self._cache}
 
 
 def numbers(ids: Iterable[int]) -> str:
@@ -173,9 +174,9 @@ def select(statement: str, parameters: Sequence[Any] | None = None) -> Sequence[
 
 
 def _message(row: tuple[Any, ...]) -> Message:
-    message_id, biz_id, event_type, channel, key, stored, size, payload = row
+    message_id, biz_id, event_type, channel, key, created_at, size, payload = row
     # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
-    at = f"{stored[:10]}T{stored[11:]}{'' if len(stored) > 19 else '.000000'}Z"
+    at = f"{created_at[:10]}T{created_at[11:]}{'' if len(created_at) > 19 else '.000000'}Z"
     key = key or ""
     size += orders.ITEM_BYTES + len(key)
     message = Message(message_id, biz_id, event_type, channel, key, at, size, None)

@@ -1,4 +1,4 @@
-"""Split: a delivery of each message for every subscription that wants it, set by set.
+"""Split: insert a delivery of each message for every recipient, set by set.
 
 One transaction locks the messages, reads the subscriptions, inserts the deliveries and marks the
 messages as split, so a killed process leaves nothing half done. A unique (message, subscription)
@@ -36,31 +36,32 @@ from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.catalogue_subjects import CatalogueSubjects
-from notify.turns import in_turns
+from notify.orders import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a thousand subscriptions make a million of a full batch. Messages
-# that are accepted meanwhile wait for it, so it has only as many as a split lately made in time.
+# that are accepted meanwhile wait for it, so it has only as many as the last split made in time.
 MIN_DELIVERIES, MAX_DELIVERIES = 2_000, 20_000
 SPLIT_SECONDS = 0.2
 # Bytes of payloads in a batch, estimated from the last one's.
 _BATCH_BYTES = 16 * 1024 * 1024
-# So many ids are always reserved: a few messages are split at once whatever the last ones took.
+# Ids that are always reserved, so that a few messages are split at once whatever their number of
+# recipients.
 _MIN_IDS = 256
 # Systems in one transaction, the longest waiting first.
 _MAX_SYSTEMS = 200
-# What a system may take of its equal share: the others may have less than theirs.
+# Equal shares that a system may take: the others may need less than theirs.
 _SHARES = 2
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one transaction splits, and the orders that follow from it."""
+    """The slices that one transaction splits, and the orders that follow from them."""
 
     slices: list[Slice] = field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    # (delivery, message, subscription) of what was claimed
+    # (delivery, message, subscription) of the claimed deliveries
     rows: Sequence[tuple[int, int, int]] = ()
     lease_until: float = 0.0
 
@@ -74,7 +75,7 @@ class _Plan:
 
 
 class _NotEnoughIds(Temporary):
-    """Ids are reserved outside of transactions, before it is known how many are needed."""
+    """Ids are reserved outside of the transaction, before the number of deliveries is known."""
 
     def __init__(self, deliveries: int) -> None:
         super().__init__(f"{deliveries} deliveries need more ids than were reserved")
@@ -83,7 +84,7 @@ class _NotEnoughIds(Temporary):
 
 @dataclass(slots=True)
 class _Mean:
-    """What a message of a system took lately."""
+    """The means of the last messages of a system."""
 
     deliveries: float = 1.0
     bytes: float = 1.0
@@ -100,8 +101,8 @@ class Splitter:
         self._max_deliveries = MAX_DELIVERIES
 
     def waiting(self) -> dict[int, int]:
-        """How many messages of each system the next split may take. An idle turn costs one index
-        dive a system."""
+        """The number of messages of each system that the next split may take. An idle turn costs
+        one index dive a system."""
         systems = payloads.waiting_systems(_MAX_SYSTEMS)
         if not systems:
             return {}
@@ -117,136 +118,141 @@ class Splitter:
         self,
         limits: Mapping[int, int] | None = None,
         capacity: Capacity | None = None,
-        behind: Collection[int] = (),
+        behind_ids: Collection[int] = (),
     ) -> tuple[int, int]:
-        """Split up to so many messages of each system: how many they were, and how many deliveries
-        were queued.
+        """Split up to `limits` messages of each system; returns the numbers of messages split and
+        of deliveries queued.
 
-        Without a `capacity` nothing is queued; nor for subscriptions that are `behind`.
+        Without a `capacity` nothing is queued, nor for the subscriptions in `behind_ids`.
         """
         limits = self.waiting() if limits is None else limits
         if not limits:
             return 0, 0
         self._event_types.refresh()
-        expected = sum(count * self._means[biz_id].deliveries for biz_id, count in limits.items())
-        needed = max(_MIN_IDS, min(self._max_deliveries, math.ceil(expected)))
+        expected_count = sum(
+            count * self._means[biz_id].deliveries for biz_id, count in limits.items()
+        )
+        id_count = max(_MIN_IDS, min(self._max_deliveries, math.ceil(expected_count)))
         began = time.monotonic()
         while True:
             try:
                 plan = transactions.retrying(
-                    partial(self.split_once, limits, needed, capacity, behind)
+                    partial(self.split_once, limits, id_count, capacity, behind_ids)
                 )
                 break
             except _NotEnoughIds as error:
-                needed = error.deliveries
+                id_count = error.deliveries
         failpoint("maker_split_after_commit")
-        inserted: dict[int, dict[int, int]] = defaultdict(dict)  # subscription → message → delivery
+        # Subscription → message → delivery.
+        delivery_ids: dict[int, dict[int, int]] = defaultdict(dict)
         for delivery_id, message_id, subscription_id in plan.rows:
-            inserted[subscription_id][message_id] = delivery_id
-        claimed, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
+            delivery_ids[subscription_id][message_id] = delivery_id
+        to_put, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
         for subscription, messages in in_turns(plan.orders, lambda order: order[0].biz_id):
-            made = inserted[subscription.id]  # less than planned, when a delivery was there before
-            items = [(made[m.id], 1, m, due) for m in messages if m.id in made]
+            own_ids = delivery_ids[
+                subscription.id
+            ]  # less than planned, when a delivery was there before
+            items = [(own_ids[m.id], 1, m, due) for m in messages if m.id in own_ids]
             is_probe = capacity is not None and capacity.is_probe_requested(subscription)
-            claimed.append(
+            to_put.append(
                 enqueue.Claimed(subscription, plan.token, plan.lease_until, items, is_probe)
             )
-        enqueue.put(claimed)
+        enqueue.put(to_put)
         if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
-            in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
-            self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, in_time))
+            deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
+            self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, deliveries_in_time))
         return len(plan.messages), len(plan.rows)
 
     def split_once(
         self,
         limits: Mapping[int, int],
-        needed: int,
+        id_count: int,
         capacity: Capacity | None,
-        behind: Collection[int],
+        behind_ids: Collection[int],
     ) -> _Plan:
-        """One transaction. Each repeat reserves new ids: when only the answer to a COMMIT was lost,
-        the first ids are in the table, and the repeat takes other messages."""
-        # Outside of the transaction: a rollback must not undo the record of what was given.
-        block = ids.reserve(needed)
+        """Split in one transaction. Each retry reserves new ids: when only the answer to a COMMIT
+        was lost, the first ids are in the table, and the retry takes other messages."""
+        # Outside of the transaction: a rollback must not undo the record of the ids given out.
+        block = ids.reserve(id_count)
         plan = _Plan()
         try:
             with transaction.atomic(durable=True):
                 messages = payloads.lock_accepted(limits, payloads=capacity is not None)
                 self._choose(plan, messages, block.count)
                 if capacity:
-                    self._plan_orders(plan, capacity, behind)
+                    self._plan_orders(plan, capacity, behind_ids)
                 _write(plan, block, self._event_types)
                 failpoint("maker_split_before_commit")
         except BaseException:
-            if capacity:  # nothing will be put: what was taken for it is free again
+            if capacity:  # nothing will be put: its part of the capacity is free again
                 for subscription, _ in plan.orders:
                     capacity.take(subscription, -1)
             raise
         return plan
 
-    def _choose(self, plan: _Plan, messages: Sequence[Message], reserved: int) -> None:
-        """As many of the messages as there are ids for, in turns of their systems; the others stay
-        as they are."""
+    def _choose(self, plan: _Plan, messages: Sequence[Message], reserved_ids: int) -> None:
+        """Plan as many of the messages as there are ids for, in turns of their systems; the others
+        stay as they are."""
         if not messages:
             return
-        most = min(reserved, self._max_deliveries)
-        # After the messages are locked: see `Wanted`.
-        wanted = fanout.Wanted({message.biz_id for message in messages})
-        self._measure(messages, wanted)
-        turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(wanted.by(m)))
-        for part in fanout.slices(turns[:BATCH], wanted, orders.MAX_ITEMS, most):
-            if plan.slices and plan.deliveries + part.deliveries > most:
+        max_deliveries = min(reserved_ids, self._max_deliveries)
+        # After the messages are locked: see `Recipients`.
+        recipients = fanout.Recipients({message.biz_id for message in messages})
+        self._measure(messages, recipients)
+        turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
+        for part in fanout.slices(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
+            if plan.slices and plan.deliveries + part.deliveries > max_deliveries:
                 break
             plan.slices.append(part)
-        if plan.deliveries > reserved:  # one message for very many subscriptions
+        if plan.deliveries > reserved_ids:  # one message for very many subscriptions
             raise _NotEnoughIds(plan.deliveries)
 
-    def _measure(self, messages: Sequence[Message], wanted: fanout.Wanted) -> None:
+    def _measure(self, messages: Sequence[Message], recipients: fanout.Recipients) -> None:
         by_system: dict[int, list[Message]] = defaultdict(list)
         for message in messages:
             by_system[message.biz_id].append(message)
         for biz_id, some in by_system.items():
-            deliveries = sum(len(wanted.by(message)) for message in some)
+            deliveries = sum(len(recipients.by(message)) for message in some)
             size = sum(message.size for message in some)
             self._means[biz_id] = _Mean(
                 max(1.0, deliveries / len(some)), max(1.0, size / len(some))
             )
 
-    def _plan_orders(self, plan: _Plan, capacity: Capacity, behind: Collection[int]) -> None:
-        """Which subscriptions get whole slices queued at once. One that was refused gets nothing
-        more in this turn: its deliveries are queued in their order."""
-        refused = set(behind)
+    def _plan_orders(self, plan: _Plan, capacity: Capacity, behind_ids: Collection[int]) -> None:
+        """Plan orders for subscriptions whose slices fit whole. A subscription whose slice does not
+        fit gets nothing more in this turn: its deliveries are queued in their order."""
+        excluded_ids = set(behind_ids)
         for part in plan.slices:
             for subscription_id, messages in part.by_subscription().items():
-                if subscription_id in refused:
+                if subscription_id in excluded_ids:
                     continue
                 subscription = self._subscriptions.get(subscription_id)
                 if not all(message.is_readable for message in messages):
                     subscription = None  # the dispatcher sets such deliveries aside
-                planned = _cut(subscription, messages, capacity) if subscription else None
-                if subscription is None or planned is None:
-                    refused.add(subscription_id)
+                message_groups = _cut(subscription, messages, capacity) if subscription else None
+                if subscription is None or message_groups is None:
+                    excluded_ids.add(subscription_id)
                 else:
                     part.direct.add(subscription_id)
-                    plan.orders += [(subscription, order) for order in planned]
+                    plan.orders += [(subscription, order) for order in message_groups]
 
 
 def _cut(
     subscription: Subscription, messages: Sequence[Message], capacity: Capacity
 ) -> list[Sequence[Message]] | None:
-    """The messages cut into orders, or None when there is no capacity for all of them."""
-    planned: list[Sequence[Message]] = []
+    """Cut the messages into orders; None when there is no capacity for all of them."""
+    message_groups: list[Sequence[Message]] = []
     rest = messages
     while rest:
-        offer = capacity.offer(subscription) if subscription.sendable else None
+        offer = capacity.offer(subscription) if subscription.is_sendable else None
         if offer is None:
-            capacity.take(subscription, -len(planned))
+            capacity.take(subscription, -len(message_groups))
             return None
-        fitting = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
-        planned.append(rest[:fitting])
-        rest = rest[fitting:]
+        count = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
+        message_groups.append(rest[:count])
+        rest = rest[count:]
         capacity.take(subscription)
-    return planned
+    return message_groups
 
 
 def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> None:
@@ -263,5 +269,5 @@ def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> Non
         plan.lease_until = until.timestamp()
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
-        accepted = [(message.biz_id, message.event_type) for message in plan.messages]
-        counters.accepted(accepted, event_types, sql.now())
+        kinds = [(message.biz_id, message.event_type) for message in plan.messages]
+        counters.accepted(kinds, event_types, sql.now())

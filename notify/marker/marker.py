@@ -1,4 +1,4 @@
-"""Marker: writes back what became of each delivery (`statements.py`), with the log of attempts.
+"""Marker: writes the result of each delivery (`statements.py`), with the log of attempts.
 
 A batch of results is one transaction. Every batch can be repeated, and its job is forgotten after
 the commit: a marker that dies in between leaves the job to the next one.
@@ -6,9 +6,7 @@ the commit: a marker that dies in between leaves the job to the next one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from django.db import transaction
@@ -18,8 +16,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
@@ -35,55 +32,40 @@ from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
 
-# The batch of a killed marker comes back after this long; one of a slow marker is repeated, which
-# changes nothing.
+# The batch of a killed marker comes back after this long; that of a slow marker is marked twice,
+# which changes nothing.
 CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
 # Under load a turn waits so long for more results.
 GATHER_SECONDS = 0.1
 FULL_BATCH = 500
-# Alerts are brought up to date at once when marking changed something, and this often for what
-# changes with time.
-LOOK_EVERY_SECONDS = 60.0
-# While results come, a look waits for so many times as long as the one before it took.
-LOOK_REST = 20
+# Between two looks for alerts that a killed process did not publish.
+ANNOUNCE_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
-
-
-@dataclass(frozen=True, slots=True)
-class _Marked:
-    """What is left to do when a batch has been committed."""
-
-    tally: counters.Tally
-    alerts_changed: bool
 
 
 class Marker(Worker):
     role = "marker"
-    idle_seconds = 1.0  # nobody rings for it, and people wait to see that a message arrived
+    idle_seconds = 1.0  # no signal wakes it, and people wait to see that a message arrived
 
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
         self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
-        self._next_look = Every(LOOK_EVERY_SECONDS)
-        self._alerts_changed = False  # since the last look
-        self._rest_until = 0.0  # monotonic
+        self._next_announcement = Every(ANNOUNCE_EVERY_SECONDS)
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
-        """Mark up to a few thousand results; true when there were any."""
-        if self._next_look.is_due:
-            self.look_after_alerts()
-        # What an outage interrupted comes first: it is the oldest, and only we have it.
+        """Mark up to a few thousand results; True if there were any."""
+        if self._next_announcement.take():
+            self._announce_missed_alerts()
+        # Jobs that an outage interrupted come first: the oldest, and only this process has them.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
-            if self._alerts_changed:
-                self.look_after_alerts()
             return False
         self.subscriptions.refresh()
-        marked = self.heartbeat.done
+        done_before = self.heartbeat.done
         while self._jobs:
             together, results = 0, list[Result]()
             while together < len(self._jobs) and len(results) < FULL_BATCH:
@@ -92,14 +74,14 @@ class Marker(Worker):
             try:
                 bisect.isolate(results, self.mark, self._set_aside, _is_blameless)
             except transactions.Locked as error:
-                # Whoever has the lock may be frozen: other results must not wait for these.
+                # The holder of the lock may be frozen: other results must not wait for these.
                 log.warning("results_wait", jobs=together, why=str(error)[:200])
                 queues.put_last(self._jobs[:together])
             else:
                 failpoint("marker_after_commit_before_done")
                 queues.done(self._jobs[:together])
             del self._jobs[:together]
-        if pause := self._gather.took(self.heartbeat.done - marked):
+        if pause := self._gather.note_batch(self.heartbeat.done - done_before):
             self.stopping.wait(pause)
         return True
 
@@ -116,22 +98,22 @@ class Marker(Worker):
     def mark(self, results: Sequence[Result]) -> Sequence[Result]:
         """Apply a batch in one transaction. When this raises, nothing was applied, unless the
         answer to its COMMIT was lost: the batch can be repeated either way."""
-        known = self.subscriptions
+        cache = self.subscriptions
         failing = {result.subscription for result in results if result.outcome == "failed"}
-        if any(known.get(pk) is None and not known.is_unusable(pk) for pk in failing):
-            known.refresh(at_once=True)  # one is newer than what is known
+        if any(cache.get(pk) is None and not cache.is_unusable(pk) for pk in failing):
+            cache.refresh(at_once=True)  # a subscription is newer than the cache
         self.event_types.refresh()
-        # What was given back unsent is no attempt.
-        made = [result for result in results if result.outcome != "unsent"]
-        # Outside of the transaction: a rollback must not undo the record of what was given.
-        block = ids.reserve(len(made)) if made else None
-        marked = transactions.retrying(lambda: self._mark_once(results, made, block))
-        self._after_commit(len(results), marked)
+        # A delivery that was given back unsent is no attempt.
+        attempts = [result for result in results if result.outcome != "unsent"]
+        # Outside of the transaction: a rollback must not undo the record of the ids given out.
+        block = ids.reserve(len(attempts)) if attempts else None
+        tally = transactions.retrying(lambda: self._mark_once(results, attempts, block))
+        self._after_commit(len(results), tally)
         return results
 
     def _mark_once(
-        self, results: Sequence[Result], made: Sequence[Result], block: ids.Block | None
-    ) -> _Marked:
+        self, results: Sequence[Result], attempts: Sequence[Result], block: ids.Block | None
+    ) -> counters.Tally:
         by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
         for result in results:
             by_outcome[result.outcome].append(result)
@@ -140,56 +122,51 @@ class Marker(Worker):
             # Deliveries, then subscriptions, then counters: everybody locks in this order.
             deliveries = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
-            delivered = statements.delivered(by_outcome["delivered"], deliveries)
-            failed, exhausted = statements.failed(
+            successes = statements.delivered(by_outcome["delivered"], deliveries)
+            failed_results, exhausted_results = statements.failed(
                 by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
             statements.unsent(by_outcome["unsent"], deliveries, now)
             if block:
-                # Without those that the archive has taken meanwhile, together with their log.
-                there = [result for result in made if result.id in deliveries]
-                statements.log_attempts(there, block)
-            changed = failing_subscriptions.update([*delivered, *failed], rows, now)
+                # Without deliveries that the archive has taken meanwhile, together with their log.
+                attempts_to_log = [result for result in attempts if result.id in deliveries]
+                statements.log_attempts(attempts_to_log, block)
+            failing_subscriptions.update([*successes, *failed_results], rows, now)
             systems = {pk: row.biz_id for pk, row in rows.items()}
             tally = counters.Tally(systems, self.event_types)
-            for result in delivered:
+            for result in successes:
                 tally.delivered(result, deliveries[result.id].created_at)
-            tally.failed(failed, exhausted)
-            failures.exhausted(exhausted, now)
+            tally.failed(failed_results, exhausted_results)
+            failures.exhausted(exhausted_results, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
-        return _Marked(tally, changed)
+        return tally
 
-    def _after_commit(self, results: int, marked: _Marked) -> None:
-        """What may be late, or be lost with this process, without harm."""
-        self.heartbeat.done += results
-        counters.add_totals(marked.tally.counts, marked.tally.seconds)
-        self._alerts_changed |= marked.alerts_changed
-        # Hundreds of consumers may come back one by one, and what they accepted must not wait for a
-        # look after each.
-        if self._alerts_changed and time.monotonic() >= self._rest_until:
-            self.look_after_alerts()
+    def _after_commit(self, result_count: int, tally: counters.Tally) -> None:
+        """Do the work that may be late, or be lost with this process, without harm."""
+        self.heartbeat.done += result_count
+        counters.add_totals(tally.counts, tally.seconds)
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:
-        """A single result that cannot be written: mark it without its line in the log, or else as
-        poison."""
+        """Mark a single result that cannot be written without its line in the log, or else as
+        poison; returns the alert."""
         try:
-            marked = transactions.retrying(lambda: self._mark_once([result], (), None))
+            tally = transactions.retrying(lambda: self._mark_once([result], (), None))
         except (*UNAVAILABLE, transactions.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             self._poison(result, error)
-            what = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
+            text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
         else:
-            self._after_commit(1, marked)
-            what = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
+            self._after_commit(1, tally)
+            text = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
         return alerts.AlertEvent(
             "notify.poison",
             lazy_message(
                 _("A result of subscription %(id)d could not be written"), id=result.subscription
             ),
-            lazy_message(what, id=str(result.id), why=str(error)[:1000]),
+            lazy_message(text, id=str(result.id), why=str(error)[:1000]),
             key=f"notify.poison:{result.subscription}",
         )
 
@@ -198,36 +175,31 @@ class Marker(Worker):
         try:
             now, name = sql.now(), type(error).__name__
             with transaction.atomic():
-                marked = rows.exclude(status=_Status.DELIVERED).update(
+                poisoned_count = rows.exclude(status=_Status.DELIVERED).update(
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
-                lost = [result.id] * marked
-                failures.ended(_Status.POISON, result.subscription, lost, name, now)
+                poisoned_ids = [result.id] * poisoned_count
+                failures.ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
         except UNAVAILABLE:
             raise
         except Exception:
-            # Not even its id is one: there is no row to set aside.
+            # Not even its id is valid: there is no row to set aside.
             log.exception("poison_not_marked", id=result.id)
 
     # -- now and then ----------------------------------------------------------------------------
-    def look_after_alerts(self) -> None:
-        """Bring alerts in line with the subscriptions, and publish what was not published."""
-        self._next_look.restart()
-        self._alerts_changed, began = False, time.monotonic()
+    def _announce_missed_alerts(self) -> None:
+        """Publish alerts that a killed process did not publish; marking does not wait for it."""
         try:
-            failing_subscriptions.reconcile_alerts()
             alert_events.announce_missed()
-        # It is done again within a minute; marking does not wait for it.
         except UNAVAILABLE as error:
-            log.warning("alerts_not_brought_in_line", why=str(error)[:200])
+            log.warning("alerts_not_announced", why=str(error)[:200])
         except Exception:
-            log.exception("alerts_not_brought_in_line")
-        now = time.monotonic()
-        self._rest_until = now + LOOK_REST * (now - began)
+            log.exception("alerts_not_announced")
 
 
 def _is_blameless(error: Exception) -> bool:
-    """Another marker, which may be frozen, has locked what these results are written to."""
+    """True if the results are not to blame: a server is unavailable, or another marker, which may
+    be frozen, has locked their rows."""
     return isinstance(error, transactions.Locked) or bisect.is_unavailable(error)
 
 

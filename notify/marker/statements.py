@@ -1,8 +1,8 @@
 """The statements that mark deliveries and log attempts, a set at a time.
 
 Marks are monotonic. A success applies whatever the state. A failure, or an unsent delivery, applies
-only while the row still carries this claim: after a requeue or a reclaim it belongs to somebody
-else. Which results apply is decided once, from rows that are locked: counters, health and the rows
+only while the row still carries this claim: after a resend or a reclaim it belongs to another
+sender. The results that apply are chosen once, from locked rows: counters, health and the rows
 themselves then say the same.
 """
 
@@ -33,7 +33,7 @@ OVERLOAD_FLOOR_SECONDS = 60.0
 UNREADABLE_SECONDS = 60.0
 # Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
 GONE_SECONDS = 5.0
-_GONE_MOST_SECONDS = 3600.0
+_MAX_GONE_SECONDS = 3600.0
 _ATTEMPT = (
     "id", "copy_id", "claim", "number", "at", "seconds", "http_status", "error", "detail",
     "response_headers", "response_body",
@@ -43,7 +43,7 @@ _Status = ReceiveMsg.Status
 
 @dataclass(slots=True)
 class Delivery:
-    """A locked row, and what this transaction has made of it."""
+    """A locked row, with the changes of this transaction."""
 
     status: int
     claimed_by: str
@@ -60,24 +60,24 @@ Deliveries = Mapping[int, Delivery]
 
 
 def lock(results: Iterable[Result]) -> dict[int, Delivery]:
-    """Their deliveries by id, locked in that order until the transaction ends; unknown ids are
-    absent.
+    """Lock the deliveries of the results, in the order of their ids, until the transaction ends;
+    returns those that exist by id.
 
     (SQLite locks nothing here: it has one writer at a time.)
     """
     row_ids = sorted({result.id for result in results})
-    found: dict[int, Delivery] = {}
+    deliveries: dict[int, Delivery] = {}
     for chunk in chunks(row_ids, claims.CHUNK):
         rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk).order_by("id")
         for row in rows.values_list("id", "status", "claimed_by", "created_at"):
-            found[row[0]] = Delivery(*row[1:])
-    return found
+            deliveries[row[0]] = Delivery(*row[1:])
+    return deliveries
 
 
 def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]:
-    """Final, and final again when repeated; those that were not delivered before."""
-    # Odd is a success under another claim than the row's. When its attempt is in the log already,
-    # the delivery was sent again since: a repeat of the old success must not swallow that.
+    """Set these deliveries to delivered; returns the results whose delivery was not so before."""
+    # An odd success has another claim than the row. When its attempt is in the log already, the
+    # delivery was resent since: a duplicate of the old success must not swallow the resend.
     odd = {
         (result.id, result.claim)
         for result in results
@@ -85,22 +85,22 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
         and delivery.status != _Status.DELIVERED
         and not delivery.still_carries(result.claim)
     }
-    repeated: set[int] = set()
+    duplicates: set[int] = set()
     if odd:
         rows = Attempt.objects.filter(copy_id__in=[pk for pk, _ in odd])
-        repeated = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
-    applied: list[Result] = []
-    late: list[int] = []  # they had been given up
+        duplicates = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
+    effective: list[Result] = []
+    late_ids: list[int] = []  # of failures that arrived after all
     for result in results:
-        found = deliveries.get(result.id)
-        if found and found.status != _Status.DELIVERED and result.id not in repeated:
-            if found.status in failures.STATUSES:
-                late.append(result.id)
-            found.becomes(_Status.DELIVERED)
-            applied.append(result)
-    for some in chunks(late, claims.CHUNK):
+        delivery = deliveries.get(result.id)
+        if delivery and delivery.status != _Status.DELIVERED and result.id not in duplicates:
+            if delivery.status in failures.STATUSES:
+                late_ids.append(result.id)
+            delivery.becomes(_Status.DELIVERED)
+            effective.append(result)
+    for some in chunks(late_ids, claims.CHUNK):
         failures.take_back(ReceiveMsg.objects.filter(id__in=some))
-    for (attempt, status), row_ids in _grouped(applied, lambda r: (r.attempt, r.http_status)):
+    for (attempt, status), row_ids in _grouped(effective, lambda r: (r.attempt, r.http_status)):
         _update(
             ReceiveMsg.objects.filter(id__in=row_ids).exclude(status=_Status.DELIVERED),
             status=_Status.DELIVERED,
@@ -108,40 +108,44 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
             http_status=status,
             error="",
         )
-    return applied
+    return effective
 
 
 def failed(
     results: Iterable[Result],
     deliveries: Deliveries,
-    known: Subscriptions,
+    subscriptions: Subscriptions,
     rows: Mapping[int, Row],
     now: datetime,
 ) -> tuple[list[Result], list[Result]]:
-    """Back to pending with the time of the next attempt; exhausted when the schedule is used up.
+    """Set these deliveries to pending with the time of the next attempt, or to exhausted when the
+    schedule is used up.
 
-    `rows` are the subscriptions as they are stored. Returns (the results that applied, those of
-    them that are exhausted).
+    `rows` are the subscriptions as they are stored. Returns the results that applied, and the
+    exhausted ones of them.
     """
-    applied = _carried(results, deliveries)
+    effective = _still_claimed_results(results, deliveries)
     delays = {
-        result.id: _delay(result, known.get(result.subscription), rows.get(result.subscription))
-        for result in applied
+        result.id: _delay(
+            result, subscriptions.get(result.subscription), rows.get(result.subscription)
+        )
+        for result in effective
     }
-    for (claim, attempt, status, error, over), row_ids in _grouped(
-        applied, lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None)
+    for (claim, attempt, status, error, is_over), row_ids in _grouped(
+        effective,
+        lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None),
     ):
-        again = {"status": _Status.EXHAUSTED} if over else _again(delays, row_ids, now)
+        values = {"status": _Status.EXHAUSTED} if is_over else _again(delays, row_ids, now)
         _update(
             _still_claimed(claim, row_ids),
-            send_times=attempt, http_status=status, error=error, **again,
+            send_times=attempt, http_status=status, error=error, **values,
         )  # fmt: skip
-    return applied, [result for result in applied if delays[result.id] is None]
+    return effective, [result for result in effective if delays[result.id] is None]
 
 
 def unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
-    """Nobody tried: due as long as before, and no attempt is counted."""
-    given_back = _carried(results, deliveries)
+    """Give back deliveries that were not tried: due since the same time, and no attempt counted."""
+    given_back = _still_claimed_results(results, deliveries)
     due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
     for (claim,), row_ids in _grouped(given_back, lambda r: (r.claim,)):
         next_at = _at(due, row_ids)
@@ -149,7 +153,7 @@ def unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> 
 
 
 def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
-    """A row for each; one that is there already (the batch is repeated) is left as it is."""
+    """Insert a row for each; a row that exists already (of a repeated batch) stays as it is."""
     row_ids = block.ids([ids.bucket_of(result.id) for result in results])
     sql.insert_or_keep(
         Attempt._meta.db_table,
@@ -164,28 +168,28 @@ def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
     )  # fmt: skip
 
 
-def _carried(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
-    """The results whose delivery still carries their claim; it is pending from now on."""
-    applied = []
+def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
+    """The results whose delivery still carries their claim; the delivery becomes pending."""
+    effective = []
     for result in results:
         delivery = deliveries.get(result.id)
         if delivery and delivery.still_carries(result.claim):
             delivery.becomes(_Status.PENDING)
-            applied.append(result)
-    return applied
+            effective.append(result)
+    return effective
 
 
 def _delay(result: Result, subscription: Subscription | None, row: Row | None) -> float | None:
     """Seconds until the next attempt; None when there is none."""
     if result.http_status == GONE:
-        # This delivery is not to blame: it waits, with all the others, for whoever resumes the
+        # This delivery is not to blame: it waits, with all the others, until a person resumes the
         # subscription. While successes beside it keep that enabled, it is tried ever more seldom.
-        return min(_GONE_MOST_SECONDS, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
+        return min(_MAX_GONE_SECONDS, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
     if subscription is None and row:
         return UNREADABLE_SECONDS
     waits = subscription.schedule if subscription else ()  # it was deleted: no further attempt
-    # Only attempts count, whatever they took; what a breaker kept from its own ends by time in
-    # the maker (`expiry.py`), which knows that it is open.
+    # Only attempts count, not time; a delivery behind an open breaker ends by time in the maker
+    # (`expiry.py`), which knows that the breaker is open.
     if result.attempt > len(waits):
         return None
     delay = backoff.delay(result.attempt, waits)
@@ -197,7 +201,7 @@ def _delay(result: Result, subscription: Subscription | None, row: Row | None) -
 def _again(
     delays: Mapping[int, float | None], row_ids: Sequence[int], now: datetime
 ) -> dict[str, Any]:
-    """Each row with its own time: jitter keeps a herd from coming back together."""
+    """The values of a retry, each row with its own time: jitter keeps a herd apart."""
     due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
     return {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
 
@@ -223,10 +227,11 @@ def _update(rows: QuerySet[ReceiveMsg], **values: Any) -> int:
 def _grouped(
     results: Iterable[Result], key: Callable[[Result], tuple[Any, ...]]
 ) -> Iterable[tuple[tuple[Any, ...], Sequence[int]]]:
-    """(key, ids) with at most CHUNK ids each: one statement for all rows that become the same."""
+    """Yield (key, ids) with at most CHUNK ids each: one statement for all rows with the same
+    values."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for result in results:
         groups[key(result)].append(result.id)
-    for found, row_ids in groups.items():
+    for values, row_ids in groups.items():
         for chunk in chunks(row_ids, claims.CHUNK):
-            yield found, chunk
+            yield values, chunk

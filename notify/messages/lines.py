@@ -9,7 +9,7 @@ from django.db.models import Count
 from django.utils.translation import gettext as _
 
 from msgplatform.core.flows import Hit
-from msgplatform.core.lists import joined
+from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg

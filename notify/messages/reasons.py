@@ -16,7 +16,7 @@ from msgplatform.core.data import sql
 from notify import presence
 from notify.maker import expiry
 from notify.models import BizReceive, ReceiveMsg
-from notify.presence import Live
+from notify.presence import LaneState
 
 # Deliveries before one are counted up to this, and only for the first few: each is a query.
 AHEAD_MOST = 1000
@@ -36,7 +36,7 @@ class Circumstances:
     """
 
     subscriptions: dict[int, BizReceive]
-    lanes: dict[int, Live] | None
+    lanes: dict[int, LaneState] | None
     ahead: dict[int, int]
     now: datetime
 

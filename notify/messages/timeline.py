@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from msgplatform.api.filters import number
-from msgplatform.core.ages import age
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
-from msgplatform.core.lists import joined
+from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading

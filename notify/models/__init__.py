@@ -2,7 +2,14 @@
 
 from notify.models.cold import ColdAttempt, ColdBizMsg, ColdReceiveMsg
 from notify.models.event_types import EventType
-from notify.models.messages import Attempt, BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
+from notify.models.messages import (
+    Attempt,
+    BizMsg,
+    IdempotencyKey,
+    ReceiveMsg,
+    RestoredMsg,
+    first_due,
+)
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
 __all__ = [
@@ -19,4 +26,5 @@ __all__ = [
     "ReceiveMsg",
     "RestoredMsg",
     "default_schedule",
+    "first_due",
 ]

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField
-from msgplatform.core.json import depth as json_depth
+from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.core.lazy_text import translated
 from msgplatform.models import Biz
 from notify.subscriptions import limits
@@ -88,14 +88,14 @@ class EventType(models.Model):
         if same.exists():
             errors["name"] = gettext("The catalogue has this event type already.")
         for name in ("example", "schema"):
-            if json_depth.depth(getattr(self, name)) > json_depth.MAX_STORED:
-                most = json_depth.MAX_STORED
-                errors[name] = gettext("It is nested more than %d levels deep.") % most
+            if depth(getattr(self, name)) > MAX_STORED:
+                text = gettext("It is nested more than %d levels deep.")
+                errors[name] = text % MAX_STORED
         if errors:
             raise ValidationError(errors)
-        most = limits.MAX_PAYLOAD_BYTES
-        if self.example is not None and len(msgspec.json.encode(self.example)) > most:
-            errors["example"] = gettext("A payload has %d KiB at most.") % (most // 1024)
+        max_bytes = limits.MAX_PAYLOAD_BYTES
+        if self.example is not None and len(msgspec.json.encode(self.example)) > max_bytes:
+            errors["example"] = gettext("A payload has %d KiB at most.") % (max_bytes // 1024)
         if self.schema is not None:
             errors |= self._schema_errors()
         if errors:

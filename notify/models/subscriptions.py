@@ -11,9 +11,13 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField, ExactSlugField
+from msgplatform.core.fields import (
+    EncryptedJSONField,
+    EncryptedTextField,
+    ExactSlugField,
+    refuse_other_spelling,
+)
 from msgplatform.core.lazy_text import translate
-from msgplatform.core.names import refuse_other_spelling
 from msgplatform.models import Biz
 from notify.subscriptions import limits, signing
 

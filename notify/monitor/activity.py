@@ -1,11 +1,11 @@
-"""What Notify counts, for the overview and the statistics: its counters and what they mean."""
+"""Notify's counters and their meaning, for the overview and the statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -13,15 +13,11 @@ from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Meas
 from msgplatform.core.flows.activity import Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
-from notify.models import BizReceive, EventType
+from notify.models import EventType
 from notify.monitor import counters
 from notify.monitor.catalogue_subjects import OTHERS
 from notify.monitor.counters import DURATION, LATENCY, Histogram
-
-
-def _rows() -> QuerySet[Any]:
-    columns = ("biz__name", "biz__title", "receive__name", "receive__title")
-    return BizReceive.objects.select_related("biz", "receive").only(*columns)
+from notify.monitor.failures import SUBSCRIPTION
 
 
 def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
@@ -49,10 +45,10 @@ class _ByEventType(Dimension):
     permission = "notify.view_eventtype"
     _others = "others"
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
         return {
             counter: self._others if counter.subject == OTHERS else str(-counter.subject)
-            for counter in counted
+            for counter in counters
             if counter.subject < 0
         }
 
@@ -66,8 +62,8 @@ class _ByEventType(Dimension):
 
     def choices(self) -> list[tuple[str, Text]]:
         rows = EventType.objects.select_related("biz").order_by("name", "owner")
-        named = [(str(row.pk), str(row)) for row in rows]
-        return [*named, (self._others, gettext("not in the catalogue"))]
+        entries = [(str(row.pk), str(row)) for row in rows]
+        return [*entries, (self._others, gettext("not in the catalogue"))]
 
 
 ACTIVITY = Activity(
@@ -76,12 +72,11 @@ ACTIVITY = Activity(
         Measure("accepted", _("accepted"), (counters.ACCEPTED,), "accepted"),
         Measure("delivered", _("delivered"), ("delivered",), "good"),
         Measure("failed_attempts", _("failed attempts"), ("failed",), "bad"),
-        Measure("given_up", _("given up"), (counters.EXHAUSTED,), "lost"),
+        Measure("failures", _("failures"), (counters.EXHAUSTED,), "lost"),
     ),
     dimensions=(
         BySubject(
-            "subscription", _("subscription"), _rows, relation="notify.ReceiveMsg.biz_receive",
-            without=("accepted",),
+            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", without=("accepted",)
         ),
         BySystem("notify.ReceiveMsg.biz"),
         _ByEventType(),

@@ -23,17 +23,17 @@ from msgplatform.core import alerts, logging, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, Biz
 from msgplatform.monitor import alert_store
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, IdempotencyKey
 
 log = logging.get(__name__)
 
 BIZ_NAME = "platform"
 RAISED, RESOLVED = "platform.alert", "platform.alert.resolved"
-# What a killed process did not publish is published within this time, by whoever runs then.
+# Alerts that a killed process did not publish are published within this time by another one.
 _MISSED = timedelta(hours=1)
-_MOST = 100
-_TEXT_KEPT = 4000
+_MAX_EVENTS = 100
+_MAX_TEXT = 4000
 _OF_SUBSCRIPTION = re.compile(r"notify\.[a-z_]+:(\d{1,18})")
 
 
@@ -43,47 +43,48 @@ def register() -> None:
 
 
 def announce(event: alerts.AlertEvent) -> None:
-    """Publish one alert; nothing happens without the business system. Not inside a transaction."""
+    """Publish one alert, outside of a transaction; without the business system nothing happens."""
     _publish([event])
 
 
 def announce_missed() -> int:
-    """Publish what was opened or resolved lately and was not published; how many events."""
+    """Publish alerts that were opened or resolved lately and not published; returns the number of
+    events."""
     since = sql.now() - _MISSED
     rows = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since)).order_by("-id")
     events = []
-    for row in reversed(rows[:_MOST]):
+    for row in reversed(rows[:_MAX_EVENTS]):
         if row.first_at >= since:
             events.append(alert_store.as_event(row))
         if row.resolved_at and row.resolved_at >= since:
-            events.append(alert_store.as_event(row, resolved=True))
+            events.append(alert_store.as_event(row, is_resolved=True))
     return _publish(events)
 
 
-def _publish(events: Iterable[alerts.AlertEvent]) -> int:
+def _publish(alert_events: Iterable[alerts.AlertEvent]) -> int:
     biz = Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
     if biz is None:
         return 0
-    made = []
-    for event in events:
-        about = _OF_SUBSCRIPTION.fullmatch(event.key)
+    events = []
+    for alert in alert_events:
+        about = _OF_SUBSCRIPTION.fullmatch(alert.key)
         if not about or not BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
-            made.append(_event(biz, event))
-    # Only events whose key is new: publishing a known one again would be a write for nothing.
+            events.append(_event(biz, alert))
+    # Only events whose key is new: publishing an old one again would be a write for nothing.
     condition = Q(pk__in=[])
-    for event_made in made:
-        key = event_made.idempotency_key
+    for event in events:
+        key = event.idempotency_key
         if key is not None:
             condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
-    known = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
-    missing = [event_made for event_made in made if event_made.idempotency_key not in known]
+    old_keys = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
+    missing = [event for event in events if event.idempotency_key not in old_keys]
     if not missing:
         return 0
     verdicts = intake.publish_many(missing)
-    for published, verdict in zip(missing, verdicts, strict=True):
+    for event, verdict in zip(missing, verdicts, strict=True):
         # A conflict is the same alert, published by another process when it had another count.
         if verdict.outcome == "rejected" and verdict.code != "conflict":
-            log.error("alert_not_published", key=published.idempotency_key, why=verdict.reason)
+            log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)
     return sum(verdict.outcome == "created" for verdict in verdicts)
 
 
@@ -92,7 +93,7 @@ def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
     payload = {
         "kind": event.kind,
         "subject": personal.in_sentence(event.subject),
-        "text": personal.in_sentence(event.text[:_TEXT_KEPT]),
+        "text": personal.in_sentence(event.text[:_MAX_TEXT]),
         "key": event.key,
         "count": event.count,
     }

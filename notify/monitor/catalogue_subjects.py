@@ -1,4 +1,4 @@
-"""Which event types are counted one by one: those of the catalogue.
+"""The event types that are counted one by one: the entries of the catalogue.
 
 A business system may publish under any name, so all others are counted together: there are never
 more counters than people have set up.
@@ -13,7 +13,7 @@ from notify.models import EventType
 
 # The subject of the counters of all event types that the catalogue does not have.
 OTHERS = -(2**62)
-# A new entry is counted by its name so much later.
+# Seconds until a new catalogue entry has a counter of its own.
 REFRESH_SECONDS = 30.0
 
 
@@ -30,5 +30,5 @@ class CatalogueSubjects(Snapshot[Mapping[tuple[int, str], int]]):
 
     def subject(self, biz: int, event_type: str) -> int:
         """A system's own entry goes before a shared one."""
-        known = self.known
-        return known.get((biz, event_type)) or known.get((0, event_type), OTHERS)
+        subjects = self.known
+        return subjects.get((biz, event_type)) or subjects.get((0, event_type), OTHERS)

@@ -5,7 +5,7 @@ clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for
 
 Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
 subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a second time for the
-event type, whose subject is negative (`event_types.py`).
+event type, whose subject is negative (`catalogue_subjects.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ACCEPTED, EXHAUSTED = "accepted", "exhausted"
 _TOTALS = "notify:totals"
 
 
-# How the counters of failed attempts by answer begin; an HTTP status, or a class of error, follows.
+# The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
 _ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
 # A percentile within a bucket that is longer, and whose end is more than so many times its begin,
@@ -64,10 +64,10 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for what is longer than every bound.
+    """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for durations above every bound.
 
-    Each counts what is longer than the bound before it, so that only buckets in which something
-    happened are written; `cumulative` gives them the form that Prometheus wants.
+    Each counts durations above the bound before it, so that only buckets with a duration are
+    written; `cumulative` gives them the form that Prometheus wants.
 
     `earlier` are the bounds of earlier releases, whose counters are still stored. One of them whose
     bucket was wider keeps its name and its meaning; the bucket that ends there now is
@@ -85,23 +85,23 @@ class Histogram:
     @cached_property
     def _buckets(self) -> Sequence[Bucket]:
         earlier = {high: low for low, high in pairwise((0.0, *self.earlier))}
-        found = []
+        buckets = []
         for low, high in pairwise((0.0, *self.bounds)):
             name = f"{self.name}_le_{round(high * 1000)}ms"
             if earlier.get(high, low) != low:
                 name = f"{self.name}_gt_{low:g}_le_{high:g}s"
-            found.append(Bucket(name, low, high))
-        return [*found, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
+            buckets.append(Bucket(name, low, high))
+        return [*buckets, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
 
     @cached_property
     def _earlier_buckets(self) -> Sequence[Bucket]:
-        """Those of earlier releases that are no longer written."""
-        written = {bucket.name for bucket in self._buckets}
-        found = [
+        """The buckets of earlier releases that are no longer written."""
+        written_names = {bucket.name for bucket in self._buckets}
+        buckets = [
             Bucket(f"{self.name}_le_{round(high * 1000)}ms", low, high)
             for low, high in pairwise((0.0, *self.earlier))
         ]
-        return [bucket for bucket in found if bucket.name not in written]
+        return [bucket for bucket in buckets if bucket.name not in written_names]
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -109,51 +109,51 @@ class Histogram:
         return [bucket.name for bucket in (*self._buckets, *self._earlier_buckets)]
 
     def cumulative(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
-        """(upper bound, how many up to it), the last one being +Inf. An earlier, wider bucket
+        """Pairs (upper bound, count up to it), the last one for +Inf. An earlier, wider bucket
         counts at its upper bound."""
-        added: defaultdict[float, float] = defaultdict(float)
+        by_end: defaultdict[float, float] = defaultdict(float)
         for bucket in (*self._buckets, *self._earlier_buckets):
-            added[bucket.high] += counts.get(bucket.name, 0)
-        running, found = 0.0, []
+            by_end[bucket.high] += counts.get(bucket.name, 0)
+        total, pairs = 0.0, []
         for bucket in self._buckets:
-            running += added[bucket.high]
-            bound = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
-            found.append((bound, running))
-        return found
+            total += by_end[bucket.high]
+            end = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
+            pairs.append((end, total))
+        return pairs
 
     def percentile(self, counts: Mapping[str, int], share: float) -> float | None:
         """Seconds within which `share` (0 to 1) of all stayed, spread evenly within each bucket.
 
         None when nothing was counted; the last bound when it lies beyond that.
         """
-        counted = self._counted(counts)
-        if not counted:
+        used_buckets = self._used_buckets(counts)
+        if not used_buckets:
             return None
-        wanted, below = sum(counts[bucket.name] for bucket in counted) * share, 0.0
-        edges = {edge for _, *both in counted for edge in both} - {math.inf}
+        rank, below = sum(counts[bucket.name] for bucket in used_buckets) * share, 0.0
+        edges = {edge for _, *both in used_buckets for edge in both} - {math.inf}
         for low, high in pairwise(sorted(edges)):
             value = sum(
                 counts[name] * (high - low) / (end - start)
-                for name, start, end in counted
+                for name, start, end in used_buckets
                 if start <= low and high <= end
             )
-            if value and below + value >= wanted - _ROUNDING:
-                return low + (high - low) * min(1.0, (wanted - below) / value)
+            if value and below + value >= rank - _ROUNDING:
+                return low + (high - low) * min(1.0, (rank - below) / value)
             below += value
         return self.bounds[-1]
 
     def span(self, counts: Mapping[str, int], share: float) -> tuple[float, float] | None:
         """The bucket of a percentile where it is too wide for one number; else None. Its end is
-        infinite for what is longer than every bound."""
+        infinite for durations above every bound."""
         estimate = self.percentile(counts, share)
         if estimate is None:
             return None
-        here = [b for b in self._counted(counts) if b.low <= estimate <= b.high]
-        low, high = max(((b.low, b.high) for b in here), key=lambda both: both[1] - both[0])
+        candidates = [b for b in self._used_buckets(counts) if b.low <= estimate <= b.high]
+        low, high = max(((b.low, b.high) for b in candidates), key=lambda both: both[1] - both[0])
         is_wide = high >= _MIN_WIDE_SECONDS and high > _MAX_RATIO * low
         return (low, high) if is_wide else None
 
-    def _counted(self, counts: Mapping[str, int]) -> list[Bucket]:
+    def _used_buckets(self, counts: Mapping[str, int]) -> list[Bucket]:
         """The buckets in which something was counted."""
         every = (*self._buckets, *self._earlier_buckets)
         return [bucket for bucket in every if counts.get(bucket.name)]
@@ -213,18 +213,18 @@ class Tally:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def delivered(self, result: Result, accepted_at: datetime) -> None:
-        # Two machines have two clocks: what arrived before it was accepted took no time.
+        # Two machines have two clocks: a delivery before its acceptance took no time.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
         self._count_twice(result, "delivered")
         self._observe(result, LATENCY, latency)
         self._observe(result, DURATION, result.seconds)
 
-    def failed(self, results: Iterable[Result], exhausted: Iterable[Result]) -> None:
+    def failed(self, results: Iterable[Result], exhausted_results: Iterable[Result]) -> None:
         for result in results:
             self._count_twice(result, "failed")
             self._count(result, answer(result.http_status, result.error))
             self._observe(result, DURATION, result.seconds)
-        for result in exhausted:
+        for result in exhausted_results:
             self._count_twice(result, EXHAUSTED)
 
     def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:
@@ -232,7 +232,7 @@ class Tally:
         self.seconds[histogram.name] += seconds
 
     def _count_twice(self, result: Result, name: str) -> None:
-        """For the subscription, and for the event type."""
+        """Count for the subscription, and for the event type."""
         self._count(result, name)
         biz = self._systems.get(result.subscription, 0)
         self.counts[Key(biz, self._event_types.subject(biz, result.event_type), name)] += 1
@@ -255,15 +255,15 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
         with work_redis().pipeline(transaction=False) as pipe:
             for name, value in totals.items():
                 pipe.hincrby(_TOTALS, name, value)
-            for name, took in (seconds or {}).items():
-                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(took, 4))
+            for name, duration in (seconds or {}).items():
+                pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(duration, 4))
             pipe.execute()
     except RedisError:
         return  # they are for /metrics only; the minutes in the database are complete
 
 
 def totals() -> dict[str, float]:
-    """What `add_totals` added since the last flush. Raises RedisError."""
+    """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
     return {name.decode(): float(value) for name, value in rows.items()}
 

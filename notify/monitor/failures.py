@@ -1,7 +1,7 @@
-"""Deliveries that were given up: exhausted, or poison by our own fault.
+"""Failures: deliveries that are exhausted, or poison by the platform's own fault.
 
-Whoever ends one so says it here, in the same transaction, and so does whoever sends one again
-(`msgplatform/monitor/failure_store.py`).
+The code that ends a delivery counts it here, in the same transaction, and so does the code that
+resends one (`msgplatform/monitor/failure_store.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils.translation import gettext_noop as _
+from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core.flows import Failure, ViewLink
-from msgplatform.core.lazy_text import lazy_message
+from msgplatform.core.flows import Button, Failure, ViewLink
+from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
+from msgplatform.monitor.subjects import Subject
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import runbooks
 from notify.monitor.counters import FLOW
 from notify.orders import Result
 
@@ -26,12 +26,23 @@ _Status = ReceiveMsg.Status
 STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 _POISON = "poison: "
 _SENDING = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
-# What `answer` and `take_back` need of a delivery.
+DELIVER_NOW = Button(
+    gettext_lazy("Deliver now"), "admin:notify_bizreceive_deliver", "notify.operate_bizreceive"
+)
+SUBSCRIPTION = Subject(
+    "subscription",
+    gettext_lazy("subscription"),
+    lambda: BizReceive.objects.select_related("biz", "receive").only(
+        "status", "biz__name", "biz__title", "receive__name", "receive__title"
+    ),
+    gettext_noop("subscription %(id)d, which was deleted"),
+)
+# The columns of a delivery that `answer` and `take_back` need.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
 
 
 def answer(status: int, http_status: int, error: str) -> str:
-    """How the last attempt of a delivery that was given up ended: timeout, HTTP 503."""
+    """The answer to the last attempt of a failure: timeout, HTTP 503."""
     text = error or f"HTTP {http_status}"
     return f"{_POISON}{text}" if status == _Status.POISON else text
 
@@ -39,7 +50,7 @@ def answer(status: int, http_status: int, error: str) -> str:
 def exhausted(results: Iterable[Result], now: datetime) -> None:
     """Count deliveries that these results ended, in the caller's transaction."""
     lost = [
-        Lost(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
+        Loss(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
         for r in results
     ]
     failure_store.add(FLOW, lost, now)
@@ -50,65 +61,51 @@ def ended(
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
     why = answer(status, 0, error)
-    failure_store.add(FLOW, [Lost(subscription, why, delivery) for delivery in deliveries], now)
+    failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
 
 
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """These are sent again, or have arrived after all: they are locked, and change after this."""
+    """Remove these deliveries from the counts: they are resent, or have arrived after all. They
+    must be locked; call it before they change."""
     counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
 def counted(rows: Iterable[Sequence[Any]]) -> None:
-    """Take back deliveries by their COLUMNS, as they are before they change."""
-    back = []
+    """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
+    rescues = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:
-            back.append(Back(subscription, answer(status, http_status, error), ended_at))
-    failure_store.take_back(FLOW, back)
+            rescues.append(Rescue(subscription, answer(status, http_status, error), ended_at))
+    failure_store.take_back(FLOW, rescues)
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
     """How many deliveries of each nobody has sent again or acknowledged; one statement."""
-    return failure_store.by_subject(FLOW, subscription_ids)
+    return failure_store.count_by_subject(FLOW, subscription_ids)
 
 
 def failures() -> list[Failure]:
-    """What was given up of each subscription, by answer."""
-    groups = failure_store.groups(FLOW)
-    rows = BizReceive.objects.filter(id__in={group.subject for group in groups})
-    known = {row.pk: row for row in rows.select_related("biz", "receive").only(
-        "status", "biz__name", "biz__title", "receive__name", "receive__title"
-    )}  # fmt: skip
-    messages = dict(
-        ReceiveMsg.objects.filter(id__in=[group.sample for group in groups]).values_list(
-            "id", "msg_id"
-        )
-    )
-    found = []
-    for group in groups:
-        pk, where_page = group.subject, None
-        where: str = lazy_message(_("subscription %(id)d, which was deleted"), id=pk)
-        wanted = str(pk)
-        if row := known.get(pk):
-            where_page, where = ViewLink("admin:notify_bizreceive_change", (pk,)), str(row)
-            wanted = f"{row.biz.name}/{row.receive.name}"  # as people write it in the filter
+    """The failures of each subscription, by answer."""
+    groups = failure_store.open_groups(FLOW)
+    samples = ReceiveMsg.objects.filter(id__in=[group.sample for group in groups])
+    # Without those of archived deliveries.
+    message_ids = dict(samples.values_list("id", "msg_id"))
+
+    def details(group: FailureGroup, row: BizReceive | None) -> dict[str, Any]:
         status = "poison" if group.answer.startswith(_POISON) else "exhausted"
-        message = messages.get(group.sample)  # archived ones are not looked for
-        query = {"subscription": str(pk), "status": status}
-        found.append(
-            failure_store.failure(
-                group,
-                where=where,
-                where_page=where_page,
-                message=str(message) if message else "",
-                list_page=ViewLink("console:find", (FLOW,), query),
-                action="requeue",
-                filter={"subscription": wanted, "status": status, "answer": group.answer},
-                place_filter={"subscription": wanted, "status": status},
-                button=runbooks.DELIVER_NOW if row and row.status in _SENDING else None,
-            )
-        )
-    return found
+        name = f"{row.biz.name}/{row.receive.name}" if row else str(group.subject)
+        place_filter = {"subscription": name, "status": status}
+        query = {"subscription": str(group.subject), "status": status}
+        return {
+            "message": str(message_ids.get(group.sample, "")),
+            "list_page": ViewLink("console:find", (FLOW,), query),
+            "action": "requeue",
+            "filter": {**place_filter, "answer": group.answer},
+            "place_filter": place_filter,
+            "button": DELIVER_NOW if row and row.status in _SENDING else None,
+        }
+
+    return SUBSCRIPTION.failures(groups, details)
 
 
 def _said(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""What `doctor` says about Notify."""
+"""Notify's findings for `doctor`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from msgplatform.core.ages import age
 from msgplatform.core.data import sql
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Finding
 from notify import presence
 from notify.models import BizReceive, EventType
-from notify.monitor import metrics, outages
+from notify.monitor import metrics
+from notify.monitor.conditions import describe
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 _PATIENCE = timedelta(minutes=1)
-# Nothing is tried: disabled ones are listed, the others were stopped by a person.
+# Subscriptions without attempts: disabled ones are listed, the others were stopped by a person.
 _STOPPED = (BizReceive.Status.PAUSED, BizReceive.Status.DISCARDED, BizReceive.Status.DISABLED)
 
 
@@ -33,9 +34,9 @@ def examine() -> Iterator[Finding]:
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
-    tried = rows.filter(is_failing).exclude(status__in=_STOPPED)
-    failing = list(tried.order_by("id")[: _SHOWN + 1])
-    texts = outages.describe(failing[:_SHOWN], now)
+    failing_rows = rows.filter(is_failing).exclude(status__in=_STOPPED)
+    failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
+    texts = describe(failing[:_SHOWN], now)
     for row in failing[:_SHOWN]:
         yield Finding(
             "bad", f"Notify: {row}: {texts[row.pk]}",
@@ -55,7 +56,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _unusable_schemas() -> Iterator[Finding]:
-    """Entries of the catalogue whose schema an earlier release took."""
+    """Entries of the catalogue whose schema an earlier release accepted, and this one cannot
+    use."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
     for row in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():

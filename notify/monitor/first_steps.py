@@ -1,10 +1,13 @@
-"""What a newcomer sets up and sends first."""
+"""The first steps of a newcomer, the first call, and code that verifies a delivery."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.flows import FirstCall, FirstStep
+from msgplatform.core.flows import FirstCall, FirstStep, Snippet
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, Receive, ReceiveMsg
 
 CALL = FirstCall(
@@ -16,10 +19,18 @@ CALL = FirstCall(
     },
     "events:write",
 )
+# (name, title, file) of each language.
+VERIFIERS = (
+    ("python", "Python", "verify.py"),
+    ("node", "Node.js", "verify.mjs"),
+    ("go", "Go", "verify.go"),
+    ("java", "Java", "Webhook.java"),
+    ("php", "PHP", "verify.php"),
+)
 
 
 def steps() -> list[FirstStep]:
-    delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+    deliveries = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
     return [
         FirstStep(
             _("A consumer"),
@@ -43,7 +54,19 @@ def steps() -> list[FirstStep]:
         FirstStep(
             _("A message is delivered"),
             _("The consumer answered 2xx. Search for the message's id to see every attempt."),
-            delivered.exists() or ColdReceiveMsg.objects.exists(),
+            deliveries.exists() or ColdReceiveMsg.objects.exists(),
             "console:search",
         ),
     ]
+
+
+@lru_cache(maxsize=1)
+def snippets() -> tuple[Snippet, ...]:
+    """Code that verifies a delivery, one file for each language, in the order of the page. The
+    files are complete and need the standard library only; `docs/integrate.md` shows the same
+    ones."""
+    folder = settings.BASE_DIR / "templates" / "notify" / "verify"
+    return tuple(
+        Snippet(name, language, (folder / file).read_text(encoding="utf-8").rstrip())
+        for name, language, file in VERIFIERS
+    )

@@ -1,7 +1,7 @@
 """How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED: exhausted deliveries pile up until somebody requeues them, and an answer
-must not take longer each day. The oldest delivery of each subscription is one index dive.
+Counts stop at COUNTED: exhausted deliveries pile up until a person resends them, and an answer must
+not take longer each day. The oldest delivery of each subscription is one index dive.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -22,8 +23,8 @@ from msgplatform.core.flows import Metrics, Sample, Status, Wait
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
-from notify import due, orders, presence
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify import orders, presence
+from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
 from notify.subscriptions import limits
 
@@ -33,7 +34,7 @@ NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Never those that succeeded: their number only grows until they are archived.
+# Without the delivered ones: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _UP_TO = f"counted up to {COUNTED:,}"
 
@@ -45,9 +46,9 @@ def counts() -> Mapping[int | None, int]:
 
 
 def _count() -> dict[int | None, int]:
-    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
-        None: _counted(accepted, "state"),
+        None: _counted(unsplit, "state"),
         **{
             status: _counted(ReceiveMsg.objects.filter(status=status), "status")
             for status in NOT_DELIVERED
@@ -63,13 +64,36 @@ def _counted(rows: QuerySet[Any], column: str) -> int:
     return rows.order_by().values(column)[:COUNTED].count()
 
 
+def waiting_seconds(
+    pending_due: datetime | None,
+    queued_until: datetime | None,
+    live: presence.LaneState | None,
+    now: datetime,
+) -> float | None:
+    """For how long a subscription's oldest due delivery has waited; None when none is due.
+
+    `pending` and `queued` are `first_due` of both statuses, `now` is the database's. A delivery
+    that is queued waits too: since it was due, if its sender reports that, or at least since its
+    claim.
+    """
+    ages = []
+    if pending_due and pending_due <= now:
+        ages.append((now - pending_due).total_seconds())
+    if queued_until:
+        claimed_at = queued_until - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
+        ages.append(max(0.0, (now - claimed_at).total_seconds()))
+        if live:
+            ages.append(live.oldest_for)
+    return max(ages, default=None)
+
+
 class Waiting(NamedTuple):
-    """A subscription, with what its oldest deliveries wait for."""
+    """A subscription, with the times that its oldest deliveries wait for."""
 
     row: BizReceive
     pending: datetime | None  # when its oldest pending delivery is, or was, due
     queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
-    live: presence.Live | None
+    live: presence.LaneState | None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -77,22 +101,24 @@ class Waiting(NamedTuple):
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
     def oldest_seconds(self, now: datetime) -> float | None:
-        """What an operator paused, or the platform disabled, waits for nothing."""
+        """The seconds that its oldest due delivery has waited; None for a paused or disabled
+        one."""
         if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
             return None
-        return due.oldest_seconds(self.pending, self.queued, self.live, now)
+        return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
 def waiting() -> list[Waiting]:
-    """Every subscription. Without Redis a queued delivery waits since it was claimed, at least."""
-    live: Mapping[int, presence.Live] = {}
+    """Every subscription. Without Redis a queued delivery counts from its claim."""
+    live: Mapping[int, presence.LaneState] = {}
     with suppress(RedisError):
         live = presence.read()
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status", "failing_since", "failures", "biz__name", "receive__name"
     )
-    found = rows.annotate(pending=due.first(_Delivery.PENDING), queued=due.first(_Delivery.QUEUED))
-    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in found.order_by("id")]
+    first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
+    rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")
+    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in rows]
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
@@ -127,8 +153,8 @@ def waits() -> Iterator[Wait]:
 
 def _unsplit_since() -> datetime | None:
     """When the oldest message was accepted that is not yet split; one index dive."""
-    accepted = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
-    return accepted.values_list("created_at", flat=True).first()
+    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
+    return unsplit.values_list("created_at", flat=True).first()
 
 
 def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
@@ -141,9 +167,9 @@ def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]
 METRICS = Metrics()
 _SUBSCRIPTION = ("subscription", "biz", "consumer")
 _DELIVERIES = METRICS.gauge(
-    "notify_deliveries", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
+    "notify_deliveries_open", f"Deliveries that did not succeed, or not yet; {_UP_TO}", "status"
 )
-_TO_SPLIT = METRICS.gauge("notify_to_split", f"Messages not yet split; {_UP_TO}")
+_TO_SPLIT = METRICS.gauge("notify_messages_unsplit", f"Messages not yet split; {_UP_TO}")
 _OLDEST = METRICS.gauge(
     "notify_oldest_seconds",
     "Age of the oldest due delivery, queued or not, or of the oldest message that is not yet split",
@@ -179,7 +205,7 @@ _WAITING = METRICS.gauge(
 _ATTEMPTS = METRICS.counter(
     "notify_attempts", "Requests to consumers, by outcome: delivered or failed", "outcome"
 )
-_EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries given up")
+_EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries that used up their attempts")
 _HISTOGRAMS = {
     counters.LATENCY: METRICS.histogram(
         "notify_delivery_seconds", "From the acceptance of a message to its delivery"
@@ -189,13 +215,13 @@ _HISTOGRAMS = {
 
 
 def samples() -> Iterator[Sample]:
-    """Everything that `/metrics` says about Notify."""
+    """All samples of Notify for `/metrics`."""
     now = sql.now()
     rows = waiting()
-    counted = counts()
+    counts_by_status = counts()
     for status in NOT_DELIVERED:
-        yield _DELIVERIES.of(counted[status], status=status.name.lower())
-    yield _TO_SPLIT.of(counted[None])
+        yield _DELIVERIES.of(counts_by_status[status], status=status.name.lower())
+    yield _TO_SPLIT.of(counts_by_status[None])
     yield from _of_subscriptions(rows, now)
     try:
         yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
@@ -203,13 +229,13 @@ def samples() -> Iterator[Sample]:
         yield from _lanes({wait.row.pk: wait.labels for wait in rows})
         yield from _totals(counters.totals())
     except RedisError:
-        return  # what the database said is not withheld for that
+        return  # the samples of the database are not withheld for that
 
 
 def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
-    expired = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
-    yield _EXPIRED.of(max(0.0, *expired, 0.0))
+    expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
+    yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
     for age, wait in oldest(rows, now)[:NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
@@ -221,7 +247,7 @@ def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
 
 
 def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    """What senders report about the subscriptions that they work on; idle ones are left out."""
+    """The senders' reports about the subscriptions that they work on, without idle ones."""
     for pk, state in presence.read().items():
         if pk in labels and (state.is_open or state.in_flight or state.waiting):
             yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
@@ -230,13 +256,13 @@ def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
 
 
 def _totals(totals: dict[str, float]) -> Iterator[Sample]:
-    """What was counted since the work Redis was flushed: for rate() and histogram_quantile()."""
+    """The totals since the work Redis was flushed: for rate() and histogram_quantile()."""
     for outcome in ("delivered", "failed"):
         yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
     yield _EXHAUSTED.of(totals.get("exhausted", 0))
     for histogram, metric in _HISTOGRAMS.items():
-        for bound, count in histogram.cumulative(totals):
-            yield metric.bucket(bound, count)
+        for end, count in histogram.cumulative(totals):
+            yield metric.bucket(end, count)
         yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
 
 

@@ -1,4 +1,4 @@
-"""An order that a sender has in hand, from its claim to its last result."""
+"""An order in flight in a sender, from its claim to its last result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notify.orders import Order
 
 @dataclass(eq=False, slots=True)
 class ClaimedOrder:
-    """An order in hand; `item_size` is what each of its items takes, in bytes of memory.
+    """An order in flight; `item_size` is the memory that each of its items takes, in bytes.
 
     `before` is the report of the sender that had this subscription's queue until now, if any.
     """
@@ -22,6 +22,6 @@ class ClaimedOrder:
     # changes it; the claiming thread reads it, and may see it late.
     open_items: int
     item_size: int
-    # Set by the claiming thread when another sender owns the queue: what was not sent yet is its.
+    # Set by the claiming thread when another sender owns the queue: unsent items belong to it.
     is_lost: bool = False
-    before: presence.Live | None = None
+    before: presence.LaneState | None = None

@@ -1,4 +1,4 @@
-"""A lane for each subscription that a sender works for: what is in hand, and what may go now.
+"""A lane for each subscription of a sender: the messages that wait, and how many may go now.
 
 A lane joins three limits: requests in flight, the rate limit, the circuit breaker. It knows no
 Redis, no database and no HTTP: the sender asks it, and reports every answer to it.
@@ -16,12 +16,11 @@ from itertools import chain
 from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
-from notify.orders import Item
-from notify.presence import Live
+from notify.orders import Item, in_turns
+from notify.presence import LaneState
 from notify.sender.claimed_order import ClaimedOrder
-from notify.turns import in_turns
 
-# A consumer that answers with one of these is not there at all, or not for us.
+# A consumer that answers with one of these is down, or not open to this platform.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
 # A quarter of the window is kept for each lane's first request: consumers that stop answering, one
 # after another, cannot fill it.
@@ -38,7 +37,7 @@ _SMOOTHING = 0.3
 
 
 def is_alive(status: int) -> bool:
-    """Whether an answer shows that the consumer works, though it may not want this message."""
+    """True if an answer shows that the consumer works, though it may not want this message."""
     return 200 <= status < 300 or (400 <= status < 500 and status not in _NOT_THERE)
 
 
@@ -46,7 +45,7 @@ class Lane:
     """One subscription. Times are monotonic seconds. Only the sending thread uses it."""
 
     def __init__(
-        self, subscription: int, policy: circuit.Policy, before: Live | None, system: int = 0
+        self, subscription: int, policy: circuit.Policy, before: LaneState | None, system: int = 0
     ) -> None:
         self.subscription, self.system = subscription, system
         self.waiting: deque[tuple[ClaimedOrder, Item]] = deque()
@@ -54,17 +53,18 @@ class Lane:
         self.breaker = circuit.Breaker(policy)
         self.rate_limit = RateLimit(0.0)
         self.per_second = 0.0
-        self._answers = 0
+        self._answer_count = 0
         self._limit = 1  # requests in flight
         self._busy_since: float | None = None
         self._busy_per_second = 0.0
         self._full_at = -math.inf  # when all slots were taken, or something waited for one
         self._oldest_due = 0.0  # of what waited then
         self._measured_at = time.monotonic()
-        self._went_well = 0  # successes that were not reported to the breaker yet
-        # Successes of calls that began before its last change say nothing; none counts while open.
+        self._success_count = 0  # successes that were not reported to the breaker yet
+        # Successes of calls that began before the breaker's last change say nothing; none counts
+        # while it is open.
         self._steady_since = -math.inf
-        self._taken_over = before is not None
+        self._is_taken_over = before is not None
         if before and before.is_open:
             now = self._measured_at
             opened_at = now - before.open_for
@@ -76,60 +76,60 @@ class Lane:
         self._limit = subscription.in_flight_limit
         if self.rate_limit.rate != subscription.rate_limit:
             self.rate_limit.change(subscription.rate_limit)
-            if self._taken_over:  # its former sender may have sent at this very moment
+            if self._is_taken_over:  # its former sender may have sent at this very moment
                 self.rate_limit.hold(now)
-                self._taken_over = False
+                self._is_taken_over = False
 
     def allowance(self, now: float) -> float:
-        """How many messages the rate limit and the breaker allow now."""
+        """The number of messages that the rate limit and the breaker allow now."""
         if self.breaker.state is circuit.State.CLOSED:
             return self.rate_limit.allowance(now)
-        probe = self.breaker.wait(now) == 0.0 and self.rate_limit.allowance(now) >= 1
-        return 1 if probe else 0
+        can_probe = self.breaker.wait(now) == 0.0 and self.rate_limit.allowance(now) >= 1
+        return 1 if can_probe else 0
 
     def probe_now(self, now: float) -> None:
         """A person asked for a probe: an open breaker lets one message through."""
         self.breaker.probe_now(now)
 
     def sent(self, now: float, count: int) -> None:
-        """Count what was just sent. While the breaker is not closed, it is the probe."""
+        """Count `count` messages as sent. While the breaker is not closed, they are the probe."""
         self.in_flight += count
         self.rate_limit.take(now, count)
         self.breaker.allow(now)
 
-    def answered(self, status: int, now: float, started: float) -> bool:
-        """Count an answer (0: none came); true when it moved the breaker."""
+    def answered(self, status: int, now: float, started_at: float) -> bool:
+        """Count an answer (0: none came); True if it moved the breaker."""
         self.in_flight -= 1
-        self._answers += 1
-        alive = is_alive(status)
-        if alive and started >= self._steady_since:
-            self._went_well += 1
+        self._answer_count += 1
+        is_working = is_alive(status)
+        if is_working and started_at >= self._steady_since:
+            self._success_count += 1
             return False
         self._report_successes(now)
-        before = self.breaker.state
-        if alive:
-            self.breaker.success(now, started)
+        state_before = self.breaker.state
+        if is_working:
+            self.breaker.success(now, started_at)
         else:
-            self.breaker.failure(now, started)
-        if self.breaker.state is before:
+            self.breaker.failure(now, started_at)
+        if self.breaker.state is state_before:
             return False
         self._steady_since = now if self.breaker.state is circuit.State.CLOSED else math.inf
         return True
 
     def _report_successes(self, now: float) -> None:
         """Report the successes to the breaker, all together: while it is closed they change
-        nothing, so that is done only before the next failure and with each measurement."""
-        if self._went_well:
-            self.breaker.success(now, calls=self._went_well)
-            self._went_well = 0
+        nothing, so they are reported only before the next failure and with each measurement."""
+        if self._success_count:
+            self.breaker.success(now, calls=self._success_count)
+            self._success_count = 0
 
     @property
     def must_give_back(self) -> bool:
-        """Behind an open breaker nothing waits in memory."""
+        """True if the breaker is open: behind it nothing waits in memory."""
         return self.breaker.state is circuit.State.OPEN
 
     def is_over(self, now: float) -> bool:
-        """Nothing in hand, and nothing to remember."""
+        """True if nothing is in flight, and nothing is to be remembered."""
         return (
             not self.waiting
             and not self.in_flight
@@ -139,49 +139,49 @@ class Lane:
         )
 
     def measure(self, now: float) -> None:
-        """Twice a second: how many answers came, if there was always something to send. A lane
-        that waited for messages says nothing about its consumer's speed."""
+        """Measure the rate of answers, twice a second, if there was always something to send. A
+        lane that waited for messages says nothing about its consumer's speed."""
         self._report_successes(now)
-        elapsed = now - self._measured_at
-        if elapsed <= 0:
+        seconds = now - self._measured_at
+        if seconds <= 0:
             return
-        self._measure_busy(now, elapsed)
+        self._measure_busy(now, seconds)
         if self.waiting:
-            rate = self._answers / elapsed
-            known = self.per_second
-            self.per_second = rate if not known else known + _SMOOTHING * (rate - known)
+            rate = self._answer_count / seconds
+            average = self.per_second
+            self.per_second = rate if not average else average + _SMOOTHING * (rate - average)
         elif self._busy_since is None:
             self.per_second = 0.0
-        self._answers, self._measured_at = 0, now
+        self._answer_count, self._measured_at = 0, now
 
-    def _measure_busy(self, now: float, elapsed: float) -> None:
-        """Since when its slots are full, and how many answers come meanwhile: the average of that
-        time at first, then of about the last minute."""
+    def _measure_busy(self, now: float, seconds: float) -> None:
+        """Measure since when its slots are full, and the rate of answers meanwhile: the average of
+        that time at first, then of about the last minute."""
         if self.waiting:
             self._oldest_due = self.waiting[0][1].due
         if self.waiting or self.in_flight >= self._limit:
             self._full_at = now
             if self._busy_since is None:
-                self._busy_since, self._busy_per_second = now - elapsed, 0.0
+                self._busy_since, self._busy_per_second = now - seconds, 0.0
         elif now - self._full_at > _BUSY_GAP_SECONDS:
             self._busy_since, self._oldest_due = None, 0.0
         if self._busy_since is not None:
-            weight = elapsed / max(elapsed, min(_BUSY_AVERAGE_SECONDS, now - self._busy_since))
-            self._busy_per_second += weight * (self._answers / elapsed - self._busy_per_second)
+            weight = seconds / max(seconds, min(_BUSY_AVERAGE_SECONDS, now - self._busy_since))
+            self._busy_per_second += weight * (self._answer_count / seconds - self._busy_per_second)
 
-    def live(self, sender: str, now: float, database_now: float = 0.0) -> Live:
+    def live(self, sender: str, now: float, database_now: float = 0.0) -> LaneState:
         """The lane as others see it; `database_now` is unix seconds of the database's clock."""
         due, busy_since = self._oldest_due, self._busy_since
-        closed = self.breaker.state is circuit.State.CLOSED
-        return Live(
+        is_closed = self.breaker.state is circuit.State.CLOSED
+        return LaneState(
             sender=sender,
             in_flight=self.in_flight,
             waiting=len(self.waiting),
             breaker=self.breaker.state,
             opened_in_a_row=self.breaker.opened_in_a_row,
             retry_in=self.breaker.wait(now),
-            open_for=0.0 if closed else now - self.breaker.opened_at,
-            # Never rounded down to 0, which would say that it is not known.
+            open_for=0.0 if is_closed else now - self.breaker.opened_at,
+            # Never rounded down to 0, which means "not measured".
             per_second=max(0.001, round(self.per_second, 3)) if self.per_second else 0.0,
             oldest_for=max(0.0, database_now - due) if due else 0.0,
             busy_for=0.0 if busy_since is None else now - busy_since,
@@ -191,14 +191,14 @@ class Lane:
 
 @dataclass(slots=True)
 class Usage:
-    """What a system uses of the window: lanes that have something, and requests in flight."""
+    """A system's part of the window: lanes with messages, and requests in flight."""
 
     active: int = 0
     in_flight: int = 0
 
 
 class Lanes:
-    """All lanes of one sender, the one that had a turn last at the end; so are their systems."""
+    """All lanes of one sender, and their systems, in the order of their last turns."""
 
     def __init__(self, window: int, policy: circuit.Policy) -> None:
         self._window = window
@@ -212,8 +212,8 @@ class Lanes:
     def __getitem__(self, subscription: int) -> Lane:
         return self._lanes[subscription]
 
-    def of(self, subscription: int, before: Live | None = None, system: int = 0) -> Lane:
-        """The subscription's lane; a new one goes on where `before`, another sender's, ended."""
+    def of(self, subscription: int, before: LaneState | None = None, system: int = 0) -> Lane:
+        """The subscription's lane; a new lane goes on where `before`, another sender's, ended."""
         lane = self._lanes.get(subscription)
         if lane is None:
             lane = self._lanes[subscription] = Lane(subscription, self._policy, before, system)
@@ -230,7 +230,7 @@ class Lanes:
         return in_turns(chain.from_iterable(by_system.values()), lambda lane: lane.system)
 
     def usage(self) -> dict[int, Usage]:
-        """Of each system that has something waiting or in flight."""
+        """The usage of each system that has messages waiting or in flight."""
         systems: dict[int, Usage] = defaultdict(Usage)
         for lane in self:
             if lane.waiting or lane.in_flight:
@@ -240,15 +240,16 @@ class Lanes:
         return systems
 
     def capacity(self, lane: Lane, limit: int, free: int, usage: Mapping[int, Usage]) -> int:
-        """How many more requests the lane may have in flight, by its limit and its share of its
-        system's share of the window. Of the reserve it gets no more than its first request."""
+        """The number of further requests that the lane may have in flight, by its limit and its
+        share of its system's share of the window. Of the reserve it gets no more than its first
+        request."""
         systems, system = len(usage), usage[lane.system]
         share = max(1, self._window // (systems * system.active + 1))
         open_to_all = free - self._window // RESERVE
         if not lane.in_flight:
-            kept = self._window // _RESERVE_OF_SYSTEMS
-            is_small = system.in_flight < max(1, kept // systems)
-            open_to_all = max(open_to_all, int(free > kept or is_small))
+            reserve = self._window // _RESERVE_OF_SYSTEMS
+            is_small = system.in_flight < max(1, reserve // systems)
+            open_to_all = max(open_to_all, int(free > reserve or is_small))
         return min(limit - lane.in_flight, share - lane.in_flight, open_to_all)
 
     def had_turn(self, lane: Lane) -> None:
@@ -256,8 +257,8 @@ class Lanes:
         self._systems.move_to_end(lane.system)
 
     def forget(self, subscriptions: Collection[int]) -> None:
-        """Forget the lanes of these subscriptions, which another sender works for now, unless
-        something of them is in hand."""
+        """Forget the lanes of these subscriptions, which another sender works for now, unless they
+        have messages waiting or in flight."""
         for key in subscriptions:
             lane = self._lanes.get(key)
             if lane and not lane.waiting and not lane.in_flight:
@@ -279,7 +280,7 @@ class Lanes:
         ]
         return min(waits, default=math.inf)
 
-    def report(self, sender: str, now: float, database_now: float = 0.0) -> dict[int, Live]:
+    def report(self, sender: str, now: float, database_now: float = 0.0) -> dict[int, LaneState]:
         for lane in self:
             lane.measure(now)
         return {lane.subscription: lane.live(sender, now, database_now) for lane in self}

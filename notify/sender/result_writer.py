@@ -43,8 +43,8 @@ class ResultWriter:
         self._loop.start()
 
     def stop(self) -> None:
-        """Write what is left, then end. Bounded: when Redis is unavailable the leases of these
-        deliveries run out, and they are sent again."""
+        """Write the remaining results, then end. Bounded: when Redis is unavailable the leases of
+        these deliveries run out, and they are resent."""
         self._loop.stop(_JOIN_SECONDS)
 
     @property
@@ -61,10 +61,10 @@ class ResultWriter:
 
     # -- the thread ------------------------------------------------------------------------------
     def _write(self) -> float:
-        """Up to BATCH results; what cannot be written is written first the next time."""
+        """Write up to BATCH results; after an error the same ones come first the next time."""
         if self._is_idle and self._entries:
             self._is_idle = False
-            return GATHER_SECONDS  # others come with the first
+            return GATHER_SECONDS  # others follow the first
         while self._entries and len(self._batch) < BATCH:
             self._batch.append(self._entries.popleft())
         if self._batch:
@@ -72,20 +72,20 @@ class ResultWriter:
             results = [result for _, result in self._batch]
             jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
             failpoint("sender_after_results_before_done")
-            written, self._batch = self._batch, []
-            finished = []
-            for order, _ in written:
+            entries, self._batch = self._batch, []
+            finished_jobs = []
+            for order, _ in entries:
                 order.open_items -= 1
                 if order.open_items == 0:
-                    finished.append(order.claimed)
+                    finished_jobs.append(order.claimed)
             try:
-                jobs.done(finished)
+                jobs.done(finished_jobs)
             except UNAVAILABLE as error:
                 # Their results are safe; recover() drops the orders when their claim is over.
-                log.warning("orders_not_forgotten", count=len(finished), why=str(error)[:200])
+                log.warning("orders_not_forgotten", count=len(finished_jobs), why=str(error)[:200])
             return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
         self._is_idle = True
-        # A result that came just before was told nothing of it.
+        # A result that came just before has not woken this thread.
         return 0.0 if self._entries else _IDLE_SECONDS
 
     def _write_all(self) -> None:

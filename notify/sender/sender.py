@@ -30,7 +30,6 @@ from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
-from notify.sender.unserved import Unserved
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
@@ -40,12 +39,12 @@ _MIN_POLL_SECONDS = 0.005
 _NEVER = 10**9
 # How often the lanes' state is handed to the claimer, which reports it once a second.
 _REPORT_SECONDS = 0.5
-_REFRESH_SECONDS = 0.5  # they know themselves whether they are due
+_REFRESH_SECONDS = 0.5  # between two looks whether a refresh is due
 
 
 class Sender(Worker):
-    """`only` dedicates the process to these subscriptions; without, it serves all but those that
-    have a process of their own."""
+    """`only` dedicates the process to these subscriptions; without, it serves all subscriptions
+    without a process of their own."""
 
     role = "sender"
 
@@ -59,22 +58,21 @@ class Sender(Worker):
         self.name = uuid.uuid4().hex
         self.subscriptions = Subscriptions()
         self.refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
-        self._changed = threading.Event()  # somebody has changed a subscription or a consumer
+        self._changed = threading.Event()  # a person has changed a subscription or a consumer
         self._listener = Listener(signals.SUBSCRIPTIONS, self._read_anew)
-        self._unserved = None if only else Unserved(self.subscriptions)
         self.engine = http.engine_from_settings(window=window)
         self.results = ResultWriter()
         self.claimer = OrderClaimer(self.name, self.subscriptions, self.engine.wake, only)
-        if policy is None and settings.NOTIFY_BREAKER:
+        if policy is None and settings.NOTIFY_BREAKER_ENABLED:
             timeout = 2 * settings.NOTIFY_TIMEOUT_SECONDS
             policy = breaker.Policy(cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=timeout)
         never_opens = breaker.Policy(failures_in_a_row=_NEVER, min_results=_NEVER)
         self.lanes = Lanes(window, policy or never_opens)
         self._next_report = Every(_REPORT_SECONDS)
-        self._breaker_moved = False
+        self._has_moved = False
 
     def start(self) -> None:
-        # What was imported lives for ever, and messages die by themselves: collect seldom.
+        # Imported modules live for ever, and messages die by themselves: collect seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self.refresher.start()
@@ -90,38 +88,36 @@ class Sender(Worker):
         is_changed = self._changed.is_set()
         self._changed.clear()  # before the load: a change that comes during it is read again
         self.subscriptions.refresh(at_once=is_changed)
-        if self._unserved:
-            self._unserved.look()
 
     def turn(self) -> bool:
-        """Take in claimed orders, send what the windows allow, collect answers."""
-        took = self._take_in()
-        sent = self._fill_windows()
+        """Take in claimed orders, send as many messages as the windows allow, collect answers."""
+        claimed_count = self._take_in()
+        sent_count = self._fill_windows()
         patience = 0.0
-        if not took and not sent:
+        if not claimed_count and not sent_count:
             # Until something can happen by itself: a paced message is due, a probe may go. Not 0: a
             # lane that is due may be full, and only an answer changes that.
             wait = self.lanes.next_wait(time.monotonic())
             patience = min(_POLL_SECONDS, max(_MIN_POLL_SECONDS, wait))
-        self._answered(self.engine.poll(patience))
-        if self._next_report.is_due or self._breaker_moved:
+        self._report_answers(self.engine.poll(patience))
+        if self._next_report.is_due or self._has_moved:
             now = time.monotonic()
             self.lanes.forget(self.claimer.lost)
             # Reported before they are dropped: others must learn that a breaker closed.
             database_now = time.time() - self.subscriptions.clock_ahead
             states = self.lanes.report(self.name, now, database_now)
-            self.claimer.set_states(states, at_once=self._breaker_moved)
+            self.claimer.set_states(states, at_once=self._has_moved)
             self.lanes.drop_idle(now)
             self._next_report.restart()
-            self._breaker_moved = False
+            self._has_moved = False
         # poll() has waited already; an idle engine must not wait a second time in the loop.
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish what is in flight; give back, unsent, what has not been started.
+        """Finish the requests in flight; give back, unsent, the messages that wait.
 
-        It takes as long as the longest request may: one that is cut off is delivered twice. Until
-        then the queues stay this sender's, so that nobody sends beside it.
+        It takes as long as the longest request may: a request that is cut off is delivered twice.
+        Until then the queues stay this sender's, so that no other sends beside it.
         """
         self.claimer.stop_claiming()
         self._give_back_unstarted()
@@ -129,8 +125,8 @@ class Sender(Worker):
         longest = max((row.timeout for row in rows if row), default=0.0)
         deadline = max(deadline, time.monotonic() + longest)
         while self.engine.in_flight and time.monotonic() < deadline:
-            self._answered(self.engine.poll(_POLL_SECONDS))
-            self._give_back_unstarted()  # a claim was under way, perhaps
+            self._report_answers(self.engine.poll(_POLL_SECONDS))
+            self._give_back_unstarted()  # perhaps of a late claim
         self.claimer.stop()
         self._give_back_unstarted()
 
@@ -140,13 +136,13 @@ class Sender(Worker):
         self.claimer.stop()
         self.results.stop()
         self.engine.close()
-        # Last: whoever takes the queues over must not send beside this process.
+        # Last: a sender that takes the queues over must not send beside this process.
         self.claimer.disown()
 
     # -- in --------------------------------------------------------------------------------------
     def _take_in(self) -> int:
-        claimed = self.claimer.take()
-        for order in claimed:
+        claimed_orders = self.claimer.take()
+        for order in claimed_orders:
             system = orders.system_of(order.claimed.queue)
             lane = self.lanes.of(order.order.subscription, order.before, system)
             if order.order.is_probe:
@@ -154,47 +150,49 @@ class Sender(Worker):
             lane.waiting.extend([(order, item) for item in order.order.items])
             # So that a message's memory is free when it is done, not when its whole order is.
             order.order.items.clear()
-        return len(claimed)
+        return len(claimed_orders)
 
     def _fill_windows(self) -> int:
-        """Systems in turn, then their lanes, each an equal part of what is free: a long queue
-        starves no short one, and a system with many consumers none with few."""
-        ready = self.lanes.ready()
-        if not ready or not self.results.has_capacity:
+        """Send from systems in turn, then from their lanes, each an equal part of the free window:
+        a long queue starves no short one, and a system with many consumers none with few. Returns
+        the number of messages."""
+        ready_lanes = self.lanes.ready()
+        if not ready_lanes or not self.results.has_capacity:
             return 0
         usage = self.lanes.usage()
-        sent = 0
-        for number, lane in enumerate(ready):
+        sent_count = 0
+        for number, lane in enumerate(ready_lanes):
             free = self.engine.free
             if free <= 0:
                 break
-            part = max(1, free // (len(ready) - number))
+            part = max(1, free // (len(ready_lanes) - number))
             if count := self._send_from(lane, part, usage):
-                sent += count
+                sent_count += count
                 self.lanes.had_turn(lane)
                 usage[lane.system].in_flight += count
-        return sent
+        return sent_count
 
-    def _send_from(self, lane: Lane, most: int, usage: Mapping[int, Usage]) -> int:
-        """Send up to `most` of one lane's messages, as far as its limits go; how many went."""
+    def _send_from(self, lane: Lane, limit_of_turn: int, usage: Mapping[int, Usage]) -> int:
+        """Send up to `limit_of_turn` of one lane's messages, as far as its limits go; returns their
+        number."""
         subscription = self.subscriptions.get(lane.subscription)
-        if subscription is None or not subscription.sendable:
+        if subscription is None or not subscription.is_sendable:
             self._give_back_all(lane)
             return 0
         now, wall = time.monotonic(), time.time()
         lane.adapt(subscription, now)
         limit, free = subscription.in_flight_limit, self.engine.free
         capacity = self.lanes.capacity(lane, limit, free, usage)
-        allowed = int(min(capacity, most, lane.allowance(now)))
+        max_entries = int(min(capacity, limit_of_turn, lane.allowance(now)))
         # By the database's clock: a message whose lease may end during the request goes back, or
         # another sender might send it at the same time.
-        here = wall - self.subscriptions.clock_ahead
-        horizon = here + subscription.timeout + LEASE_MARGIN_SECONDS
+        database_now = wall - self.subscriptions.clock_ahead
+        horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
         entries: list[webhook.Entry] = []
         while lane.waiting:
             order, item = lane.waiting[0]
             goes_back = order.is_lost or order.order.lease_until < horizon
-            if not goes_back and len(entries) >= allowed:
+            if not goes_back and len(entries) >= max_entries:
                 break
             lane.waiting.popleft()
             if goes_back:
@@ -220,21 +218,21 @@ class Sender(Worker):
             self.results.put(order, webhook.unsent(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------
-    def _answered(self, responses: Sequence[http.Response]) -> None:
-        """Each answer to its lane, its breaker and, all together, to the result writer."""
+    def _report_answers(self, responses: Sequence[http.Response]) -> None:
+        """Report each answer to its lane and breaker, and all together to the result writer."""
         if not responses:
             return
         now, wall = time.monotonic(), time.time()
         lanes, results = self.lanes, []
-        failed = 0
+        failed_count = 0
         for response in responses:
             order, item = response.request.tag
             lane = lanes[order.order.subscription]
-            delivered = 200 <= response.status < 300
-            failed += not delivered
-            results.append((order, webhook.answer(order.order, item, response, delivered, wall)))
+            is_delivered = 200 <= response.status < 300
+            failed_count += not is_delivered
+            results.append((order, webhook.answer(order.order, item, response, is_delivered, wall)))
             if lane.answered(response.status, now, now - response.seconds):
-                self._breaker_moved = True
+                self._has_moved = True
                 log.info(
                     "breaker", subscription=lane.subscription, state=lane.breaker.state,
                     wait=round(lane.breaker.wait(now), 1),
@@ -242,5 +240,5 @@ class Sender(Worker):
                 if lane.must_give_back:
                     self._give_back_all(lane)
         self.heartbeat.done += len(responses)
-        self.heartbeat.failed += failed
+        self.heartbeat.failed += failed_count
         self.results.put_all(results)

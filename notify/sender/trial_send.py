@@ -59,7 +59,7 @@ class Outcome:
 
 
 def usual_payload(row: BizReceive) -> str:
-    """What is sent as EVENT_TYPE, unless somebody writes something else: JSON."""
+    """The default payload of EVENT_TYPE: JSON."""
     return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
 
 
@@ -68,7 +68,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
     refuse it, and Unavailable when others are being tried."""
     subscription = directory.from_row(row)
-    # A fresh id of the usual form: a consumer that recognises repeats must not take it for one.
+    # A fresh id of the usual form: a consumer that recognises duplicates must accept it.
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = orders.body(event_type, now, (payload or usual_payload(row)).encode())

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgplatform.core.http import engine as http
-from msgplatform.core.http.response_body import readable
-from msgplatform.core.http.response_headers import kept_headers, retry_after
+from msgplatform.core.http.response import kept_headers, readable, retry_after
 from notify.directory import Subscription
-from notify.orders import RESPONSE_BODY_KEPT, RESPONSE_HEADERS_KEPT, Item, Order, Result
+from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions import limits, signing
 
@@ -20,7 +19,7 @@ Entry = tuple[ClaimedOrder, Item]
 
 
 class Envelope:
-    """What all requests of a subscription have in common; it is made once."""
+    """The common part of all requests of a subscription, made once."""
 
     def __init__(self, subscription: Subscription) -> None:
         prefix = subscription.header_prefix
@@ -36,21 +35,22 @@ class Envelope:
         self._signature, self._key = f"{prefix}-signature: ", f"{prefix}-idempotency-key: "
 
     def requests(self, entries: Iterable[Entry], timestamp: int) -> list[http.Request]:
-        """A signed attempt of each at `timestamp` (unix seconds); its entry is its tag."""
+        """A signed request for each entry at `timestamp` (unix seconds), with the entry as its
+        tag."""
         stamp = f"{self._timestamp}{timestamp}"
-        outline, sign, made = self._outline, self._sign, []
+        outline, sign, requests = self._outline, self._sign, []
         for entry in entries:
             item = entry[1]
             body, number = item.body.encode(), str(item.msg_id)
-            signed = sign(f"{number}.{timestamp}.".encode() + body)
-            lines: tuple[str, ...] = (self._id + number, stamp, self._signature + signed)
+            signature = sign(f"{number}.{timestamp}.".encode() + body)
+            lines: tuple[str, ...] = (self._id + number, stamp, self._signature + signature)
             if item.key:
                 lines += (self._key + item.key,)
-            made.append(outline.request(body, lines, entry))
-        return made
+            requests.append(outline.request(body, lines, entry))
+        return requests
 
 
-# Cached by all settings of the subscription: whatever changes makes another envelope.
+# Cached by all settings of the subscription: a change makes another envelope.
 envelope = lru_cache(maxsize=4096)(Envelope)
 
 
@@ -62,14 +62,14 @@ def request(
 
 
 def unsent(order: Order, item: Item) -> Result:
-    """Gives the delivery back: nobody tried it."""
+    """A result that gives the delivery back without an attempt."""
     return Result(item.id, order.subscription, order.claim, item.attempt, "unsent", at=item.due)
 
 
 def answer(
-    order: Order, item: Item, response: http.Response, delivered: bool, now: float
+    order: Order, item: Item, response: http.Response, is_delivered: bool, now: float
 ) -> Result:
-    """What the consumer answered at `now` (unix seconds), as much of it as the log keeps."""
+    """The result of an answer at `now` (unix seconds), cut to what the log keeps."""
     seconds = response.seconds
     # By position: this is done for every message.
     return Result(
@@ -77,24 +77,25 @@ def answer(
         order.subscription,
         order.claim,
         item.attempt,
-        "delivered" if delivered else "failed",
+        "delivered" if is_delivered else "failed",
         response.status,
         response.error,
         int(seconds * 1e4 + 0.5) / 1e4,  # round() takes six times as long
-        0.0 if delivered else min(retry_after(response.headers, now), _MAX_RETRY_AFTER),
+        0.0 if is_delivered else min(retry_after(response.headers, now), _MAX_RETRY_AFTER),
         int((now - seconds) * 1e3 + 0.5) / 1e3,
         response.detail,
-        kept_headers(response.headers, RESPONSE_HEADERS_KEPT),
-        body_text(response, RESPONSE_BODY_KEPT) if response.body else "",
+        kept_headers(response.headers, MAX_RESPONSE_HEADERS),
+        body_text(response, MAX_RESPONSE_BODY) if response.body else "",
         item.event_type,
     )
 
 
-def body_text(response: http.Response, kept: int) -> str:
-    """The first `kept` bytes of the body as text, readable even if it came compressed."""
-    return text(readable(response, kept), kept)
+def body_text(response: http.Response, max_bytes: int) -> str:
+    """The first `max_bytes` of the body as text, readable even if it came compressed."""
+    return text(readable(response, max_bytes), max_bytes)
 
 
-def text(raw: bytes, kept: int) -> str:
-    """The first `kept` bytes as text that any database takes; what is not UTF-8 becomes U+FFFD."""
-    return raw[:kept].decode("utf-8", "replace").replace("\0", "\ufffd")
+def text(raw: bytes, max_bytes: int) -> str:
+    """The first `max_bytes` as text that any database takes; bytes that are not UTF-8 become
+    U+FFFD."""
+    return raw[:max_bytes].decode("utf-8", "replace").replace("\0", "\ufffd")

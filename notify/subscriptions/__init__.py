@@ -1,5 +1,7 @@
-"""What the settings of a subscription and of its consumer mean; no I/O.
+"""The settings of a subscription and of its consumer; no I/O.
 
-`limits` says which values they may have, `matching` which messages a subscription wants,
-`signing` how requests are signed, `shown` what a person sees of them.
+limits     the values that they may have
+matching   the messages that a subscription's filter lets through
+signing    the signatures of requests
+shown      the form of a URL or a header that people may see
 """

@@ -1,4 +1,4 @@
-"""What a consumer or a subscription may be set to; checked in the form, before anything runs."""
+"""The values that a consumer or a subscription may have; checked in forms and by the API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_HEADERS = 20
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,998}[\x21-\x7e])?")
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-# Written by the platform, or by its HTTP engine for each connection.
+# Set by the platform, or by its HTTP engine for each connection.
 _OWN_HEADERS = frozenset({
     "webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "content-length",
     "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
@@ -63,7 +63,7 @@ def schedule(value: Any) -> None:
 
 
 def headers(value: Any) -> None:
-    """Names and values of further request headers; what the platform sets itself is refused."""
+    """Names and values of further request headers; the platform's own names are refused."""
     if not isinstance(value, dict) or len(value) > MAX_HEADERS:
         raise ValidationError(
             _('Write at most %d headers such as {"X-Api-Key": "…"}.') % MAX_HEADERS
@@ -90,16 +90,16 @@ def own_headers(prefix: str) -> list[str]:
 
 
 def headers_beside(prefix: str, value: Any) -> None:
-    """None of the further headers is the sender's own: a request would carry both."""
-    taken = own_headers(prefix)
+    """Refuse further headers with the name of the sender's own: a request would carry both."""
+    own_names = own_headers(prefix)
     for name in value if isinstance(value, dict) else ():
-        if name.lower() in taken:
+        if name.lower() in own_names:
             raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
 
 
 def stored_headers_at(new_url: str, old_url: str) -> None:
-    """Headers that are not entered again stay with scheme, host and port of their address: they
-    often hold a key, and whoever may set an address need not know it."""
+    """Refuse stored headers at an address of another scheme, host or port: they often hold a key,
+    and a person who may set an address need not know it."""
     new, old = destinations.origin(new_url), destinations.origin(old_url)
     if new != old:
         words = _("The stored headers were entered for %(old)s: write their values again for "
@@ -168,8 +168,9 @@ def longest_timeout() -> float:
 
 def timeout(value: float) -> None:
     """Short enough that a request ends before its lease does; otherwise it would be sent twice."""
-    most = longest_timeout()
-    if not MIN_TIMEOUT <= value <= most:
+    max_seconds = longest_timeout()
+    if not MIN_TIMEOUT <= value <= max_seconds:
         raise ValidationError(
-            _("Use 0.5 to %(most)g seconds (a request must end before its lease).") % {"most": most}
+            _("Use 0.5 to %(most)g seconds (a request must end before its lease).")
+            % {"most": max_seconds}
         )

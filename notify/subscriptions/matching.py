@@ -1,4 +1,4 @@
-"""Which subscriptions want a message: patterns of event types, and channels.
+"""The filter of a subscription: patterns of event types, and channels.
 
 A pattern is an event type in which `*` stands for any characters: `order.*`, `*.paid`.
 No pattern means every event type, no channel means every channel.
@@ -24,7 +24,7 @@ class Filter:
     patterns: tuple[re.Pattern[str], ...]
     channels: frozenset[str]
 
-    def wants(self, event_type: str, channel: str) -> bool:
+    def matches(self, event_type: str, channel: str) -> bool:
         if self.channels and channel not in self.channels:
             return False
         return not self.patterns or any(p.fullmatch(event_type) for p in self.patterns)
@@ -32,5 +32,5 @@ class Filter:
 
 def compile_filter(patterns: Sequence[str], channels: Iterable[str]) -> Filter:
     """The translation of fnmatch does not backtrack: many stars cost as much as one."""
-    compiled = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
-    return Filter(compiled, frozenset(channels))
+    expressions = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
+    return Filter(expressions, frozenset(channels))

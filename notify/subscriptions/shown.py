@@ -1,4 +1,4 @@
-"""What is shown of a consumer: never a secret."""
+"""The parts of a consumer that people may see: never a secret."""
 
 from __future__ import annotations
 

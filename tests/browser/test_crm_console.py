@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.browser.conftest import ADMIN
 from tests.browser.pages import fill, refused, row, sign_in, signed_in_page
 from tests.cluster import WEB, Cluster

@@ -24,7 +24,7 @@ for name, port in (("till", {port}), ("closed", 1)):
 key = keys.create(biz, "night", ["events:write", "events:read"])[1]
 print(json.dumps([key, *rows]))
 """
-GIVEN_UP = """
+EXHAUST = """
 from notify.models import ReceiveMsg
 print(ReceiveMsg.objects.filter(biz_receive_id__in={rows}, status=4).count())
 """
@@ -44,10 +44,10 @@ def test_what_was_lost_overnight_is_put_right(page: Page, platform: Cluster) -> 
     key, till, closed = platform.script(ROWS.format(port=port))
     accepted = publish_all(platform.base_url, {"night-shop": key}, 3, connections=1)
 
-    def given_up() -> bool:
-        return bool(platform.script(GIVEN_UP.format(rows=[till, closed])) == 6)
+    def are_exhausted() -> bool:
+        return bool(platform.script(EXHAUST.format(rows=[till, closed])) == 6)
 
-    platform.wait_until(given_up, "the deliveries that are given up")
+    platform.wait_until(are_exhausted, "the exhausted deliveries")
 
     # Every page says so; the page Failures says where, how many and why.
     page.reload()

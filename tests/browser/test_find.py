@@ -15,12 +15,12 @@ from tests.browser.pages import signed_in_page
 from tests.cluster import Cluster
 
 TEXT = "RB123456785CN"
-# A consumer that was down for a night: its deliveries are given up.
+# A consumer that was down for a night: its deliveries are exhausted.
 ROWS = """
 import json
 from django.db.models.functions import Now
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="parcels", title="Parcels 包裹")
 receive = Receive.objects.create(name="depot", url="{url}")
@@ -30,7 +30,7 @@ texts = [b'{{"parcel":"{text}"}}', *[b'{{"parcel":"other"}}'] * 6]
 events = [intake.Event(biz.pk, "parcel.lost", text) for text in texts]
 print(json.dumps([row.pk, [str(verdict.id) for verdict in intake.publish_many(events)]]))
 """
-GIVE_UP = """
+EXHAUST = """
 import json
 from notify.models import ReceiveMsg
 rows = ReceiveMsg.objects.filter(biz_receive_id={pk}, status=ReceiveMsg.Status.HELD)
@@ -69,13 +69,13 @@ def night(platform: Cluster) -> Iterator[tuple[SinkProcess, list[str]]]:
     """The consumer, which is back, and the ids of what it did not get."""
     with SinkProcess(platform.folder / "depot.seen", []) as sink:
         pk, ids = platform.script(ROWS.format(url=sink.url, text=TEXT))
-        given_up: list[Any] = []
+        exhausted: list[Any] = []
 
-        def all_given_up() -> bool:
-            given_up.append(platform.script(GIVE_UP.format(pk=pk)))
-            return sum(given_up) == len(ids)
+        def are_all_exhausted() -> bool:
+            exhausted.append(platform.script(EXHAUST.format(pk=pk)))
+            return sum(exhausted) == len(ids)
 
-        platform.wait_until(all_given_up, "the deliveries")
+        platform.wait_until(are_all_exhausted, "the deliveries")
         platform.script(REPAIR.format(pk=pk))
         yield sink, ids
 
@@ -187,7 +187,7 @@ def _choose(page: Page, platform: Cluster) -> None:
 MANY = """
 import json
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 biz, _ = Biz.objects.get_or_create(name="many-parcels")
 events = [intake.Event(biz.pk, "parcel.moved", b'{{"word":"{word}"}}')] * 300
 print(json.dumps(len(intake.publish_many(events))))

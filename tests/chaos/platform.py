@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.servers.embedded import MariaDb, RedisServer
-from msgplatform.core.servers.private_server import PrivateServer
+from bench.harness.mariadb import MariaDb
+from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 from tests.cluster import LEASE_SECONDS, WEB
 from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
 
 DATABASES = ["sqlite", "mariadb"]

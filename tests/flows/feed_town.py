@@ -47,9 +47,9 @@ STAR, COMET = "star", "comet"
 PEOPLE = [f"citizen-{number:03d}" for number in range(160)]
 # Of the platform: small enough for slices, merged authors and cleaning to happen.
 SETTINGS = {
-    "FEED_SLICE": "20",
-    "FEED_MERGE_ABOVE": "150",
-    "FEED_PUSH_BELOW": "130",
+    "FEED_FANOUT_BATCH": "20",
+    "FEED_READ_FANOUT_ABOVE": "150",
+    "FEED_WRITE_FANOUT_BELOW": "130",
     # Nothing is trimmed: a read would find it elsewhere if it had never been written.
     "FEED_TIMELINE_LENGTH": "10000",
     "FEED_REBUILD_LENGTH": "10000",

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from msgplatform.core.connections import build
-from msgplatform.core.servers.embedded import RedisServer
-from msgplatform.core.servers.private_server import free_port
+from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.cluster import Cluster
 from tests.flows.smg_books import Books
 

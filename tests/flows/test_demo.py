@@ -21,11 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.reference import metrics as metrics_page
 from tests.cluster import ROOT
-from tests.unit.platform.test_monitoring import (
-    DECLARED,
-    dashboard_expressions,
-    rule_expressions,
-)
+from tests.unit.platform.monitoring_files import DECLARED, dashboard_expressions, rule_expressions
 
 SECONDS = 300.0
 # What shows that a flow moves, after the accounting.

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.embedded import MariaDb
 from notify.demo.publisher import Accepted, publish_all
 from notify.subscriptions import signing
 from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console

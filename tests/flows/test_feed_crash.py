@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.api_connection import Connection
-from msgplatform.core.servers.embedded import MariaDb
 from notify.feed.demo.client import Client
 from tests.cluster import WEB, Cluster
 from tests.flows.feed_town import (

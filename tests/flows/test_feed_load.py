@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.cluster import ROOT, Cluster
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))

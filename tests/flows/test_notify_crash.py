@@ -38,7 +38,7 @@ LONG_BACKLOG = 6_000  # a kill leaves a thousand in the hands of the dead
 BACKLOG = """
 import json
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="healthy")
 receive = Receive.objects.create(name="healthy", url={url!r})

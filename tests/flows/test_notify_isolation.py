@@ -43,7 +43,7 @@ print(json.dumps([healthy, bad]))
 # the delivery. Prints when each message was accepted.
 PUBLISH = """
 import json, time
-from notify import intake
+from notify.intake import intake
 systems, rate, seconds = {systems!r}, {rate!r}, {seconds!r}
 accepted, sent, begun = {{}}, 0, time.time()
 while time.time() < begun + seconds:
@@ -121,7 +121,7 @@ def test_bad_consumers_delay_nobody(
     cluster, sink, healthy, _ = stage
     rate = capacity(cluster, sink, healthy) / 2
     _assert_isolated("breaker on", stage, rate)
-    cluster.environment["NOTIFY_BREAKER"] = "no"
+    cluster.environment["NOTIFY_BREAKER_ENABLED"] = "no"
     cluster.stop("run_sender")
     cluster.start("run_sender")
     _assert_isolated("breaker off", stage, rate)
@@ -162,7 +162,7 @@ print(json.dumps([subscribe("busy", {url!r}), subscribe("quiet", {url!r})]))
 """
 HAND_OVER = """
 import json
-from notify import intake
+from notify.intake import intake
 def publish(biz, count):
     event = intake.Event(biz, "load.test", b"{{}}")
     for start in range(0, count, 1000):

@@ -34,7 +34,7 @@ _, token = keys.create(None, {name!r}, ["manage:subscriptions"])
 print(json.dumps([biz.pk, row.pk, token]))
 """
 PUBLISH = """
-from notify import intake
+from notify.intake import intake
 events = [intake.Event({biz}, "stock.moved", b"{{}}") for _ in range({count})]
 for start in range(0, len(events), 500):
     intake.publish_many(events[start:start + 500])

@@ -25,13 +25,13 @@ PROGRAMS = (
 # Longer than the pauses of a program that looks for work.
 QUIET_SECONDS = 5.0
 SET_UP = """
-from crmsync.hive.intake import NewLead, add_many
+from crmsync.intake.intake import NewLead, add_many
 from crmsync.models import Crm, Policy, Source
 from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 ports = {ports!r}
 biz = Biz.objects.create(name="shop")

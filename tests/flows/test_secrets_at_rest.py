@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from notify.demo.publisher import publish_all
 from notify.demo.sink_process import SinkProcess
 from tests import migrated

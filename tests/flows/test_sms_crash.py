@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from gateway.lifecycle import keys
-from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import DAEMONS, WEB
 from tests.flows.sms_account import Account, come_to
 from tests.flows.sms_business import business

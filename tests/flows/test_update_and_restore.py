@@ -23,7 +23,7 @@ import pytest
 import standardwebhooks
 from django.conf import LazySettings
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from notify.subscriptions import signing
 from tests.cluster import ROOT, WEB, Console
 from tests.flows.sms_cluster import SmsCluster
@@ -100,7 +100,7 @@ print(json.dumps({
     "archived": SgipMt.objects.count()}))
 """
 LEAD = """
-from crmsync.hive.intake import NewLead, add
+from crmsync.intake.intake import NewLead, add
 print(add(NewLead(1, "a", name="Ann")).outcome)
 """
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from notify.subscriptions import signing, snippets
+from notify.monitor import first_steps
+from notify.subscriptions import signing
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "templates" / "notify" / "verify"
@@ -165,8 +166,8 @@ def test_node_is_among_them() -> None:
 
 def test_the_documentation_shows_these_files() -> None:
     page = (ROOT / "docs" / "integrate.md").read_text(encoding="utf-8")
-    shown = snippets.snippets()
+    shown = first_steps.snippets()
     assert {file.name for file in FILES.iterdir() if file.is_file()} == {
-        name for _, _, name in snippets.FILES
+        name for _, _, name in first_steps.VERIFIERS
     }
     assert [one.language for one in shown if f"\n{one.code}\n```" not in page] == []

@@ -20,15 +20,15 @@ from crmsync.adapters.base import (
     Stored,
     TooManyCalls,
 )
-from crmsync.adapters.client import HttpClient, decoded, described, raise_for
+from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
 from crmsync.adapters.http import reading
-from crmsync.adapters.http.answer import understand, without_id
-from crmsync.adapters.http.requests import Requests
+from crmsync.adapters.http.answer import outcome_without_id, outcomes_of
 from crmsync.adapters.http.settings import (
     Call,
     HttpCredentials,
     HttpSettings,
     ReadCall,
+    Requests,
     check_templates,
 )
 from crmsync.adapters.http.template import places
@@ -66,12 +66,14 @@ class HttpAdapter(CRMAdapter):
                 text = _('The credential %(name)s is no text: write it as {"%(name)s": "…"}.')
                 raise InvalidInput(text % {"name": name}, "credentials")
         super().__init__(settings, {"values": dict(credentials)})
-        given = self.settings
-        check_templates(given, self.credentials.values)
-        self.is_upsert = given.is_upsert
-        self.batch_size = given.batch_size or given.records_per_call * given.concurrency
-        self._client = HttpClient(given.concurrency, given.timeout)
-        self._requests = Requests(self._client, given, self.credentials)
+        own_settings = self.settings
+        check_templates(own_settings, self.credentials.values)
+        self.is_upsert = own_settings.is_upsert
+        self.batch_size = (
+            own_settings.batch_size or own_settings.records_per_call * own_settings.concurrency
+        )
+        self._client = HttpClient(own_settings.concurrency, own_settings.timeout)
+        self._requests = Requests(self._client, own_settings, self.credentials)
 
     def secrets(self) -> Iterable[str]:
         values = self.credentials.values.values()
@@ -86,70 +88,78 @@ class HttpAdapter(CRMAdapter):
 
     # -- writing ---------------------------------------------------------------------------------
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
-        given = self.settings
+        settings = self.settings
         outcomes: dict[str, Outcome] = {}
         groups: list[tuple[Sequence[Record], Call | None]] = []
-        together: list[Record] = []
-        for record in self._identified(batch, outcomes):
-            if record.deleted and given.delete:
-                groups.append(([record], given.delete))
-            elif record.remote_id and given.update:
-                groups.append(([record], given.update))
+        storable: list[Record] = []
+        for record in self._add_remote_ids(batch, outcomes):
+            if record.deleted and settings.delete:
+                groups.append(([record], settings.delete))
+            elif record.remote_id and settings.update:
+                groups.append(([record], settings.update))
             else:
-                together.append(record)
+                storable.append(record)
         # Each group becomes a request; without a call of its own it goes to `url`.
-        groups += [(group, None) for group in chunks(together, given.records_per_call)]
-        sent: list[tuple[Sequence[Record], Call | None]] = []
+        groups += [(group, None) for group in chunks(storable, settings.records_per_call)]
+        request_groups: list[tuple[Sequence[Record], Call | None]] = []
         requests: list[Request] = []
         for group, call in groups:
             try:
                 requests.append(self._requests.of(group, call))
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                outcomes.update((r.key, _unwritable(error, len(group))) for r in group)
+                outcomes.update((r.key, _unwritable_outcome(error, len(group))) for r in group)
             else:
-                sent.append((group, call))
-        gone: dict[str, tuple[Record, str]] = {}
-        for (group, call), response in zip(sent, self._client.exchange(requests), strict=True):
+                request_groups.append((group, call))
+        missing: dict[str, tuple[Record, str]] = {}
+        for (group, call), response in zip(
+            request_groups, self._client.exchange(requests), strict=True
+        ):
             if call and self._is_gone(response):
-                gone.update((record.key, (record, described(response))) for record in group)
+                missing.update((record.key, (record, describe(response))) for record in group)
                 continue
-            understood = self._understood(group, call, response)
-            outcomes.update(zip((record.key for record in group), understood, strict=True))
-        anew = self._to_store_anew(gone, outcomes)
-        if anew:
-            outcomes.update(zip((r.key for r in anew), self.deliver(anew), strict=True))
+            group_outcomes = self._outcomes(group, call, response)
+            outcomes.update(zip((record.key for record in group), group_outcomes, strict=True))
+        restorable = self._restorable(missing, outcomes)
+        if restorable:
+            outcomes.update(zip((r.key for r in restorable), self.deliver(restorable), strict=True))
         return [outcomes[record.key] for record in batch]
 
-    def _to_store_anew(
-        self, gone: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
+    def _restorable(
+        self, missing: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
     ) -> list[Record]:
         """Of records that the CRM did not find, those that are to be stored by key. The others get
         an outcome: where the address of the call may be wrong, `read` has the last word."""
-        given = self.settings
-        deletions = {key for key, (r, _text) in gone.items() if r.deleted and given.delete}
-        doubted = gone.keys() if not self.is_upsert else deletions
-        found: Mapping[str, Stored] = {}
-        failed: Outcome | None = None
-        if given.read and doubted:
-            wrong = Auth(_("The record cannot be looked for: is `read` right?"))
-            found, failed = self._looked_up(doubted, wrong)
-        anew: list[Record] = []
-        for key, (record, text) in gone.items():
-            stored = found.get(key)
-            if key in doubted and failed:
-                outcomes[key] = failed
-            elif stored and not stored.deleted and stored.remote_id not in ("", record.remote_id):
-                outcomes[key] = Conflict(stored.remote_id, has_key=True)  # under another id by now
-            elif stored and not stored.deleted:
+        settings = self.settings
+        deletions = {key for key, (r, _text) in missing.items() if r.deleted and settings.delete}
+        uncertain_keys = missing.keys() if not self.is_upsert else deletions
+        records_by_key: Mapping[str, Stored] = {}
+        failure: Outcome | None = None
+        if settings.read and uncertain_keys:
+            refusal = Auth(_("The record cannot be looked for: is `read` right?"))
+            records_by_key, failure = self._look_up(uncertain_keys, refusal)
+        restorable: list[Record] = []
+        for key, (record, text) in missing.items():
+            held_record = records_by_key.get(key)
+            if key in uncertain_keys and failure:
+                outcomes[key] = failure
+            elif (
+                held_record
+                and not held_record.deleted
+                and held_record.remote_id not in ("", record.remote_id)
+            ):
+                outcomes[key] = Conflict(
+                    held_record.remote_id, has_key=True
+                )  # under another id by now
+            elif held_record and not held_record.deleted:
                 outcomes[key] = Auth(_("%s: is this the right address?") % text)
             elif key in deletions:
                 outcomes[key] = Ok(record.remote_id, created=False)
             else:
-                anew.append(dataclasses.replace(record, remote_id=""))
-        return anew
+                restorable.append(dataclasses.replace(record, remote_id=""))
+        return restorable
 
-    def _looked_up(
-        self, keys: Collection[str], refused: Outcome
+    def _look_up(
+        self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
         """As `read`, but what it raises is an outcome: `refused` without such a call, or when it is
         refused."""
@@ -162,9 +172,9 @@ class HttpAdapter(CRMAdapter):
         except Unavailable as error:
             return {}, Retry(0.0, str(error))
         except InvalidInput:
-            return {}, refused
+            return {}, refusal
 
-    def _identified(
+    def _add_remote_ids(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
     ) -> Sequence[Record]:
         """Add the remote ids that the deleting call names. Without its id a record is left out and
@@ -172,16 +182,20 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.delete
         if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
             return batch
-        nameless = {r.key for r in batch if r.deleted and not r.remote_id}
-        if not nameless:
+        keys_without_id = {r.key for r in batch if r.deleted and not r.remote_id}
+        if not keys_without_id:
             return batch
         unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))
-        found, failed = self._looked_up(nameless, unknown)
-        ids = {key: stored.remote_id for key, stored in found.items() if stored.remote_id}
-        held = {key for key, stored in found.items() if not stored.deleted}
-        for key in nameless - ids.keys():
+        records_by_key, failure = self._look_up(keys_without_id, unknown)
+        ids = {
+            key: held_record.remote_id
+            for key, held_record in records_by_key.items()
+            if held_record.remote_id
+        }
+        held_keys = {key for key, held_record in records_by_key.items() if not held_record.deleted}
+        for key in keys_without_id - ids.keys():
             # What the CRM does not hold is deleted.
-            outcomes[key] = failed or (unknown if key in held else Ok("", created=False))
+            outcomes[key] = failure or (unknown if key in held_keys else Ok("", created=False))
         return [
             dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
             for record in batch
@@ -193,27 +207,29 @@ class HttpAdapter(CRMAdapter):
         status = str(response.status)
         return status in ("404", "410") and status not in self.settings.answer.statuses
 
-    def _understood(
+    def _outcomes(
         self, group: Sequence[Record], call: Call | None, response: Response
     ) -> list[Outcome]:
-        given = self.settings
+        settings = self.settings
         # An address that does not exist is no record's fault.
         status = str(response.status)
-        is_fixed = all(place.startswith("secret.") for place in places(given.url))
-        is_nowhere = status in ("404", "405") and status not in given.answer.statuses and is_fixed
-        if call is None and is_nowhere and given.answer.code_of(decoded(response)) is None:
-            text = _("%s: is this the right address?") % described(response)
+        is_fixed = all(place.startswith("secret.") for place in places(settings.url))
+        is_nowhere = (
+            status in ("404", "405") and status not in settings.answer.statuses and is_fixed
+        )
+        if call is None and is_nowhere and settings.answer.code_of(read_json(response)) is None:
+            text = _("%s: is this the right address?") % describe(response)
             return [Auth(text)] * len(group)
         # A deletion can be repeated whatever the storing call is.
-        is_upsert = self.is_upsert or bool(call and call is given.delete)
-        understood = understand(given.answer, response, group, is_upsert)
+        is_upsert = self.is_upsert or bool(call and call is settings.delete)
+        outcomes = outcomes_of(settings.answer, response, group, is_upsert)
         # Without a test nobody can find out whether only this record is refused.
-        understood = [
-            Auth(each.message) if isinstance(each, Auth) and not given.test else each
-            for each in understood
+        outcomes = [
+            Auth(each.message) if isinstance(each, Auth) and not settings.test else each
+            for each in outcomes
         ]
-        is_one = call is None and given.records_per_call == 1
-        doubt = without_id(given.answer, response) if is_one else None
+        is_one = call is None and settings.records_per_call == 1
+        doubt = outcome_without_id(settings.answer, response) if is_one else None
         # An answer without a body leaves the id as it is known.
         return [
             outcome
@@ -221,20 +237,20 @@ class HttpAdapter(CRMAdapter):
             else doubt
             if doubt and not (record.remote_id or record.deleted)
             else Ok(record.remote_id)
-            for record, outcome in zip(group, understood, strict=True)
+            for record, outcome in zip(group, outcomes, strict=True)
         ]
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field] | None:
         """The fields that the settings list; calls `test` when there is such a call."""
-        given = self.settings
-        if given.test:
-            request = self._requests.about(Record("", 0, {}), given.test)
+        settings = self.settings
+        if settings.test:
+            request = self._requests.about(Record("", 0, {}), settings.test)
             response = self._client.exchange([request])[0]
             raise_for(response)
             # The test is about no record, so that its answer lists no results.
-            rules = msgspec.structs.replace(given.answer, results="", failures="")
-            outcome = understand(rules, response, [Record("", 0, {})], True)[0]
+            rules = msgspec.structs.replace(settings.answer, results="", failures="")
+            outcome = outcomes_of(rules, response, [Record("", 0, {})], True)[0]
             match outcome:
                 case Ok():
                     pass
@@ -243,17 +259,17 @@ class HttpAdapter(CRMAdapter):
                 case _:
                     text = _("The CRM answers the test with an error: %s")
                     raise Unavailable(text % sentence(outcome))
-        return {name: Field(name) for name in given.fields} or None
+        return {name: Field(name) for name in settings.fields} or None
 
     def check(self, names: Collection[str] = ()) -> Check:
         """Without the call `test` only whether a server answers at `url`: no record is sent."""
-        checked = super().check(names)
-        if checked.kind != "ok" or self.settings.test:
-            return checked
+        result = super().check(names)
+        if result.kind != "ok" or self.settings.test:
+            return result
         call = Call(url=self.settings.url, method="OPTIONS")
         response = self._client.exchange([self._requests.about(Record("", 0, {}), call)])[0]
         if not response.status or response.error:
-            text = _("The CRM cannot be reached: %s") % described(response)
+            text = _("The CRM cannot be reached: %s") % describe(response)
             return Check("unreachable", self.clean(text))
         text = _(
             "Not tested: a server answers (HTTP %d), but whether it accepts the credentials is not "
@@ -281,13 +297,13 @@ class HttpAdapter(CRMAdapter):
 
     def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]
-        found: dict[str, Stored] = {}
+        records_by_name: dict[str, Stored] = {}
         for name, response in zip(records, self._client.exchange(requests), strict=True):
-            if held := reading.stored(call, self.settings.answer, response):
-                found[name] = held
-        return found
+            if held_record := reading.read_record(call, self.settings.answer, response):
+                records_by_name[name] = held_record
+        return records_by_name
 
 
-def _unwritable(error: Exception, size: int) -> Outcome:
+def _unwritable_outcome(error: Exception, size: int) -> Outcome:
     text = _("The values cannot be written as JSON: %s.") % type(error).__name__
     return Invalid("", text) if size == 1 else Refused(text)

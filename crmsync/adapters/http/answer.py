@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.base import Record
 from crmsync.adapters.outcomes import (
     Auth,
@@ -66,8 +66,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         message = str(at(body, self.message) or "") if self.message else ""
         message = message or text
         if kind == "ok":
-            remote_id, created = at(body, self.remote_id), at(body, self.created)
-            is_created = created if isinstance(created, bool) else None
+            remote_id, created_value = at(body, self.remote_id), at(body, self.created)
+            is_created = created_value if isinstance(created_value, bool) else None
             return Ok("" if remote_id is None else str(remote_id), is_created)
         if kind == "throttled":
             return Throttled(wait or self.throttled_seconds)
@@ -99,15 +99,15 @@ class AnswerRules(Rules, frozen=True, kw_only=True):
     failures_by: str = "key"
 
 
-def understand(
+def outcomes_of(
     rules: AnswerRules, response: Response, records: Sequence[Record], is_upsert: bool
 ) -> list[Outcome]:
     """An outcome for each of the records that were in the call."""
     size, wait = len(records), client.wait_seconds(response)
-    body = client.decoded(response) if response.body else None
-    text = client.described(response)
+    body = client.read_json(response) if response.body else None
+    text = client.describe(response)
     # No answer, or one that broke off: the body says nothing.
-    by_status = answers.judged(response, size, is_upsert, rules.throttled_seconds)
+    by_status = client.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
     if by_status is not None and (not response.status or response.error):
         return [by_status] * size
     code = rules.code_of(body)
@@ -122,29 +122,29 @@ def understand(
         if status_kind != "ok":
             return [rules.outcome(status_kind, body, text, size, wait)] * size
     elif by_status is not None:
-        return [_with_words(by_status, rules, body)] * size
+        return [_add_details(by_status, rules, body)] * size
     # A login page, or a proxy: this answer is not the CRM's.
     if rules.code and code is None:
-        return [Unknown(lacking(text, rules.code))] * size
+        return [Unknown(missing_path(text, rules.code))] * size
     if response.body.strip() and not client.is_json(response) and not status_kind:
         return [Unknown(_("%s, with an answer that is no JSON: is this the CRM?") % text)] * size
-    return _each(rules, body, records, text, is_upsert)
+    return _outcomes_of_body(rules, body, records, text, is_upsert)
 
 
-def without_id(rules: AnswerRules, response: Response) -> Unknown | None:
+def outcome_without_id(rules: AnswerRules, response: Response) -> Unknown | None:
     """What an answer without an id means for a record that was stored in a call of its own: it may
     be somebody else's. None where other rules say that it is the CRM's."""
     is_known = rules.code or rules.results or str(response.status) in rules.statuses
     if not rules.remote_id or is_known or not response.body.strip():
         return None
-    return Unknown(lacking(client.described(response), rules.remote_id))
+    return Unknown(missing_path(client.describe(response), rules.remote_id))
 
 
-def lacking(text: str, path: str) -> str:
+def missing_path(text: str, path: str) -> str:
     return _("%(text)s, without %(path)s: is this the CRM?") % {"text": text, "path": path}
 
 
-def _each(
+def _outcomes_of_body(
     rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
 ) -> list[Outcome]:
     if rules.results:
@@ -152,24 +152,24 @@ def _each(
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
             text = _("%s, without a result for each record.") % text
-            return [_unclear(Unknown(text), len(records), is_upsert, text)] * len(records)
-        return [_result(rules.result, result, text) for result in results]
+            return [_unclear_outcome(Unknown(text), len(records), is_upsert, text)] * len(records)
+        return [_outcome_of_result(rules.result, result, text) for result in results]
     if rules.failures:
-        return _listed(rules, body, records, text, is_upsert)
+        return _outcomes_of_list(rules, body, records, text, is_upsert)
     return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)
 
 
-def _unclear(alone: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
+def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
     """Nobody knows whose results these are; `alone` is what they mean for a record that is alone.
 
     Others may be stored: halves are sent only where that makes no second record.
     """
     if size == 1:
-        return alone
+        return single_outcome
     return Refused(text) if is_upsert else Unknown(text)
 
 
-def _listed(
+def _outcomes_of_list(
     rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
 ) -> list[Outcome]:
     """Those that failed are listed; a record that is not listed is stored."""
@@ -183,12 +183,12 @@ def _listed(
     for name, reason in failures.items():
         if name not in values or reason is None:
             why = text if reason is None else str(reason)
-            return [_unclear(Invalid("", why), size, is_upsert, why)] * size
+            return [_unclear_outcome(Invalid("", why), size, is_upsert, why)] * size
     ok, field = rules.outcome("ok", body, text, size, 0.0), "" if by == "key" else by
     return [Invalid(field, str(failures[value])) if value in failures else ok for value in values]
 
 
-def _result(rules: Rules, result: Any, text: str) -> Outcome:
+def _outcome_of_result(rules: Rules, result: Any, text: str) -> Outcome:
     if not rules.code:
         return rules.outcome("ok", result, text, 1, 0.0)
     code = rules.code_of(result)
@@ -201,7 +201,7 @@ def _result(rules: Rules, result: Any, text: str) -> Outcome:
     )
 
 
-def _with_words(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
+def _add_details(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
     """The field and the other record's id, where the rules say how to find them."""
     if isinstance(outcome, Conflict):
         return Conflict(str(at(body, rules.existing_id) or ""))

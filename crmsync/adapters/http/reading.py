@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.adapters import client
 from crmsync.adapters.base import CredentialsRefused, Stored, TooManyCalls
-from crmsync.adapters.http.answer import AnswerRules, at, lacking
+from crmsync.adapters.http.answer import AnswerRules, at, missing_path
 from crmsync.adapters.http.settings import ReadCall
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Response
@@ -18,10 +18,10 @@ from msgplatform.core.http.engine import Response
 _NONE = (204, 404, 410)
 
 
-def stored(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | None:
+def read_record(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | None:
     """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
     if not response.error:
-        code = rules.code_of(client.decoded(response))
+        code = rules.code_of(client.read_json(response))
         if code is not None and str(code) in map(str, call.missing):
             return None
         # Unless the settings say that the CRM means something else by it.
@@ -30,7 +30,7 @@ def stored(call: ReadCall, rules: AnswerRules, response: Response) -> Stored | N
     client.raise_for(response, rules.throttled_seconds)
     if not client.is_json(response):
         raise Unavailable(_("The answer is no JSON: is this the right address?"))
-    body = client.decoded(response)
+    body = client.read_json(response)
     if rules.code:
         _check_code(rules, response, body)
     record = at(body, call.record) if call.record else body
@@ -49,9 +49,9 @@ def _check_code(rules: AnswerRules, response: Response, body: Any) -> None:
     """Raises for a code that is no success: a CRM that refuses the call has said nothing of the
     record."""
     code = rules.code_of(body)
-    text = client.described(response)
+    text = client.describe(response)
     if code is None:
-        raise Unavailable(lacking(text, rules.code))
+        raise Unavailable(missing_path(text, rules.code))
     message = str(at(body, rules.message) or "")
     text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
     match rules.kind(code):

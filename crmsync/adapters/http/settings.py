@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import AdapterCredentials, AdapterSettings
+from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Record
+from crmsync.adapters.client import HttpClient
 from crmsync.adapters.http import template
 from crmsync.adapters.http.answer import AnswerRules
 from crmsync.adapters.http.template import places
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http.engine import Request
 
 _RECORD = {
     "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
@@ -78,20 +80,71 @@ class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
     values: Mapping[str, str] = {}
 
 
-def check_templates(given: HttpSettings, secrets: Mapping[str, str]) -> None:
+def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     """Raises InvalidInput for a template that cannot be filled."""
-    template.check(given.record, "record", secrets)
-    template.check(given.body, "body", secrets, "record", "records")
-    template.check(dict(given.headers), "headers", secrets)
-    if given.records_per_call > 1 and "records" not in places(given.body):
+    template.check(settings.record, "record", secrets)
+    template.check(settings.body, "body", secrets, "record", "records")
+    template.check(dict(settings.headers), "headers", secrets)
+    if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
     # One URL serves all records of a call, so it can hold secrets only.
-    if given.records_per_call > 1 and any(places(given.url)):
-        for place in places(given.url):
+    if settings.records_per_call > 1 and any(places(settings.url)):
+        for place in places(settings.url):
             if not place.startswith("secret."):
                 raise InvalidInput(_("url is the same for all records of a call."), "url")
     for name in ("url", "update", "delete", "read", "read_by_id", "test"):
-        call = getattr(given, name)
+        call = getattr(settings, name)
         template.check(call.url if isinstance(call, Call) else call, name, secrets)
         if isinstance(call, Call):
             template.check(call.body, name, secrets, "record")
+
+
+class Requests:
+    """All methods raise what a value that is no JSON raises."""
+
+    def __init__(
+        self, client: HttpClient, settings: HttpSettings, credentials: HttpCredentials
+    ) -> None:
+        self._client, self._settings = client, settings
+        self._secret = {f"secret.{name}": v for name, v in credentials.values.items()}
+        self._headers = [
+            (name, template.text(value, self._secret)) for name, value in settings.headers.items()
+        ]
+
+    def of(self, group: Sequence[Record], call: Call | None) -> Request:
+        """That of a call about the one record, or else that stores all of them."""
+        return self.about(group[0], call) if call else self._storing_request(group)
+
+    def _storing_request(self, group: Sequence[Record]) -> Request:
+        settings = self._settings
+        bodies = [
+            template.fill(settings.record, self._secret | template.values_of(record))
+            for record in group
+        ]
+        values = {**self._secret, "records": bodies}
+        if settings.records_per_call == 1:
+            values |= {**template.values_of(group[0]), "record": bodies[0]}
+        return self._request(
+            settings.method, settings.url, settings.body, values, not settings.is_upsert
+        )
+
+    def about(self, record: Record, call: Call) -> Request:
+        values = self._secret | template.values_of(record)
+        values["record"] = template.fill(self._settings.record, values)
+        return self._request(call.method, call.url, call.body, values)
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        body: Any,
+        values: Mapping[str, Any],
+        is_unrepeatable: bool = False,
+    ) -> Request:
+        return self._client.request(
+            method,
+            template.url(url, values),
+            self._headers,
+            None if body is None else template.fill(body, values),
+            is_unrepeatable,
+        )

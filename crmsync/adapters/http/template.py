@@ -73,39 +73,39 @@ def values_of(record: Record) -> dict[str, Any]:
     }
 
 
-def filled(template: Any, values: Mapping[str, Any]) -> Any:
+def fill(template: Any, values: Mapping[str, Any]) -> Any:
     """A JSON template with its places filled."""
-    made = _filled(template, values)
-    return None if made is _MISSING else made
+    value = _fill(template, values)
+    return None if value is _MISSING else value
 
 
 def text(template: str, values: Mapping[str, Any]) -> str:
     """A header's value with its places filled; what is missing is empty."""
-    return _PLACE.sub(lambda place: _shown(values.get(place[1])), template)
+    return _PLACE.sub(lambda place: _as_text(values.get(place[1])), template)
 
 
 def url(template: str, values: Mapping[str, Any]) -> str:
     """A URL with its places filled, each as one part of it."""
-    return _PLACE.sub(lambda place: quote(_shown(values.get(place[1])), safe=""), template)
+    return _PLACE.sub(lambda place: quote(_as_text(values.get(place[1])), safe=""), template)
 
 
-def _filled(template: Any, values: Mapping[str, Any]) -> Any:
+def _fill(template: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(template, str):
         # A text that is one place: the value keeps its type, so that numbers stay numbers.
         if whole := _PLACE.fullmatch(template):
             return values.get(whole[1], _MISSING)
         return text(template, values)
     if isinstance(template, Mapping):
-        pairs = ((name, _filled(value, values)) for name, value in template.items())
+        pairs = ((name, _fill(value, values)) for name, value in template.items())
         # A field that is not sent leaves no trace: null would clear it in the CRM.
         return {name: value for name, value in pairs if value is not _MISSING}
     if isinstance(template, Sequence):
-        made = (_filled(value, values) for value in template)
-        return [value for value in made if value is not _MISSING]
+        items = (_fill(value, values) for value in template)
+        return [value for value in items if value is not _MISSING]
     return template
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,10 +17,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
-from crmsync.adapters.client import decoded, is_whole, json_object
+from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
 from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
-from crmsync.adapters.rest import RestAdapter
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
@@ -72,58 +71,58 @@ class HubSpotAdapter(RestAdapter):
     # -- writing ---------------------------------------------------------------------------------
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
-        deleted = [record for record in batch if record.deleted]
-        known = [record for record in batch if record.remote_id and not record.deleted]
+        deletions = [record for record in batch if record.deleted]
+        updates = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
-        if known:
-            updated, gone = self._updated(known)
-            outcomes.update(updated)
+        if updates:
+            update_outcomes, missing = self._update(updates)
+            outcomes.update(update_outcomes)
             # Somebody deleted them in HubSpot: they are stored anew, by key.
-            others += [dataclasses.replace(record, remote_id="") for record in gone]
+            others += [dataclasses.replace(record, remote_id="") for record in missing]
         if others:
             inputs = [
-                {"idProperty": self.settings.id_property, "id": record.key, **self._given(record)}
+                {"idProperty": self.settings.id_property, "id": record.key, **self._input(record)}
                 for record in others
             ]
-            outcomes.update(self._settled(others, self._batch("upsert", {"inputs": inputs})))
-        if deleted:
-            outcomes.update(self._archived(deleted))
+            outcomes.update(self._outcomes(others, self._batch("upsert", {"inputs": inputs})))
+        if deletions:
+            outcomes.update(self._archive(deletions))
         return outcomes
 
-    def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
+    def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         """Update by remote id. Returns the outcomes, and the records that HubSpot does not hold."""
-        inputs = [{"id": record.remote_id, **self._given(record)} for record in records]
+        inputs = [{"id": record.remote_id, **self._input(record)} for record in records]
         response = self._batch("update", {"inputs": inputs})
         if len(records) == 1 and errors.is_not_found(response):
             return {}, records
-        settled = self._settled(records, response)
-        missing = errors.not_found(response)
-        gone = [r for r in records if {r.key, r.remote_id} & missing]
-        for record in gone:
-            del settled[record.key]
-        return settled, gone
+        outcomes = self._outcomes(records, response)
+        missing_ids = errors.missing_names(response)
+        missing = [r for r in records if {r.key, r.remote_id} & missing_ids]
+        for record in missing:
+            del outcomes[record.key]
+        return outcomes, missing
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         # A batch that names an id twice is refused: two leads may be one person.
         by_id = {record.remote_id: record for record in records}
-        outcomes, gone = self._updated(list(by_id.values()))
-        outcomes.update((record.key, Ok(record.remote_id, created=False)) for record in gone)
+        outcomes, missing = self._update(list(by_id.values()))
+        outcomes.update((record.key, Ok(record.remote_id, created=False)) for record in missing)
         return {r.key: outcomes[by_id[r.remote_id].key] for r in records}
 
-    def _given(self, record: Record) -> dict[str, Any]:
-        made = {name: _text(value) for name, value in record.fields.items()}
+    def _input(self, record: Record) -> dict[str, Any]:
+        values = {name: _text(value) for name, value in record.fields.items()}
         # A deleted record of people is kept, and no longer found by our key.
-        properties = {**made, self.settings.id_property: "" if record.deleted else record.key}
+        properties = {**values, self.settings.id_property: "" if record.deleted else record.key}
         # HubSpot repeats the trace id in the results and errors of a batch.
         return {"properties": properties, "objectWriteTraceId": record.key}
 
-    def _settled(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
+    def _outcomes(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
         """An outcome for each record of a batch."""
-        body = decoded(response)
+        body = read_json(response)
         if not is_whole(response) or not isinstance(body, dict):
-            outcome = self._refused(response, len(records))
+            outcome = self._refusal(response, len(records))
             return {record.key: outcome for record in records}
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         keys = {record.key for record in records}
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
@@ -133,25 +132,27 @@ class HubSpotAdapter(RestAdapter):
             if key not in keys:
                 key = by_id.get(str(result.get("id", "")))
             if key in keys:
-                found[str(key)] = Ok(str(result.get("id", "")), result.get("new"))
+                outcomes[str(key)] = Ok(str(result.get("id", "")), result.get("new"))
         faults = list(body.get("errors") or ())
         by_sent_id = {record.remote_id or record.key: record.key for record in records}
         for error in faults:
             outcome = errors.of_record(error, self.settings.time_zone)
-            traces, ids = errors.named(error)
-            blamed = (traces & keys) | {by_sent_id[each] for each in ids if each in by_sent_id}
-            found.update(dict.fromkeys(blamed, outcome))
-        left = [record.key for record in records if record.key not in found]
-        if left and len(faults) == len(records) == 1:
-            found[left[0]] = errors.of_record(faults[0], self.settings.time_zone)
-        elif left:
+            traces, ids = errors.names_in(error)
+            keys_at_fault = (traces & keys) | {
+                by_sent_id[each] for each in ids if each in by_sent_id
+            }
+            outcomes.update(dict.fromkeys(keys_at_fault, outcome))
+        keys_left = [record.key for record in records if record.key not in outcomes]
+        if keys_left and len(faults) == len(records) == 1:
+            outcomes[keys_left[0]] = errors.of_record(faults[0], self.settings.time_zone)
+        elif keys_left:
             # Nobody knows whose error it was: sent alone, each record gets its own.
             text = _("HubSpot did not say what became of the record.")
-            lost: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
-            found.update(dict.fromkeys(left, lost))
-        return found
+            unknown: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
+            outcomes.update(dict.fromkeys(keys_left, unknown))
+        return outcomes
 
-    def _archived(self, records: Sequence[Record]) -> dict[str, Outcome]:
+    def _archive(self, records: Sequence[Record]) -> dict[str, Outcome]:
         """Archive records, after looking up the ids that are not known. A record that HubSpot does
         not hold counts as deleted."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
@@ -159,35 +160,35 @@ class HubSpotAdapter(RestAdapter):
         if missing:
             response = self._read_batch(missing, ())
             if not is_whole(response):
-                outcome = self._refused(response, 1)
+                outcome = self._refusal(response, 1)
                 return {record.key: outcome for record in records}
             try:
-                found = self._stored(response)
+                records_by_key = self._stored_records(response)
             except Unavailable as error:
                 return {record.key: Retry(0.0, str(error)) for record in records}
-            ids.update((key, stored.remote_id) for key, stored in found.items())
+            ids.update((key, crm_record.remote_id) for key, crm_record in records_by_key.items())
         if ids:
             inputs = [{"id": remote_id} for remote_id in ids.values()]
             response = self._batch("archive", {"inputs": inputs})
             if not is_whole(response) and not (len(ids) == 1 and errors.is_not_found(response)):
-                outcome = self._refused(response, len(ids))
+                outcome = self._refusal(response, len(ids))
                 return {record.key: outcome for record in records}
         return {record.key: Ok(ids.get(record.key, ""), created=False) for record in records}
 
-    def _refused(self, response: Response, size: int) -> Outcome:
+    def _refusal(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
             return Retry(0.0, _("HubSpot's answer is no JSON object."))
-        given = self.settings
-        return errors.of_batch(response, size, given.time_zone, given.id_property)
+        settings = self.settings
+        return errors.of_batch(response, size, settings.time_zone, settings.id_property)
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:
-        given = self.settings
+        settings = self.settings
         response = self.client.ask(
-            "GET", f"{given.base_url}{given.properties_path}/{given.object}", self._headers
+            "GET", f"{settings.base_url}{settings.properties_path}/{settings.object}", self._headers
         )
         properties = {each["name"]: each for each in json_object(response).get("results", ())}
-        own = properties.pop(given.id_property, None)
+        own = properties.pop(settings.id_property, None)
         # Without unique values an upsert is refused, and a key could find several objects.
         if own is None or not own.get("hasUniqueValue"):
             raise InvalidInput(
@@ -195,7 +196,7 @@ class HubSpotAdapter(RestAdapter):
                     "HubSpot needs a property %(name)s of %(object)s that is set to have "
                     "unique values."
                 )
-                % {"name": given.id_property, "object": given.object},
+                % {"name": settings.id_property, "object": settings.object},
                 "id_property",
             )
         return {
@@ -210,24 +211,24 @@ class HubSpotAdapter(RestAdapter):
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         # HubSpot returns only the properties that are asked for.
         names = sorted(self.fields())
-        found: dict[str, Stored] = {}
+        records_by_key: dict[str, Stored] = {}
         for some in chunks(sorted(keys), _LARGEST_BATCH):
-            found.update(self._stored(self._read_batch(some, names)))
-        return found
+            records_by_key.update(self._stored_records(self._read_batch(some, names)))
+        return records_by_key
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
-        found: dict[str, Stored] = {}
+        records_by_id: dict[str, Stored] = {}
         for some in chunks(sorted(remote_ids), _LARGEST_BATCH):
-            held, missing = self._read_ids(some, names)
-            found.update(held)
+            answer_by_id, missing = self._read_ids(some, names)
+            records_by_id.update(answer_by_id)
             # A merged contact has another id in the answer: asked for alone, it shows which it is.
-            for remote_id in sorted(set(some) - held.keys() - missing):
-                held, missing = self._read_ids([remote_id], names)
-                if not held and remote_id not in missing:
+            for remote_id in sorted(set(some) - answer_by_id.keys() - missing):
+                answer_by_id, missing = self._read_ids([remote_id], names)
+                if not answer_by_id and remote_id not in missing:
                     raise Unavailable(_("HubSpot did not say what it holds of each record."))
-                for stored in held.values():
-                    found[remote_id] = stored
-        return found
+                for record in answer_by_id.values():
+                    records_by_id[remote_id] = record
+        return records_by_id
 
     def _read_ids(
         self, remote_ids: Sequence[str], names: Collection[str]
@@ -237,39 +238,43 @@ class HubSpotAdapter(RestAdapter):
         response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
         if len(remote_ids) == 1 and errors.is_not_found(response):
             return {}, set(remote_ids)
-        found: dict[str, Stored] = {}
+        records_by_id: dict[str, Stored] = {}
         for result in json_object(response).get("results") or ():
             remote_id = str(result.get("id", ""))
             is_archived = bool(result.get("archived"))
-            found[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)
-        return found, errors.not_found(response)
+            records_by_id[remote_id] = Stored(
+                remote_id, result.get("properties") or {}, is_archived
+            )
+        return records_by_id, errors.missing_names(response)
 
     def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:
-        given = self.settings
+        settings = self.settings
         inputs = [{"id": key} for key in keys]
-        properties = [given.id_property, *names]
-        asked = {"idProperty": given.id_property, "inputs": inputs, "properties": properties}
-        return self._batch("read", asked)
+        properties = [settings.id_property, *names]
+        body = {"idProperty": settings.id_property, "inputs": inputs, "properties": properties}
+        return self._batch("read", body)
 
-    def _stored(self, response: Response) -> dict[str, Stored]:
+    def _stored_records(self, response: Response) -> dict[str, Stored]:
         """What a batch/read found. Raises as `read` does."""
         body, own = json_object(response), self.settings.id_property
         for error in body.get("errors") or ():
             if error.get("category") != errors.NOT_FOUND:
                 # A record that is not among the results may exist all the same.
                 raise Unavailable(str(error.get("message") or error.get("category")))
-        found: dict[str, Stored] = {}
+        records_by_key: dict[str, Stored] = {}
         for result in body.get("results") or ():
             properties = dict(result.get("properties") or {})
             key = properties.pop(own, None)
             if key is not None:
-                archived = bool(result.get("archived"))
-                found[str(key)] = Stored(str(result.get("id", "")), properties, archived)
-        return found
+                is_archived = bool(result.get("archived"))
+                records_by_key[str(key)] = Stored(
+                    str(result.get("id", "")), properties, is_archived
+                )
+        return records_by_key
 
     def _batch(self, action: str, body: Any) -> Response:
-        given = self.settings
-        url = f"{given.base_url}{given.objects_path}/{given.object}/batch/{action}"
+        settings = self.settings
+        url = f"{settings.base_url}{settings.objects_path}/{settings.object}/batch/{action}"
         return self.client.ask("POST", url, self._headers, body)
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Outcome, Retry, Throttled
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.engine import Response
@@ -34,20 +34,20 @@ _MISSING = re.compile(
 
 def of_batch(response: Response, size: int, time_zone: str, id_property: str) -> Outcome:
     """What a call means for each of its records when the answer is no whole 2xx."""
-    body = client.decoded(response) if response.body else None
+    body = client.read_json(response) if response.body else None
     error = body if isinstance(body, Mapping) else {}
     status = response.status
     if status == 429 and not response.error:
         return Throttled(client.wait_seconds(response) or _limit(error, time_zone))
     if not response.error and _is_setup(response, id_property):
-        return Auth(client.described(response))
-    general = answers.judged(response, size, is_upsert=True)
+        return Auth(client.describe(response))
+    general = client.outcome_of_status(response, size, is_upsert=True)
     if isinstance(general, Auth) and error.get("category") in _AUTH:
         return Auth(general.message)  # of all records, not of one
     # A single record was refused: HubSpot's own object says more than the status.
     if isinstance(general, Invalid | Conflict) and error:
         return of_record(error, time_zone)
-    return general or Retry(0.0, client.described(response))
+    return general or Retry(0.0, client.describe(response))
 
 
 def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
@@ -65,32 +65,37 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
         existing = _EXISTING.search(message)
         return Conflict(existing[1] if existing else "")
     if category in _NEVER or error.get("errors"):
-        field, reason, _code = _blamed(error, message)
+        field, reason, _code = _fault(error, message)
         return Invalid(field, reason)
     return Retry(0.0, message)
 
 
 def is_not_found(response: Response) -> bool:
     """Whether a call as a whole found no object with the id that was sent."""
-    body = client.decoded(response) if response.status == 404 else None
+    body = client.read_json(response) if response.status == 404 else None
     return isinstance(body, Mapping) and body.get("category") == NOT_FOUND
 
 
-def not_found(response: Response) -> set[str]:
+def missing_names(response: Response) -> set[str]:
     """The traces and ids of the records of a batch that HubSpot does not hold."""
-    body = client.decoded(response) if client.is_whole(response) else None
+    body = client.read_json(response) if client.is_whole(response) else None
     errors = (body.get("errors") if isinstance(body, Mapping) else None) or ()
-    pairs = [named(error) for error in errors if error.get("category") == NOT_FOUND]
+    pairs = [names_in(error) for error in errors if error.get("category") == NOT_FOUND]
     return {name for traces, ids in pairs for name in traces | ids}
 
 
-def named(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+def names_in(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     """The trace ids that an error names, and everything else that it names: the ids that were sent
     are among it."""
     context = error.get("context")
-    listed = {name: _listed(v) for name, v in context.items()} if isinstance(context, dict) else {}
-    traces = {*_listed(error.get("objectWriteTraceId")), *listed.pop("objectWriteTraceId", ())}
-    return traces, {value for values in listed.values() for value in values}
+    names_by_context = (
+        {name: _as_list(v) for name, v in context.items()} if isinstance(context, dict) else {}
+    )
+    traces = {
+        *_as_list(error.get("objectWriteTraceId")),
+        *names_by_context.pop("objectWriteTraceId", ()),
+    }
+    return traces, {value for values in names_by_context.values() for value in values}
 
 
 def check_time_zone(name: str) -> None:
@@ -105,10 +110,10 @@ def _is_setup(response: Response, id_property: str) -> bool:
     address, the object type, or the property that holds the key."""
     if response.status == 404:
         return not is_not_found(response)
-    body = client.decoded(response) if response.status == 400 else None
+    body = client.read_json(response) if response.status == 400 else None
     error = body if isinstance(body, Mapping) else {}
     message = str(error.get("message") or "")
-    field, _reason, code = _blamed(error, message)
+    field, _reason, code = _fault(error, message)
     if field not in ("", id_property):
         return False
     if field and code:
@@ -117,31 +122,31 @@ def _is_setup(response: Response, id_property: str) -> bool:
     return bool(_MISSING.search(message) and re.search(names, message, re.IGNORECASE))
 
 
-def _blamed(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
+def _fault(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
     """The property at fault, why, and HubSpot's code for that. HubSpot may put a list of
     them into the message's text:
     'Property values were not valid: [{"name":"email","message":"…"}]'."""
     start = message.find("[{")
     if start >= 0:
         try:
-            listed = msgspec.json.decode(message[start:], type=list[dict[str, Any]])
+            property_errors = msgspec.json.decode(message[start:], type=list[dict[str, Any]])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            listed = []
-        if listed:
-            first = listed[0]
+            property_errors = []
+        if property_errors:
+            first = property_errors[0]
             code = str(first.get("error") or "")
             return str(first.get("name", "")), str(first.get("message") or message), code
     details = error.get("errors") or ()
     for detail in details:
         context = detail.get("context") or {}
-        field = detail.get("in") or next(iter(_listed(context.get("propertyName"))), "")
+        field = detail.get("in") or next(iter(_as_list(context.get("propertyName"))), "")
         code = str(detail.get("code") or "")
         return str(field), str(detail.get("message") or message), code
     context = error.get("context") or {}
-    return next(iter(_listed(context.get("propertyName"))), ""), message, ""
+    return next(iter(_as_list(context.get("propertyName"))), ""), message, ""
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     if value is None:
         return []
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]

@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, TooManyCalls
-from crmsync.adapters.client import decoded, is_whole, json_object
+from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled
-from crmsync.adapters.rest import RestAdapter
 from crmsync.adapters.salesforce import errors
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
@@ -53,109 +52,117 @@ class SalesforceAdapter(RestAdapter):
     # -- writing ---------------------------------------------------------------------------------
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
-        deleted = [record for record in batch if record.deleted]
-        known = [record for record in batch if record.remote_id and not record.deleted]
+        deletions = [record for record in batch if record.deleted]
+        updates = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
         try:
-            if known:
-                updated, gone = self._updated(known)
-                outcomes.update(updated)
+            if updates:
+                update_outcomes, missing = self._update(updates)
+                outcomes.update(update_outcomes)
                 # Somebody deleted them in Salesforce: they are stored anew, by key.
-                others += [dataclasses.replace(record, remote_id="") for record in gone]
+                others += [dataclasses.replace(record, remote_id="") for record in missing]
             if others:
-                outcomes.update(self._upserted(others))
-            if deleted:
-                outcomes.update(self._deleted(deleted))
+                outcomes.update(self._upsert(others))
+            if deletions:
+                outcomes.update(self._delete(deletions))
         except CredentialsRefused as error:
             outcomes.update((r.key, Auth(str(error))) for r in batch if r.key not in outcomes)
         except TooManyCalls as error:
-            left = [record.key for record in batch if record.key not in outcomes]
-            outcomes.update(dict.fromkeys(left, Throttled(error.after)))
+            keys_left = [record.key for record in batch if record.key not in outcomes]
+            outcomes.update(dict.fromkeys(keys_left, Throttled(error.after)))
         except (Unavailable, InvalidInput) as error:
             # Nothing was sent: there was no token, or the ids to be deleted could not be looked up.
             outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
         return outcomes
 
-    def _upserted(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        given = self.settings
+    def _upsert(self, records: Sequence[Record]) -> dict[str, Outcome]:
+        settings = self.settings
         if len(records) == 1:
             record = records[0]
-            path = f"sobjects/{given.object}/{given.external_id}/{quote(record.key, safe='')}"
+            path = f"sobjects/{settings.object}/{settings.external_id}/{quote(record.key, safe='')}"
             response = self._session.ask("PATCH", path, record.fields)
-            return {record.key: self._one(record, response)}
-        path = f"composite/sobjects/{given.object}/{given.external_id}"
-        outcomes, _gone = self._together(path, [(record, {}) for record in records])
+            return {record.key: self._outcome_of_one(record, response)}
+        path = f"composite/sobjects/{settings.object}/{settings.external_id}"
+        outcomes, _missing = self._update_many(path, [(record, {}) for record in records])
         return outcomes
 
-    def _updated(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
+    def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         """Update by remote id. Returns the outcomes, and the records that Salesforce does not
         hold."""
         # The list form has no call by remote id of its own: the id is part of each record. A list
         # that names an id twice is refused: after a conflict two records may have one id.
-        once = {_same(record.remote_id): record for record in reversed(records)}
-        first = [record for record in records if once[_same(record.remote_id)] is record]
-        if len(first) == 1:
-            outcomes, gone = self._updated_alone(first[0])
+        first_by_id = {_short_id(record.remote_id): record for record in reversed(records)}
+        first_records = [
+            record for record in records if first_by_id[_short_id(record.remote_id)] is record
+        ]
+        if len(first_records) == 1:
+            outcomes, missing = self._update_one(first_records[0])
         else:
-            named = [(record, {"id": record.remote_id}) for record in first]
-            outcomes, gone = self._together("composite/sobjects", named)
-        for record in (each for each in records if once[_same(each.remote_id)] is not each):
-            stopped = next((o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None)
-            made, lost = ({record.key: stopped}, []) if stopped else self._updated_alone(record)
-            outcomes.update(made)
-            gone += lost
-        return outcomes, gone
+            records_with_id = [(record, {"id": record.remote_id}) for record in first_records]
+            outcomes, missing = self._update_many("composite/sobjects", records_with_id)
+        for record in (
+            each for each in records if first_by_id[_short_id(each.remote_id)] is not each
+        ):
+            final_outcome = next(
+                (o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None
+            )
+            single_outcome, single_missing = (
+                ({record.key: final_outcome}, []) if final_outcome else self._update_one(record)
+            )
+            outcomes.update(single_outcome)
+            missing += single_missing
+        return outcomes, missing
 
-    def _updated_alone(self, record: Record) -> tuple[dict[str, Outcome], list[Record]]:
+    def _update_one(self, record: Record) -> tuple[dict[str, Outcome], list[Record]]:
         path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
         fields = {**record.fields, self.settings.external_id: _key(record)}
         response = self._session.ask("PATCH", path, fields)
         if response.status == 404 and not response.error:
             return {}, [record]
-        return {record.key: self._one(record, response)}, []
+        return {record.key: self._outcome_of_one(record, response)}, []
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         try:
-            outcomes, gone = self._updated(records)
+            outcomes, missing = self._update(records)
         except CredentialsRefused as error:
             return {record.key: Auth(str(error)) for record in records}
         except TooManyCalls as error:
             return {record.key: Throttled(error.after) for record in records}
         except (Unavailable, InvalidInput) as error:  # there was no token
             return {record.key: Retry(0.0, str(error)) for record in records}
-        return outcomes | {record.key: Ok(record.remote_id, created=False) for record in gone}
+        return outcomes | {record.key: Ok(record.remote_id, created=False) for record in missing}
 
-    def _together(
-        self, path: str, named: Sequence[tuple[Record, Mapping[str, str]]]
+    def _update_many(
+        self, path: str, records_with_id: Sequence[tuple[Record, Mapping[str, str]]]
     ) -> tuple[dict[str, Outcome], list[Record]]:
         """One call with several records. Returns the outcomes, and the records whose id Salesforce
         does not hold."""
-        given = self.settings
-        made = [
+        settings = self.settings
+        objects = [
             {
-                "attributes": {"type": given.object},
+                "attributes": {"type": settings.object},
                 **record.fields,
-                given.external_id: _key(record),
+                settings.external_id: _key(record),
                 **by_id,
             }
-            for record, by_id in named
+            for record, by_id in records_with_id
         ]
         # One wrong record must not keep the others from being stored.
-        response = self._session.ask("PATCH", path, {"allOrNone": False, "records": made})
-        results = decoded(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(named):
-            outcome = errors.of_call(response, len(named))
-            return {record.key: outcome for record, _by_id in named}, []
+        response = self._session.ask("PATCH", path, {"allOrNone": False, "records": objects})
+        results = read_json(response) if is_whole(response) else None
+        if not isinstance(results, list) or len(results) != len(records_with_id):
+            outcome = errors.of_call(response, len(records_with_id))
+            return {record.key: outcome for record, _by_id in records_with_id}, []
         outcomes: dict[str, Outcome] = {}
-        gone: list[Record] = []
-        for (record, by_id), result in zip(named, results, strict=True):
+        missing: list[Record] = []
+        for (record, by_id), result in zip(records_with_id, results, strict=True):
             if by_id and errors.is_gone(result):
-                gone.append(record)
+                missing.append(record)
             else:
-                outcomes[record.key] = errors.of_result(result, given.external_id)
-        return outcomes, gone
+                outcomes[record.key] = errors.of_result(result, settings.external_id)
+        return outcomes, missing
 
-    def _one(self, record: Record, response: Response) -> Outcome:
+    def _outcome_of_one(self, record: Record, response: Response) -> Outcome:
         """The outcome of a call with one record."""
         name = self.settings.external_id
         if response.status == 300:
@@ -163,52 +170,52 @@ class SalesforceAdapter(RestAdapter):
             return Invalid(name, text % {"name": name, "key": record.key})
         if not is_whole(response):
             return errors.of_call(response, 1)
-        body = decoded(response) if response.body else None
+        body = read_json(response) if response.body else None
         body = body if isinstance(body, dict) else {}
         remote_id = str(body.get("id") or record.remote_id)
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
-    def _deleted(self, records: Sequence[Record]) -> dict[str, Outcome]:
+    def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:
         """Delete records. One that Salesforce does not hold counts as deleted."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:
-            found = self._query(missing, ())
-            ids.update((key, stored.remote_id) for key, stored in found.items())
+            records_by_key = self._query(missing, ())
+            ids.update((key, crm_record.remote_id) for key, crm_record in records_by_key.items())
         outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
         if not ids:
             return outcomes
         # Each id once: after a conflict two records may have one.
         keys: dict[str, list[str]] = {}
         for key, remote_id in ids.items():
-            keys.setdefault(_same(remote_id), []).append(key)
-        named = [ids[of_one[0]] for of_one in keys.values()]
-        asked = urlencode({"ids": ",".join(named), "allOrNone": "false"})
-        response = self._session.ask("DELETE", f"composite/sobjects?{asked}")
-        results = decoded(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(named):
-            outcome = errors.of_call(response, len(named))
+            keys.setdefault(_short_id(remote_id), []).append(key)
+        ids_to_delete = [ids[keys_of_id[0]] for keys_of_id in keys.values()]
+        query = urlencode({"ids": ",".join(ids_to_delete), "allOrNone": "false"})
+        response = self._session.ask("DELETE", f"composite/sobjects?{query}")
+        results = read_json(response) if is_whole(response) else None
+        if not isinstance(results, list) or len(results) != len(ids_to_delete):
+            outcome = errors.of_call(response, len(ids_to_delete))
             outcomes.update(dict.fromkeys(ids, outcome))
             return outcomes
-        for of_one, result in zip(keys.values(), results, strict=True):
+        for keys_of_id, result in zip(keys.values(), results, strict=True):
             outcome = errors.of_result(result, self.settings.external_id)
             if not isinstance(outcome, Ok) and not errors.is_gone(result):
-                outcomes.update(dict.fromkeys(of_one, outcome))
+                outcomes.update(dict.fromkeys(keys_of_id, outcome))
         return outcomes
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:
-        given = self.settings
-        response = self._session.ask("GET", f"sobjects/{given.object}/describe")
+        settings = self.settings
+        response = self._session.ask("GET", f"sobjects/{settings.object}/describe")
         if response.status == 404:
-            raise InvalidInput(_("Salesforce has no object %s.") % given.object, "object")
+            raise InvalidInput(_("Salesforce has no object %s.") % settings.object, "object")
         errors.raise_for(response)
         described_fields = {each["name"]: each for each in json_object(response).get("fields", ())}
-        own = described_fields.pop(given.external_id, None)
+        own = described_fields.pop(settings.external_id, None)
         if own is None or not own.get("externalId"):
             raise InvalidInput(
                 _("Salesforce needs a field %(name)s of %(object)s that is flagged External ID.")
-                % {"name": given.external_id, "object": given.object},
+                % {"name": settings.external_id, "object": settings.object},
                 "external_id",
             )
         return {
@@ -230,11 +237,11 @@ class SalesforceAdapter(RestAdapter):
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         usable = [name for name in sorted(names) if name.isidentifier()]
         rows = self._rows("Id", sorted(remote_ids), ["Id", *usable])
-        found = {_same(str(row["Id"])): row for row in rows}
+        rows_by_id = {_short_id(str(row["Id"])): row for row in rows}
         return {
-            each: Stored(each, {name: found[_same(each)].get(name) for name in usable})
+            each: Stored(each, {name: rows_by_id[_short_id(each)].get(name) for name in usable})
             for each in remote_ids
-            if _same(each) in found
+            if _short_id(each) in rows_by_id
         }
 
     def _query(self, keys: Sequence[str], names: Sequence[str]) -> dict[str, Stored]:
@@ -249,11 +256,11 @@ class SalesforceAdapter(RestAdapter):
     ) -> Iterable[Mapping[str, Any]]:
         """The columns of the records in which the field has one of these values."""
         for some in chunks(values, _KEYS_IN_QUERY):
-            escaped = [each.replace("\\", "\\\\").replace("'", "\\'") for each in some]
-            listed = ", ".join(f"'{each}'" for each in escaped)
+            escaped_values = [each.replace("\\", "\\\\").replace("'", "\\'") for each in some]
+            value_list = ", ".join(f"'{each}'" for each in escaped_values)
             query = (
                 f"SELECT {', '.join(columns)} FROM {self.settings.object} "  # noqa: S608
-                f"WHERE {field} IN ({listed})"
+                f"WHERE {field} IN ({value_list})"
             )
             response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
             errors.raise_for(response)
@@ -265,6 +272,6 @@ def _key(record: Record) -> str | None:
     return None if record.deleted else record.key
 
 
-def _same(remote_id: str) -> str:
+def _short_id(remote_id: str) -> str:
     """Salesforce writes an id with 15 characters, or with three more that follow from them."""
     return remote_id[:15]

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers, client
+from crmsync.adapters import client
 from crmsync.adapters.base import TooManyCalls
 from crmsync.adapters.outcomes import (
     Auth,
@@ -45,7 +45,7 @@ def raise_for(response: Response) -> None:
     """As that of `client`, but the calls of a day may be used up too."""
     outcome = None if client.is_whole(response) else of_call(response, 1)
     if isinstance(outcome, Throttled):
-        raise TooManyCalls(client.described(response), outcome.after)
+        raise TooManyCalls(client.describe(response), outcome.after)
     client.raise_for(response)
 
 
@@ -53,20 +53,20 @@ def of_call(response: Response, size: int) -> Outcome:
     """What a call means for each of its records when the answer is not the expected one."""
     if client.is_whole(response):
         return Unknown(_("Salesforce's answer has no result for each record."))
-    body = client.decoded(response) if response.body else None
+    body = client.read_json(response) if response.body else None
     error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
     code = str(error.get("errorCode", ""))
-    general = answers.judged(response, size, is_upsert=True)
+    general = client.outcome_of_status(response, size, is_upsert=True)
     if response.error or not response.status:
         return general or Unknown(response.detail)
     if code == "REQUEST_LIMIT_EXCEEDED":
         return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
     if code in _AUTH or isinstance(general, Auth):
         of_record = code not in _AUTH and response.status == 403
-        return Auth(_message(error) or client.described(response), of_record)
+        return Auth(_message(error) or client.describe(response), of_record)
     if code and size == 1:
         return _meaning(code, error)
-    return general or Retry(0.0, client.described(response))
+    return general or Retry(0.0, client.describe(response))
 
 
 def of_result(result: Any, external_id: str) -> Outcome:
@@ -85,9 +85,9 @@ def of_result(result: Any, external_id: str) -> Outcome:
 
 def is_gone(result: Any) -> bool:
     """Whether Salesforce has no record with the id that was sent."""
-    found = (result.get("errors") if isinstance(result, Mapping) else None) or ()
+    result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
     # With `fields` the id is that of another record, to which this one refers.
-    return any(e.get("statusCode") in _GONE and not e.get("fields") for e in found)
+    return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)
 
 
 def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
@@ -97,8 +97,8 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
     if code in _RETRY:
         return Retry(0.0, message)
     if code in _DUPLICATES:
-        if found := _ID.search(message.partition("with id")[2]):
-            return Conflict(found[1])
+        if id_match := _ID.search(message.partition("with id")[2]):
+            return Conflict(id_match[1])
         # A duplicate rule found others without saying which: a person decides.
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, CredentialsRefused
-from crmsync.adapters.client import HttpClient, decoded, described, raise_for
+from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Request, Response
 
@@ -64,11 +64,11 @@ class Session:
         return self.client.ask(method, url, headers, body)
 
     def _log_in(self) -> None:
-        given = self.credentials
+        credentials = self.credentials
         form = {
             "grant_type": "client_credentials",
-            "client_id": given.client_id,
-            "client_secret": given.client_secret,
+            "client_id": credentials.client_id,
+            "client_secret": credentials.client_secret,
         }
         url = f"{self.settings.login_url}/services/oauth2/token"
         data = urlencode(form).encode()
@@ -77,10 +77,10 @@ class Session:
         self.token = ""
         if response.status in (400, 401):  # invalid_grant, invalid_client_id
             raise CredentialsRefused(
-                _("Salesforce refuses the credentials: %s") % described(response)
+                _("Salesforce refuses the credentials: %s") % describe(response)
             )
         raise_for(response)
-        body = decoded(response)
+        body = read_json(response)
         if not isinstance(body, dict) or not body.get("access_token"):
             raise Unavailable(_("Salesforce's login answered without an access token."))
         self.token = str(body["access_token"])

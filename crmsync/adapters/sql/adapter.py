@@ -59,15 +59,19 @@ class SqlAdapter(CRMAdapter):
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
-        given = self.settings
+        own_settings = self.settings
         # Names go into statements, where they cannot be parameters.
         for name in ("table", "key_column", "version_column", "deleted_column"):
-            value = getattr(given, name)
+            value = getattr(own_settings, name)
             if not _NAME.fullmatch(value) and (value or name != "deleted_column"):
                 raise InvalidInput(
                     _("The setting %s is no name of a table or column.") % name, name
                 )
-        self._own = (given.key_column, given.version_column, given.deleted_column)
+        self._own = (
+            own_settings.key_column,
+            own_settings.version_column,
+            own_settings.deleted_column,
+        )
         databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
         config = databases.for_writing(self.credentials.url, "url")
         if not databases.is_mysql(config):  # a wrong path is an error, not a new database
@@ -76,7 +80,7 @@ class SqlAdapter(CRMAdapter):
         # adapter.
         self._handler = ConnectionHandler({"default": config})
         self._mysql = databases.is_mysql(config)
-        self._known: Table | None = None
+        self._cached_table: Table | None = None
 
     def secrets(self) -> Iterable[str]:
         password = urlsplit(self.credentials.url).password or ""
@@ -88,20 +92,20 @@ class SqlAdapter(CRMAdapter):
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:
-        self._known = None  # the table may have changed since
+        self._cached_table = None  # the table may have changed since
         try:
             table = self._table()
         except DatabaseError as error:
             raise self._error(error) from None
-        given = self.settings
+        settings = self.settings
         for setting in ("key_column", "version_column", "deleted_column"):
-            name = getattr(given, setting)
+            name = getattr(settings, setting)
             if name and name not in table.columns:
                 raise InvalidInput(self._no_column(name), setting)
         if not table.key_is_unique:
             raise InvalidInput(
                 _("The column %(column)s of the table %(table)s needs a unique key.")
-                % {"column": given.key_column, "table": given.table},
+                % {"column": settings.key_column, "table": settings.table},
                 "key_column",
             )
         return {name: field for name, field in table.columns.items() if name not in self._own}
@@ -118,12 +122,12 @@ class SqlAdapter(CRMAdapter):
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         try:
             table = self._table()
-            if self._lacks(table) or any(map(table.problem, batch)):
-                self._known = None  # somebody may have added or widened a column since
+            if self._missing_column(table) or any(map(table.problem, batch)):
+                self._cached_table = None  # somebody may have added or widened a column since
                 table = self._table()
         except DatabaseError as error:
-            return [self._verdict(error, len(batch))] * len(batch)
-        if name := self._lacks(table):
+            return [self._outcome(error, len(batch))] * len(batch)
+        if name := self._missing_column(table):
             text = self._no_column(name)
             return [Auth(text)] * len(batch)
         outcomes: dict[str, Outcome] = {}
@@ -155,7 +159,7 @@ class SqlAdapter(CRMAdapter):
                 self._roll_back()
             else:
                 self._drop()
-            outcome = self._verdict(error, len(records))
+            outcome = self._outcome(error, len(records))
             # The server may have committed before the connection broke.
             if stage == "commit" and transactions.error_code(error) in errors.LOST:
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
@@ -175,12 +179,12 @@ class SqlAdapter(CRMAdapter):
         """The table's columns. Raises DatabaseError; replaces a connection that is too old."""
         connection = self._open()
         connection.close_if_unusable_or_obsolete()
-        if self._known is None:
-            given = self.settings
-            self._known = read_table(connection, given.table, given.key_column)
-        return self._known
+        if self._cached_table is None:
+            settings = self.settings
+            self._cached_table = read_table(connection, settings.table, settings.key_column)
+        return self._cached_table
 
-    def _lacks(self, table: Table) -> str:
+    def _missing_column(self, table: Table) -> str:
         """The column of the settings that the table does not have, '' when it has all."""
         return next((name for name in self._own if name and name not in table.columns), "")
 
@@ -188,9 +192,9 @@ class SqlAdapter(CRMAdapter):
         text = _("The table %(table)s has no column %(name)s.")
         return text % {"table": self.settings.table, "name": name}
 
-    def _verdict(self, error: DatabaseError, size: int) -> Outcome:
+    def _outcome(self, error: DatabaseError, size: int) -> Outcome:
         if errors.is_unknown_column(error):
-            self._known = None  # the table was changed since it was read
+            self._cached_table = None  # the table was changed since it was read
             name = errors.column(errors.message(error))
             if name and name in self._own:
                 return Auth(self._no_column(name))

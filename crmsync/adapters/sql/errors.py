@@ -69,9 +69,9 @@ def is_unknown_column(error: DatabaseError) -> bool:
 
 def column(text: str) -> str:
     """The column that the message blames, '' when it names none."""
-    if found := _SQLITE_COLUMN.search(text):
-        return found.group(1)
-    names = [quoted or field for quoted, field in _COLUMN.findall(text)]
+    if column_match := _SQLITE_COLUMN.search(text):
+        return column_match.group(1)
+    names = [quoted_name or field for quoted_name, field in _COLUMN.findall(text)]
     return names[-1] if names else ""  # what stands before it may be a value
 
 

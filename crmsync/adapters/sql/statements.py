@@ -8,7 +8,7 @@ from typing import Any, cast
 from crmsync.adapters.base import AdapterSettings, Record, Stored
 from crmsync.adapters.outcomes import Ok, Outcome
 from crmsync.adapters.sql.table import Table
-from msgplatform.core.data import mysql_values
+from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 
 _KEYS_AT_ONCE = 500
@@ -30,77 +30,81 @@ class Statements:
         self.cursor, self.table, self.settings = cursor, table, settings
 
     def read(self, keys: Collection[str]) -> dict[str, Stored]:
-        given, table = self.settings, self.table
+        settings, table = self.settings, self.table
         names = list(table.columns)
-        own = (given.key_column, given.version_column, given.deleted_column)
-        found: dict[str, Stored] = {}
-        columns = ", ".join(map(self._quoted, names))
+        own = (settings.key_column, settings.version_column, settings.deleted_column)
+        rows_by_key: dict[str, Stored] = {}
+        columns = ", ".join(map(self._quote, names))
         for values in self._rows(columns, keys):
             row = dict(zip(names, values, strict=True))
-            key = str(row[given.key_column])
-            found[key] = Stored(
+            key = str(row[settings.key_column])
+            rows_by_key[key] = Stored(
                 key,
                 {name: value for name, value in row.items() if name not in own},
-                bool(given.deleted_column and row[given.deleted_column]),
-                row[given.version_column],
+                bool(settings.deleted_column and row[settings.deleted_column]),
+                row[settings.version_column],
             )
-        return {key: found[key] for key in keys if key in found}
+        return {key: rows_by_key[key] for key in keys if key in rows_by_key}
 
     def write(self, records: Sequence[Record]) -> dict[str, Outcome]:
         """An outcome for each record; counts once the transaction is committed."""
-        given, table = self.settings, self.table
-        before = self._present([record.key for record in records])
+        settings, table = self.settings, self.table
+        present_keys = self._present_keys([record.key for record in records])
         # Deletions without the values of a row are statements of their own.
-        apart = [r for r in records if r.deleted and not (given.deleted_column and self._is_row(r))]
-        self._delete(apart)
-        others = {record.key for record in records} - {record.key for record in apart}
-        kept = [record for record in records if record.key in others]
+        deletions = [
+            r for r in records if r.deleted and not (settings.deleted_column and self._is_row(r))
+        ]
+        self._delete(deletions)
+        stored_keys = {record.key for record in records} - {record.key for record in deletions}
+        upserts = [record for record in records if record.key in stored_keys]
         # In the order of keys, so that two writers lock rows in the same order. Rows with the same
         # columns go in one INSERT.
-        kept.sort(key=lambda record: record.key)
+        upserts.sort(key=lambda record: record.key)
         shapes: dict[tuple[str, ...], list[Record]] = {}
-        for record in kept:
+        for record in upserts:
             shapes.setdefault(tuple(sorted(record.fields)), []).append(record)
         for names, group in shapes.items():
             self._upsert(names, group)
         outcomes: dict[str, Outcome] = {
             record.key: Ok(
-                record.key, created=False if record.deleted else record.key not in before
+                record.key, created=False if record.deleted else record.key not in present_keys
             )
             for record in records
         }
-        if table.has_doubles and kept:
-            held = self._versions([record.key for record in kept])
-            for record in kept:
+        if table.can_find_other_row and upserts:
+            versions = self._versions([record.key for record in upserts])
+            for record in upserts:
                 # The row may exist and all the same not be the one that the upsert found.
-                version = held.get(record.key)
+                version = versions.get(record.key)
                 if version is None or int(version) < record.version:
-                    outcomes[record.key] = table.doubled()
+                    outcomes[record.key] = table.duplicate_row()
         return outcomes
 
     def _upsert(self, names: Sequence[str], records: Sequence[Record]) -> None:
-        given, quoted = self.settings, self._quoted
-        columns = [given.key_column, *names]
-        if given.deleted_column:
-            columns.append(given.deleted_column)
-        columns.append(given.version_column)  # last: what goes before compares with the old one
+        settings, quote = self.settings, self._quote
+        columns = [settings.key_column, *names]
+        if settings.deleted_column:
+            columns.append(settings.deleted_column)
+        columns.append(settings.version_column)  # last: what goes before compares with the old one
         rows = [self._row(record, names) for record in records]
-        start = f"INSERT INTO {quoted(given.table)} ({', '.join(map(quoted, columns))}) VALUES "  # noqa: S608
-        changed = [quoted(name) for name in columns[1:]]
-        key, version = quoted(given.key_column), quoted(given.version_column)
+        start = f"INSERT INTO {quote(settings.table)} ({', '.join(map(quote, columns))}) VALUES "  # noqa: S608
+        changed_columns = [quote(name) for name in columns[1:]]
+        key, version = quote(settings.key_column), quote(settings.version_column)
         if self.table.connection.vendor == "mysql":
             # Another unique key may be the duplicate one: that row is somebody else's.
             takes = (
                 f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
                 f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
             )
-            sets = ", ".join(f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed)
+            sets = ", ".join(
+                f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed_columns
+            )
             end = f" ON DUPLICATE KEY UPDATE {sets}".encode()
-            for values in mysql_values.statements(self.table.connection, rows):
+            for values in sql.statements(self.table.connection, rows):
                 self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
             return
-        old, own = (f"{quoted(given.table)}.{name}" for name in (version, key))
-        sets = ", ".join(f"{name} = excluded.{name}" for name in changed)
+        old, own = (f"{quote(settings.table)}.{name}" for name in (version, key))
+        sets = ", ".join(f"{name} = excluded.{name}" for name in changed_columns)
         places = ", ".join(["%s"] * len(columns))
         self.cursor.executemany(
             f"{start}({places}) ON CONFLICT ({key}) DO UPDATE SET {sets} "
@@ -110,16 +114,18 @@ class Statements:
         )
 
     def _row(self, record: Record, names: Sequence[str]) -> list[Any]:
-        given, table = self.settings, self.table
+        settings, table = self.settings, self.table
         row = [table.key(record.key), *(table.value(record.fields[name]) for name in names)]
-        if given.deleted_column:
+        if settings.deleted_column:
             row.append(int(record.deleted))
         return [*row, record.version]
 
     def _delete(self, records: Sequence[Record]) -> None:
         """Delete the rows, or mark them where there is a column for it; newer rows stay."""
-        given, quoted = self.settings, self._quoted
-        table, key, version = map(quoted, (given.table, given.key_column, given.version_column))
+        settings, quote = self.settings, self._quote
+        table, key, version = map(
+            quote, (settings.table, settings.key_column, settings.version_column)
+        )
         for some in chunks(records, _KEYS_AT_ONCE):
             keys = [self.table.key(record.key) for record in some]
             # By the index, and then exactly: a collation takes keys of other rows for the same.
@@ -128,13 +134,13 @@ class Statements:
             condition = " OR ".join([each] * len(some))
             rows = [(k, k, r.version) for k, r in zip(keys, some, strict=True)]
             values = [value for row in rows for value in row]
-            if not given.deleted_column:
+            if not settings.deleted_column:
                 self.cursor.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608
                 continue
             cases = f"WHEN {self._exact('%s')} THEN %s " * len(some)
             versions = [value for k, _same, number in rows for value in (k, number)]
             self.cursor.execute(
-                f"UPDATE {table} SET {quoted(given.deleted_column)} = 1, "  # noqa: S608
+                f"UPDATE {table} SET {quote(settings.deleted_column)} = 1, "  # noqa: S608
                 f"{version} = CASE {self._exact(key)} {cases}END WHERE {condition}",
                 [*versions, *values],
             )
@@ -150,31 +156,31 @@ class Statements:
     def _is_row(self, record: Record) -> bool:
         """Whether the record has what an INSERT needs: without it the statement is refused, even
         where the row exists already."""
-        given = self.settings
-        own = (given.key_column, given.version_column, given.deleted_column)
-        needed = {name for name, field in self.table.columns.items() if field.required}
-        return needed - {*own} <= record.fields.keys()
+        settings = self.settings
+        own = (settings.key_column, settings.version_column, settings.deleted_column)
+        required_names = {name for name, field in self.table.columns.items() if field.required}
+        return required_names - {*own} <= record.fields.keys()
 
-    def _present(self, keys: Collection[str]) -> set[str]:
-        column = self._quoted(self.settings.key_column)
+    def _present_keys(self, keys: Collection[str]) -> set[str]:
+        column = self._quote(self.settings.key_column)
         return {str(key) for (key,) in self._rows(column, keys)}
 
     def _versions(self, keys: Collection[str]) -> dict[str, Any]:
-        given = self.settings
-        columns = ", ".join(map(self._quoted, (given.key_column, given.version_column)))
+        settings = self.settings
+        columns = ", ".join(map(self._quote, (settings.key_column, settings.version_column)))
         return {str(key): version for key, version in self._rows(columns, keys)}
 
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
-        given, table = self.settings, self.table
+        settings, table = self.settings, self.table
         usable = [table.key(key) for key in keys if table.takes_key(key)]
         for some in chunks(usable, _KEYS_AT_ONCE):
             places = ", ".join(["%s"] * len(some))
             self.cursor.execute(
-                f"SELECT {columns} FROM {self._quoted(given.table)} "  # noqa: S608
-                f"WHERE {self._quoted(given.key_column)} IN ({places})",
+                f"SELECT {columns} FROM {self._quote(settings.table)} "  # noqa: S608
+                f"WHERE {self._quote(settings.key_column)} IN ({places})",
                 some,
             )
             yield from self.cursor.fetchall()
 
-    def _quoted(self, name: str) -> str:
+    def _quote(self, name: str) -> str:
         return str(self.table.connection.ops.quote_name(name))

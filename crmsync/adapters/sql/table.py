@@ -39,7 +39,7 @@ class Table:
     others: tuple[str, ...]
 
     @property
-    def has_doubles(self) -> bool:
+    def can_find_other_row(self) -> bool:
         """Whether an upsert may find a row that is not this record's: by another unique key, or by
         a key that the column's collation treats as equal. The former only MySQL does silently."""
         is_mysql = self.connection.vendor == "mysql"
@@ -68,10 +68,10 @@ class Table:
             return _("The column %s cannot be empty.") % name
         if isinstance(value, str):
             if field.max_length and len(value) > field.max_length:
-                most = field.max_length
+                max_length = field.max_length
                 return _(
                     "The value for %(name)s has %(count)s characters; %(most)s are allowed."
-                ) % {"name": name, "count": len(value), "most": most}
+                ) % {"name": name, "count": len(value), "most": max_length}
             # A single surrogate cannot be encoded: the driver would fail for the whole batch.
             if not value.isascii() and not _is_text(value):
                 return _("The value for %s is no valid text.") % name
@@ -82,7 +82,7 @@ class Table:
             return _("The number for %s is too large.") % name
         return ""
 
-    def doubled(self) -> Invalid:
+    def duplicate_row(self) -> Invalid:
         if not self.others or self.connection.vendor != "mysql":
             return Invalid("", _("Another row has a key that the table takes for the same."))
         # MySQL does not say which unique key it was when there are several.
@@ -111,23 +111,23 @@ class Table:
 def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> Table:
     """Raises DatabaseError, also when there is no such table."""
     with connection.cursor() as cursor:
-        described = connection.introspection.get_table_description(cursor, name)
+        descriptions = connection.introspection.get_table_description(cursor, name)
         constraints = connection.introspection.get_constraints(cursor, name)
         primary = connection.introspection.get_primary_key_columns(cursor, name)
-        if not described:
+        if not descriptions:
             raise DatabaseError(f"no such table: {name}")
-        kinds = {column.name: _kind(connection, column) for column in described}
+        kinds = {column.name: _kind(connection, column) for column in descriptions}
     unique = {tuple(c["columns"]) for c in constraints.values() if c["unique"]}
     if primary:
         unique.add(tuple(primary))
     columns: dict[str, Field] = {}
-    for column in described:
+    for column in descriptions:
         kind = kinds[column.name]
         size = 0
         if kind in ("CharField", "TextField"):
             # SQLite gives the declared type, and does not enforce its length.
-            declared = _DECLARED.search(str(column.type_code))
-            size = int(declared[1] if declared else column.display_size or 0)
+            size_match = _DECLARED.search(str(column.type_code))
+            size = int(size_match[1] if size_match else column.display_size or 0)
         is_required = not column.null_ok and column.default is None
         columns[column.name] = Field(column.name, kind, is_required, True, size)
     # Columns of every unique key but the one of the record's key.
@@ -137,7 +137,7 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         connection,
         key_column,
         columns,
-        frozenset(c.name for c in described if not c.null_ok),
+        frozenset(c.name for c in descriptions if not c.null_ok),
         any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
         (key_column,) in unique,
         tuple(sorted(others)),

@@ -16,19 +16,24 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
+from crmsync.adapters.client import RestAdapter
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
-from crmsync.adapters.rest import RestAdapter
-from crmsync.adapters.tryton import contacts, errors
+from crmsync.adapters.tryton import contacts, session
 from crmsync.adapters.tryton.contacts import Contacts
-from crmsync.adapters.tryton.errors import NotAnswered, RpcError
-from crmsync.adapters.tryton.session import Session, TrytonCredentials, TrytonSettings
+from crmsync.adapters.tryton.session import (
+    NotAnswered,
+    RpcError,
+    Session,
+    TrytonCredentials,
+    TrytonSettings,
+)
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TrytonRecord:
     """A record in Tryton; one that is not active is hidden."""
 
     id: int
@@ -59,47 +64,49 @@ class TrytonAdapter(RestAdapter):
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
         try:
-            names = self._known(batch)
+            names = self._field_names(batch)
             # Tryton has no upsert: what exists is written, everything else created.
-            held = self._held(batch)
+            held_records = self._find(batch)
         except (NotAnswered, RpcError) as error:
-            return dict.fromkeys((r.key for r in batch), errors.meaning(error, 1, sent=False))
+            return dict.fromkeys((r.key for r in batch), session.meaning(error, 1, is_change=False))
         new: list[Record] = []
         old: list[Record] = []
-        gone: list[Record] = []
+        deletions: list[Record] = []
         for record in batch:
-            odd = next((name for name in record.fields if name not in names), None)
+            unknown_name = next((name for name in record.fields if name not in names), None)
             # Nothing to hide: the record is not there, or hidden already.
-            if record.deleted and (record.key not in held or not held[record.key].active):
-                remote_id = str(held[record.key].id) if record.key in held else ""
+            if record.deleted and (
+                record.key not in held_records or not held_records[record.key].active
+            ):
+                remote_id = str(held_records[record.key].id) if record.key in held_records else ""
                 outcomes[record.key] = Ok(remote_id, created=False)
             elif record.deleted:
-                gone.append(record)
-            elif odd is not None:
+                deletions.append(record)
+            elif unknown_name is not None:
                 outcomes[record.key] = Invalid(
-                    odd,
+                    unknown_name,
                     _("%(model)s has no field %(field)s.")
-                    % {"model": self.settings.model, "field": odd},
+                    % {"model": self.settings.model, "field": unknown_name},
                 )
             else:
-                (old if record.key in held else new).append(record)
-        created = self._together(new, lambda: self._create(new))
-        if len(new) == 1 and isinstance(created[new[0].key], Invalid):
-            created = self._late(new[0], created)
-        outcomes.update(created)
-        outcomes.update(self._together(old, lambda: self._write(old, held)))
-        outcomes.update(self._together(gone, lambda: self._hide(gone, held)))
+                (old if record.key in held_records else new).append(record)
+        create_outcomes = self._call_for_all(new, lambda: self._create(new))
+        if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
+            create_outcomes = self._check_late_arrival(new[0], create_outcomes)
+        outcomes.update(create_outcomes)
+        outcomes.update(self._call_for_all(old, lambda: self._write(old, held_records)))
+        outcomes.update(self._call_for_all(deletions, lambda: self._hide(deletions, held_records)))
         return outcomes
 
-    def _known(self, records: Sequence[Record]) -> frozenset[str]:
+    def _field_names(self, records: Sequence[Record]) -> frozenset[str]:
         """The names of the model's fields, read anew when a record has a field without one: a
         module may have added it since."""
-        sent = {name for record in records if not record.deleted for name in record.fields}
-        if self._names is None or not sent <= self._names:
+        field_names = {name for record in records if not record.deleted for name in record.fields}
+        if self._names is None or not field_names <= self._names:
             self._names = frozenset(self._session.call("fields_get", [], 0))
         return self._names
 
-    def _together(
+    def _call_for_all(
         self, records: Sequence[Record], call: Callable[[], dict[str, Outcome]]
     ) -> dict[str, Outcome]:
         """The outcomes of a call that is all or nothing."""
@@ -108,96 +115,110 @@ class TrytonAdapter(RestAdapter):
         try:
             return call()
         except (NotAnswered, RpcError) as error:
-            outcome = errors.meaning(error, len(records), sent=True)
+            outcome = session.meaning(error, len(records), is_change=True)
             return {record.key: outcome for record in records}
 
     def _create(self, records: Sequence[Record]) -> dict[str, Outcome]:
         key = self.settings.key_field
         # Tryton answers with the ids in the order of the records.
-        given = [{**self._values(record, 0, {}), key: record.key} for record in records]
-        made = self._session.call("create", given)
-        if not isinstance(made, list) or len(made) != len(records):
+        rows = [{**self._values(record, 0, {}), key: record.key} for record in records]
+        new_ids = self._session.call("create", rows)
+        if not isinstance(new_ids, list) or len(new_ids) != len(records):
             raise NotAnswered(Unknown(_("Tryton's answer has no id for each record.")))
         return {
             record.key: Ok(str(remote_id), created=True)
-            for record, remote_id in zip(records, made, strict=True)
+            for record, remote_id in zip(records, new_ids, strict=True)
         }
 
-    def _late(self, record: Record, created: dict[str, Outcome]) -> dict[str, Outcome]:
+    def _check_late_arrival(
+        self, record: Record, create_outcomes: dict[str, Outcome]
+    ) -> dict[str, Outcome]:
         """Tryton refused a key as not unique: perhaps an earlier call, which was not answered,
         arrived late."""
         try:
-            if record.key not in self._held([record]):
-                return created
-            why = _("An earlier call has stored the record meanwhile.")
+            if record.key not in self._find([record]):
+                return create_outcomes
+            reason = _("An earlier call has stored the record meanwhile.")
         except (NotAnswered, RpcError):
-            why = _("It is not known whether an earlier call has stored the record.")
-        return {record.key: Retry(0.0, why)}
+            reason = _("It is not known whether an earlier call has stored the record.")
+        return {record.key: Retry(0.0, reason)}
 
-    def _write(self, records: Sequence[Record], held: Mapping[str, Held]) -> dict[str, Outcome]:
+    def _write(
+        self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
+    ) -> dict[str, Outcome]:
         # Shown again first, in a call of its own: a hidden record takes no other changes.
-        hidden = [held[r.key].id for r in records if not held[r.key].active]
-        if hidden:
-            self._session.call("write", hidden, {"active": True})
-        numbers = self._contacts(records, held)
+        hidden_ids = [held_records[r.key].id for r in records if not held_records[r.key].active]
+        if hidden_ids:
+            self._session.call("write", hidden_ids, {"active": True})
+        numbers = self._contacts(records, held_records)
         pairs: list[Any] = []
         for record in records:
-            has = held[record.key]
-            values = self._values(record, has.id, numbers)
+            held_record = held_records[record.key]
+            values = self._values(record, held_record.id, numbers)
             # Found by its id after a conflict: from now on it has our key.
-            if has.key != record.key:
+            if held_record.key != record.key:
                 values[self.settings.key_field] = record.key
             if values:
-                pairs += [[has.id], values]
+                pairs += [[held_record.id], values]
         if pairs:
             self._session.call("write", *pairs)
-        return {record.key: Ok(str(held[record.key].id), created=False) for record in records}
+        return {
+            record.key: Ok(str(held_records[record.key].id), created=False) for record in records
+        }
 
-    def _hide(self, records: Sequence[Record], held: Mapping[str, Held]) -> dict[str, Outcome]:
-        self._session.call("write", [held[record.key].id for record in records], {"active": False})
-        return {record.key: Ok(str(held[record.key].id), created=False) for record in records}
+    def _hide(
+        self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
+    ) -> dict[str, Outcome]:
+        self._session.call(
+            "write", [held_records[record.key].id for record in records], {"active": False}
+        )
+        return {
+            record.key: Ok(str(held_records[record.key].id), created=False) for record in records
+        }
 
     def _values(self, record: Record, party: int, numbers: Contacts) -> dict[str, Any]:
         if self.settings.model != contacts.MODEL:
             return dict(record.fields)
         return contacts.values(record.fields, party, numbers)
 
-    def _contacts(self, records: Sequence[Record], held: Mapping[str, Held]) -> Contacts:
+    def _contacts(
+        self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
+    ) -> Contacts:
         if self.settings.model != contacts.MODEL:
             return {}
-        ids = [held[r.key].id for r in records if contacts.TYPES & r.fields.keys()]
+        ids = [held_records[r.key].id for r in records if contacts.TYPES & r.fields.keys()]
         if not ids:
             return {}
         domain = [["party", "in", ids], ["type", "in", sorted(contacts.TYPES)]]
         names = ["party", "type", "value"]
         return contacts.first(self._search(domain, names, contacts.CONTACTS, {}))
 
-    def _held(self, records: Sequence[Record]) -> dict[str, Held]:
+    def _find(self, records: Sequence[Record]) -> dict[str, TrytonRecord]:
         """What Tryton holds of these records, by their keys."""
         key = self.settings.key_field
         by_id = {int(r.remote_id): r.key for r in records if r.remote_id.isdigit()}
         # By id where one is known, by key for the others: one call for all.
         keys = [record.key for record in records if not record.remote_id.isdigit()]
         domain = ["OR", [[key, "in", keys]], [["id", "in", list(by_id)]]]
-        held: dict[str, Held] = {}
+        held_records: dict[str, TrytonRecord] = {}
         for row in self._search(domain, [key, "active"]):
             number = int(row["id"])
-            found = Held(number, str(row[key]), bool(row["active"]))
-            held[by_id.get(number, found.key)] = found
-        return held
+            held_record = TrytonRecord(number, str(row[key]), bool(row["active"]))
+            held_records[by_id.get(number, held_record.key)] = held_record
+        return held_records
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:
         try:
-            known = self._session.call("fields_get", [], 0)
-            self._names = frozenset(known)
+            descriptions = self._session.call("fields_get", [], 0)
+            self._names = frozenset(descriptions)
         except (NotAnswered, RpcError) as error:
             raise self._error(error) from None
-        given = self.settings
-        if given.key_field not in known:
+        settings = self.settings
+        if settings.key_field not in descriptions:
             raise InvalidInput(
                 _("%(model)s has no field %(field)s.")
-                % {"model": given.model, "field": given.key_field},
+                % {"model": settings.model, "field": settings.key_field},
                 "key_field",
             )
         return {
@@ -208,8 +229,8 @@ class TrytonAdapter(RestAdapter):
                 not each.get("readonly"),
                 int(each.get("size") or 0),
             )
-            for name, each in known.items()
-            if name != given.key_field
+            for name, each in descriptions.items()
+            if name != settings.key_field
         }
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
@@ -233,8 +254,8 @@ class TrytonAdapter(RestAdapter):
         model: str = "",
         context: Mapping[str, Any] = _ALL,
     ) -> list[dict[str, Any]]:
-        asked = (domain, 0, None, None, list(names))
-        return list(self._session.call("search_read", *asked, context=context, model=model))
+        arguments = (domain, 0, None, None, list(names))
+        return list(self._session.call("search_read", *arguments, context=context, model=model))
 
     def _error(self, error: NotAnswered | RpcError) -> Exception:
         if isinstance(error, NotAnswered):

@@ -29,19 +29,19 @@ Contacts = Mapping[tuple[int, str], Contact]
 
 def first(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str], Contact]:
     """The first contact of each party and type; `rows` are in Tryton's order."""
-    found: dict[tuple[int, str], Contact] = {}
+    contacts: dict[tuple[int, str], Contact] = {}
     for row in rows:
         contact = Contact(int(row["id"]), str(row.get("value") or ""))
-        found.setdefault((int(row["party"]), str(row["type"])), contact)
-    return found
+        contacts.setdefault((int(row["party"]), str(row["type"])), contact)
+    return contacts
 
 
-def values(fields: Mapping[str, Any], party: int, held: Contacts) -> dict[str, Any]:
+def values(fields: Mapping[str, Any], party: int, contacts: Contacts) -> dict[str, Any]:
     """The fields of a party as Tryton takes them; `party` is 0 for one that is created."""
     plain = {name: value for name, value in fields.items() if name not in TYPES}
     changes: list[list[Any]] = []
     for kind in sorted(TYPES & fields.keys()):
-        value, contact = fields[kind], held.get((party, kind))
+        value, contact = fields[kind], contacts.get((party, kind))
         if value in (None, ""):
             if contact:
                 changes.append(["delete", [contact.id]])

@@ -9,12 +9,48 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import answers
+from crmsync.adapters import client
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
-from crmsync.adapters.client import HttpClient, decoded, wait_seconds
-from crmsync.adapters.outcomes import Auth, Throttled, Unknown
-from crmsync.adapters.tryton.errors import NotAnswered, RpcError
+from crmsync.adapters.client import HttpClient, read_json, wait_seconds
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
 from msgplatform.core.http.engine import Response
+
+# What a person has to change in the record; other errors are faults of the server's own.
+_OF_RECORD = ("UserError", "UserWarning")
+_LATER = ("ConcurrencyException", "DatabaseOperationalError", "DatabaseTimeoutError")
+
+
+class RpcError(Exception):
+    """The server answered a call with an error; `kind` is the name of its exception."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message or kind)
+        self.kind = kind
+
+
+class NotAnswered(Exception):
+    """A call was not answered as it should be; `outcome` says what that means for its records."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcome:
+    """What an error means for `size` records; `sent`: the call would have changed them."""
+    if isinstance(error, NotAnswered):
+        outcome = error.outcome
+        # Looking for the keys changed nothing.
+        if isinstance(outcome, Unknown) and not is_change:
+            return Retry(0.0, outcome.message)
+        return outcome
+    text = f"{error.kind}: {error}" if error.kind not in _OF_RECORD else str(error)
+    if error.kind in _LATER:
+        return Retry(0.0, text)
+    if not is_change:
+        return Auth(text)  # the model or the key field does not exist, or may not be read
+    return Refused(text) if size > 1 else Invalid("", text)
+
 
 _LOGIN_FLOOD_SECONDS = 60.0
 
@@ -60,33 +96,33 @@ class Session:
         return self._result(response)
 
     def _log_in(self) -> None:
-        given, self.token = self.settings, ""
-        asked = [given.user, {"password": self.credentials.password}]
-        response = self._ask("common.db.login", asked)
+        settings, self.token = self.settings, ""
+        login = [settings.user, {"password": self.credentials.password}]
+        response = self._ask("common.db.login", login)
         if response.status == 401:
             raise NotAnswered(Auth(_("Tryton refuses the user or the password.")))
         if response.status == 429:
             raise NotAnswered(Throttled(wait_seconds(response) or _LOGIN_FLOOD_SECONDS))
         if response.status == 404:
-            raise NotAnswered(Auth(_("Tryton has no database %s.") % given.database))
-        found = self._result(response)
-        if not isinstance(found, list) or len(found) < 2:
+            raise NotAnswered(Auth(_("Tryton has no database %s.") % settings.database))
+        result = self._result(response)
+        if not isinstance(result, list) or len(result) < 2:
             raise NotAnswered(Auth(_("Tryton asks for more than a password.")))
         # User, the user's id and the session's key, as the server's protocol wants them.
-        session = f"{given.user}:{found[0]}:{found[1]}"
+        session = f"{settings.user}:{result[0]}:{result[1]}"
         self.token = base64.b64encode(session.encode()).decode()
 
     def _ask(self, method: str, params: Sequence[Any]) -> Response:
-        given = self.settings
+        settings = self.settings
         headers = [("authorization", f"Session {self.token}")] if self.token else []
-        url = f"{given.url.rstrip('/')}/{given.database}/rpc/"
+        url = f"{settings.url.rstrip('/')}/{settings.database}/rpc/"
         return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
 
     def _result(self, response: Response) -> Any:
         # By status first; Tryton answers errors of methods with 200.
-        if outcome := answers.judged(response, 1, is_upsert=True):
+        if outcome := client.outcome_of_status(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
-        body = decoded(response)
+        body = read_json(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         error = body.get("error")
@@ -99,7 +135,7 @@ class Session:
 
 def _message(error: Sequence[Any]) -> str:
     """['UserError', ['The code on party must be unique.', '', None]], or [text, details]."""
-    said = error[1] if len(error) > 1 else ""
-    if isinstance(said, list):
-        return " ".join(str(part) for part in said if isinstance(part, str) and part)
+    detail = error[1] if len(error) > 1 else ""
+    if isinstance(detail, list):
+        return " ".join(str(part) for part in detail if isinstance(part, str) and part)
     return ""  # details of a fault are a stack of the server's own

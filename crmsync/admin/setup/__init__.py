@@ -1,15 +1,15 @@
-"""What people set up: CRMs, sources and policies; each can be tried before it is saved.
+"""The objects that people set up: CRMs, sources, policies; each can be tried before it is saved.
 
 crms           list with the live state, form, test, resume
 crm_form       the form of a CRM, and the help with its kind's settings
 crm_health     live state and queues of all CRMs on a page, read at once
-test_leads     one made-up lead, sent to a CRM at once; the calls and their answers
+trial_lead     one made-up lead, sent to a CRM at once; the calls and their answers
 sources        list, form, test
 policies       list, form, page of one: run now, watermark, last runs
 policy_form    the form of a policy
-policy_health  what pollers report of all policies on a page, and their last runs
-preview        what a policy would do to the newest rows
-trial          the page of a policy on which it is tried: a sample, a dry run, the fields of both
+policy_health  state and last run of all policies on a page, read at once
+policy_trial   views that try a policy before it is saved: sample, dry run, fields of both sides
+preview        reads the newest rows for these trials and tests of sources, without a page
 probes         questions to other systems, with a deadline
 """
 

@@ -36,8 +36,8 @@ _GENERIC = {"sql": _("Any SQL database"), "http": _("Any HTTP/JSON interface")}
 
 def kinds() -> list[tuple[str, str]]:
     """The adapters that can be used, as choices of a select."""
-    found = registry().adapters
-    return [("", "---------"), *((name, kind_title(name)) for name in found)]
+    adapters = registry().adapters
+    return [("", "---------"), *((name, kind_title(name)) for name in adapters)]
 
 
 def kind_title(name: str) -> str:
@@ -58,18 +58,18 @@ def broken_kinds() -> str:
 def settings_help() -> SafeString:
     """The settings and credentials of each kind, folded; the page opens the chosen one."""
     common = AdapterSettings.__struct_fields__
-    shown = []
+    kind_rows = []
     for name, kind in registry().adapters.items():
         # A kind's own settings come first, then those that every kind has.
         settings = sorted(_rows(kind.Settings), key=lambda row: row["name"] in common)
         # The HTTP interface's credentials have any names, as its note says.
         secrets = [f.name for f in msgspec.structs.fields(kind.Credentials) if f.type is str]
-        shown.append({
+        kind_rows.append({
             "name": name, "title": kind_title(name), "settings": settings,
             "credentials": secrets, "notes": _notes(kind),
             "example": [json.dumps(part, indent=2) for part in EXAMPLES.get(name, ())],
         })  # fmt: skip
-    return render_to_string("admin/crmsync/settings_help.html", {"kinds": shown})
+    return render_to_string("admin/crmsync/settings_help.html", {"kinds": kind_rows})
 
 
 class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
@@ -104,9 +104,11 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         super().__init__(*args, **kwargs)
         credentials = self.fields.get("credentials")
         if isinstance(credentials, SecretObjectField) and self.instance.pk:
-            stored = Crm._meta.get_field("credentials").value_from_object(self.instance)
-            names = [] if isinstance(stored, Unreadable) else sorted(stored)
-            credentials.keep(stored, gettext("Set: %s.") % ", ".join(names) if names else "")
+            credentials_value = Crm._meta.get_field("credentials").value_from_object(self.instance)
+            names = [] if isinstance(credentials_value, Unreadable) else sorted(credentials_value)
+            credentials.keep(
+                credentials_value, gettext("Set: %s.") % ", ".join(names) if names else ""
+            )
             self._stored_for = crm_addresses.of(self.instance.adapter, self.instance.settings)
         self.initial.pop("credentials", None)
 
@@ -116,23 +118,27 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         return waits
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        name = cleaned.get("adapter") or self.instance.adapter
-        if self.instance.pk and "settings" in cleaned and "credentials" not in self.changed_data:
-            self._keep_credentials_at_home(name, cleaned)
-        if name and "settings" in cleaned and "credentials" in cleaned:
+        form_values = super().clean() or {}
+        name = form_values.get("adapter") or self.instance.adapter
+        if (
+            self.instance.pk
+            and "settings" in form_values
+            and "credentials" not in self.changed_data
+        ):
+            self._keep_credentials_at_home(name, form_values)
+        if name and "settings" in form_values and "credentials" in form_values:
             try:
-                open_adapter(name, cleaned["settings"], cleaned["credentials"]).close()
+                open_adapter(name, form_values["settings"], form_values["credentials"]).close()
             except InvalidInput as error:
                 kind = registry().adapters.get(name)
                 field = _field_of(kind, error) if kind else "adapter"
                 self.add_error(field if field in self.fields else None, ValidationError(str(error)))
-        return cleaned
+        return form_values
 
-    def _keep_credentials_at_home(self, name: str, cleaned: dict[str, Any]) -> None:
+    def _keep_credentials_at_home(self, name: str, form_values: dict[str, Any]) -> None:
         """Refuse to send the stored credentials to a host for which nobody entered them."""
-        others = crm_addresses.of(name, cleaned["settings"]) - self._stored_for
-        if others and cleaned.get("credentials"):
+        others = crm_addresses.of(name, form_values["settings"]) - self._stored_for
+        if others and form_values.get("credentials"):
             words = _(
                 "The stored credentials were entered for another address: enter them again for "
                 "%(addresses)s."
@@ -142,9 +148,9 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
 
 def _field_of(kind: type[CRMAdapter], error: InvalidInput) -> str:
     """The form's field that an adapter complains about."""
-    named = error.field.partition(".")[0].partition("[")[0]
+    setting_name = error.field.partition(".")[0].partition("[")[0]
     secrets = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
-    is_secret = named in secrets and named not in kind.Settings.__struct_fields__
+    is_secret = setting_name in secrets and setting_name not in kind.Settings.__struct_fields__
     return "credentials" if is_secret else "settings"
 
 
@@ -156,8 +162,8 @@ def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
             default = field.default_factory()
         if isinstance(default, msgspec.Struct):
             default = {}
-        known = "" if field.required else msgspec.json.encode(default).decode()
-        yield {"name": field.name, "type": _words(field.type), "default": known}
+        default_text = "" if field.required else msgspec.json.encode(default).decode()
+        yield {"name": field.name, "type": _words(field.type), "default": default_text}
 
 
 def _words(kind: Any) -> str:
@@ -180,20 +186,20 @@ def _words(kind: Any) -> str:
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
     """The class of the settings inside a setting; None when it holds a plain value."""
-    found = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
-    return next((each for each in found if issubclass(each, msgspec.Struct)), None)
+    classes = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
+    return next((each for each in classes if issubclass(each, msgspec.Struct)), None)
 
 
 def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
     """The docstrings of the settings, of those inside them (with their names) and of the
     credentials."""
-    named: dict[Any, list[str]] = {kind.Settings: []}
+    names_by_struct: dict[Any, list[str]] = {kind.Settings: []}
     for field in msgspec.structs.fields(kind.Settings):
         if inner := _struct_in(field.type):
-            named.setdefault(inner, []).append(field.name)
-    named[kind.Credentials] = [gettext("credentials")]
+            names_by_struct.setdefault(inner, []).append(field.name)
+    names_by_struct[kind.Credentials] = [gettext("credentials")]
     notes: list[tuple[str, SafeString]] = []
-    for struct, names in named.items():
+    for struct, names in names_by_struct.items():
         # By `vars`: a class without a docstring would show that of its parent.
         if text := " ".join((vars(struct).get("__doc__") or "").split()):
             prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped

@@ -1,4 +1,4 @@
-"""How CRMs are doing, read for all rows of a page with a fixed number of queries."""
+"""The present state of CRMs, read for all rows of a page with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from crmsync import presence
 from crmsync.models import Crm, RecoveryEntry
-from crmsync.monitor import crm_status
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
 
 # Counted no further: a CRM may have a million dead records.
@@ -23,35 +23,35 @@ COUNTED = 10_000
 
 @dataclass(frozen=True)
 class Health:
-    """The state of one CRM now. `waiting` and `again` are work orders in its queues, None while
+    """The state of one CRM now. `waiting` and `retries` are work orders in its queues, None while
     Redis is unavailable; `live` is None when no handler reports the CRM."""
 
-    live: crm_status.Live | None
+    live: presence.LiveCrm | None
     waiting: int | None
-    again: int | None
+    retries: int | None
     dead: int
 
 
 def read(rows: Sequence[Crm]) -> dict[int, Health]:
     """By CRM id: two queries to Redis and one to the database for any number of rows."""
     keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
-    found = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
-    dead = dict(zip([row.pk for row in rows], found, strict=True))
+    counts = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
+    dead = dict(zip([row.pk for row in rows], counts, strict=True))
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
         depths = jobs.depths([name for pair in names.values() for name in pair])
-        states = crm_status.read()
+        states = presence.read_crms()
     except RedisError:
         return {row.pk: Health(None, None, None, dead[row.pk]) for row in rows}
     return {
-        pk: Health(states.get(pk), depths[main], depths[again], dead[pk])
-        for pk, (main, again) in names.items()
+        pk: Health(states.get(pk), depths[main], depths[retry_queue], dead[pk])
+        for pk, (main, retry_queue) in names.items()
     }
 
 
 # -- as cells ------------------------------------------------------------------------------------
 def state(row: Crm, health: Health) -> SafeString:
-    """What the CRM does now, or why it does nothing."""
+    """The state of the CRM, with the reason why it does nothing."""
     if row.paused_at:
         since = _("since %s") % cells.moment(row.paused_at)
         return cells.mark(_("paused"), "bad", below=f"{since}: {row.paused_because}")
@@ -82,10 +82,10 @@ def speed(health: Health) -> str:
 
 
 def queues(health: Health) -> str:
-    """Orders that wait, and below those of tries after the first."""
-    if health.waiting is None or health.again is None:
+    """Orders that wait, and below the retries among them."""
+    if health.waiting is None or health.retries is None:
         return cells.unknown()
-    if not (health.waiting or health.again):
+    if not (health.waiting or health.retries):
         return cells.nothing("0")
     text = str(health.waiting)
-    return cells.lines(text, _("%d to be tried again") % health.again) if health.again else text
+    return cells.lines(text, _("%d to be tried again") % health.retries) if health.retries else text

@@ -1,4 +1,4 @@
-"""CRMs: where leads are carried to, how each is doing, and whether it can be reached."""
+"""CRMs: list with their state, form, test, resume."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CrmAdmin(UndeletableAdmin):
         fieldsets = [head, *self.fieldsets[1:]]
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        # People who may only look see fields as they are stored, so the secrets are left out.
+        # People who may only look see the stored values, so the secrets are left out.
         return [*fieldsets[:2], (fieldsets[2][0], {"fields": ["settings"]})]
 
     def get_urls(self) -> list[URLPattern]:
@@ -77,7 +77,7 @@ class CrmAdmin(UndeletableAdmin):
         self, request: HttpRequest, obj: Crm, form: ModelForm[Crm], change: bool
     ) -> None:
         super().save_model(request, obj, form, change)
-        # Saving corrects, resuming tests: two steps, so that nobody resumes by accident.
+        # Saving corrects, resuming tests: two steps, so that a CRM is not resumed by accident.
         if obj.paused_at:
             messages.info(request, gettext("It is still paused: press Resume."))
 
@@ -85,8 +85,10 @@ class CrmAdmin(UndeletableAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, given = ("crmsync_crm_test", [row.pk]) if row else ("crmsync_crm_test_new", [])
-        context["test_url"] = reverse(f"admin:{name}", args=given)
+        name, url_arguments = (
+            ("crmsync_crm_test", [row.pk]) if row else ("crmsync_crm_test_new", [])
+        )
+        context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
         if row:
             health = crm_health.read([row])[row.pk]
             may_follow = request.user.has_perm("crmsync.view_recoveryentry")
@@ -111,9 +113,9 @@ class CrmAdmin(UndeletableAdmin):
         row: Crm = form.instance
         addresses = sorted(crm_addresses.of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        checked = _check(row)
-        tone = {"ok": "good", "untested": "warn"}.get(checked.kind, "bad")
-        return probes.piece(request, "answer.html", tone=tone, text=checked.message)
+        result = _check(row)
+        tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")
+        return probes.piece(request, "answer.html", tone=tone, text=result.message)
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Send to a paused CRM again, if it passes the test."""
@@ -124,20 +126,20 @@ class CrmAdmin(UndeletableAdmin):
             raise Http404(gettext("There is no such CRM."))
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        checked = _check(row)
-        if checked.is_usable:
+        result = _check(row)
+        if result.is_usable:
             with transaction.atomic():
-                # Not when it was paused anew during the test.
+                # Not if it was paused anew during the test.
                 rows = Crm.objects.filter(pk=pk, paused_at=row.paused_at)
                 if rows.update(paused_at=None, paused_because=""):
                     audit(request, "crm_resumed", row.name, paused_because=row.paused_because)
-            if checked.kind == "ok":
+            if result.kind == "ok":
                 messages.success(request, gettext("%s works; its records go on.") % row)
             else:
                 text = gettext("The records of %(crm)s go on. %(result)s")
-                messages.warning(request, text % {"crm": row, "result": checked.message})
+                messages.warning(request, text % {"crm": row, "result": result.message})
         else:
-            text = gettext("It stays paused. %s") % checked.message
+            text = gettext("It stays paused. %s") % result.message
             messages.error(request, text)
         return redirect("admin:crmsync_crm_change", pk)
 
@@ -170,16 +172,16 @@ class CrmAdmin(UndeletableAdmin):
         if not health.dead:
             return cells.nothing("0")
         text = f"{health.dead}+" if health.dead >= crm_health.COUNTED else str(health.dead)
-        shown = cells.mark(text, "bad")
+        mark = cells.mark(text, "bad")
         if not link:
-            return shown
+            return mark
         url = reverse("admin:crmsync_recoveryentry_changelist")
         query = f"crm={row.pk}&state={RecoveryEntry.State.OPEN.value}"
-        return format_html('<a href="{}?{}">{}</a>', url, query, shown)
+        return format_html('<a href="{}?{}">{}</a>', url, query, mark)
 
 
 def _check(row: Crm) -> Check:
-    """What the CRM answers about its settings, its credentials and the fields of its mappings."""
+    """Test a CRM's settings and credentials, and the fields of its mappings."""
     names: list[str] = []
     for text in Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True):
         with suppress(InvalidInput):  # an alert about the policy says so

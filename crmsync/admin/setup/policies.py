@@ -1,4 +1,4 @@
-"""Policies: what of a source goes to which CRM, and how often; runs that people ask for."""
+"""Policies: list, form, the page of one with its runs; requests for runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin import run_cells
-from crmsync.admin.setup import policy_health, trial
+from crmsync.admin.setup import policy_health, policy_trial
 from crmsync.admin.setup.policy_form import PolicyForm
 from crmsync.models import Policy, Run
 from crmsync.monitor import progress
@@ -27,7 +27,11 @@ from msgplatform.admin import (
 from msgplatform.core.errors import InvalidInput, NotNow
 
 _RUNS = 5  # that the page of a policy shows
-_VIEWS = {"sample": trial.sample_view, "dry-run": trial.dry_run_view, "fields": trial.fields_view}
+_VIEWS = {
+    "sample": policy_trial.sample_view,
+    "dry-run": policy_trial.dry_run_view,
+    "fields": policy_trial.fields_view,
+}
 
 
 class PolicyList(HealthList):
@@ -80,9 +84,12 @@ class PolicyAdmin(UndeletableAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, given = ("crmsync_policy_try", [row.pk]) if row else ("crmsync_policy_try_new", [])
+        name, url_arguments = (
+            ("crmsync_policy_try", [row.pk]) if row else ("crmsync_policy_try_new", [])
+        )
         context["try_urls"] = {
-            what.replace("-", "_"): reverse(f"admin:{name}", args=[*given, what]) for what in _VIEWS
+            what.replace("-", "_"): reverse(f"admin:{name}", args=[*url_arguments, what])
+            for what in _VIEWS
         }
         if row:
             # The same figures as in the list, for one policy.

@@ -59,27 +59,27 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 }
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        form_values = super().clean() or {}
         # An existing policy keeps its source, which is no field of its form then.
-        source = cleaned.get("source") or (self.instance.source if self.instance.pk else None)
+        source = form_values.get("source") or (self.instance.source if self.instance.pk else None)
         for name, check in (
             ("cron", schedule.check_cron), ("hours", schedule.check_hours),
             ("sweep_cron", schedule.check_cron),
         ):  # fmt: skip
-            self._try(name, check, cleaned.get(name))
+            self._try(name, check, form_values.get(name))
         if source:
-            known = source.value_columns
-            self._try("mapping", lambda text: mapping.parse(text).check_columns(known),
-                      cleaned.get("mapping"))  # fmt: skip
+            columns = source.value_columns
+            self._try("mapping", lambda text: mapping.parse(text).check_columns(columns),
+                      form_values.get("mapping"))  # fmt: skip
             for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
-                if cleaned.get(name) and column not in known:
+                if form_values.get(name) and column not in columns:
                     words = gettext("The source has no column %s: leave this empty.")
                     self.add_error(name, words % column)
-            if cleaned.get("sweep_cron") and not source.version_column:
+            if form_values.get("sweep_cron") and not source.version_column:
                 words = gettext("The source has no version column to compare: leave this empty.")
                 self.add_error("sweep_cron", words)
-        self._check_prefix(cleaned)
-        return cleaned
+        self._check_prefix(form_values)
+        return form_values
 
     def _try(self, name: str, check: Callable[[Any], None], value: Any) -> None:
         """Check a field's value; a mistake becomes the field's error."""
@@ -89,18 +89,18 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             except InvalidInput as error:
                 self.add_error(name, str(error))
 
-    def _check_prefix(self, cleaned: dict[str, Any]) -> None:
-        prefix, policy = cleaned.get("key_prefix"), self.instance
-        crm = cleaned.get("crm") or (policy.crm if policy.pk else None)
+    def _check_prefix(self, form_values: dict[str, Any]) -> None:
+        prefix, policy = form_values.get("key_prefix"), self.instance
+        crm = form_values.get("crm") or (policy.crm if policy.pk else None)
         if prefix is None or crm is None:
             return
         # Keys of two sources may be equal numbers.
-        used = Policy.objects.filter(crm=crm, key_prefix=prefix).exclude(pk=policy.pk).first()
-        if used:
+        other = Policy.objects.filter(crm=crm, key_prefix=prefix).exclude(pk=policy.pk).first()
+        if other:
             self.add_error(
                 "key_prefix",
                 gettext("%s uses it: two sources of one CRM need different prefixes, or one "
-                     "overwrites the other's records.") % used,
+                     "overwrites the other's records.") % other,
             )  # fmt: skip
         elif (
             policy.pk

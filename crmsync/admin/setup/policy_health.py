@@ -1,4 +1,4 @@
-"""How policies are doing, read for all rows of a page with a fixed number of queries."""
+"""The present state of policies, read for all rows of a page with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from crmsync import presence
 from crmsync.models import Policy, Run, Watermark
-from crmsync.monitor import poller_status, progress
+from crmsync.monitor import progress
 from msgplatform.admin import cells
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 
 
 @dataclass(frozen=True)
 class Health:
-    """The state of one policy now. `facts` is None when no poller reports the policy; `known` is
-    False while Redis is unavailable. `run` is the newest run."""
+    """The state of one policy now. `facts` is None when no poller reports the policy; `is_known`
+    is False while Redis is unavailable. `run` is the newest run."""
 
-    facts: poller_status.Facts | None
-    known: bool
+    facts: presence.PolicyFacts | None
+    is_known: bool
     watermark: Watermark | None
     run: Run | None
     progress: progress.Progress | None
@@ -39,12 +40,12 @@ def read(rows: Sequence[Policy]) -> dict[int, Health]:
     how_far = progress.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)
     try:
-        facts, known = poller_status.read(), True
+        facts, is_known = presence.read_policies(), True
     except RedisError:
-        facts, known = {}, False
+        facts, is_known = {}, False
     return {
         pk: Health(
-            facts.get(pk), known, watermarks.get(pk), by_policy.get(pk),
+            facts.get(pk), is_known, watermarks.get(pk), by_policy.get(pk),
             how_far.get(by_policy[pk].pk) if pk in by_policy else None,
         )
         for pk in ids
@@ -52,7 +53,7 @@ def read(rows: Sequence[Policy]) -> dict[int, Health]:
 
 
 def state(row: Policy, health: Health) -> SafeString:
-    """What the policy does now, or why it does nothing."""
+    """The state of the policy, with the reason why it does nothing."""
     if not row.enabled:
         return cells.enabled(False)
     if not row.crm.enabled:
@@ -62,7 +63,7 @@ def state(row: Policy, health: Health) -> SafeString:
     if row.requested:
         kind = Policy.Kind(row.requested).label
         return cells.mark(_("asked for"), "warn", below=str(kind))
-    if not health.known:
+    if not health.is_known:
         return cells.unknown()
     if health.facts is None:
         return cells.mark(_("not served"), "warn", below=_("no poller reports it"))
@@ -71,8 +72,8 @@ def state(row: Policy, health: Health) -> SafeString:
     return cells.mark(_("working"), "good")
 
 
-def problem(facts: poller_status.Facts) -> str:
-    """Why the source cannot be read, and for how long that has been so."""
+def problem(facts: presence.PolicyFacts) -> str:
+    """The reason why the source cannot be read, and for how long it has not been."""
     return _("%(why)s (for %(time)s)") % {
         "why": facts.problem,
         "time": age(facts.problem_for),
@@ -80,16 +81,16 @@ def problem(facts: poller_status.Facts) -> str:
 
 
 def watermark(health: Health) -> str:
-    """How far the source was read, and when that moved last."""
+    """The place up to which the source was read, and when that moved last."""
     mark = health.watermark
     if mark is None:
         return cells.NOTHING
-    moved = age(max(0.0, (timezone.now() - mark.moved_at).total_seconds()))
-    return cells.lines(mark.update_time[:19], _("moved %s ago") % moved)
+    time_since_move = age(max(0.0, (timezone.now() - mark.moved_at).total_seconds()))
+    return cells.lines(mark.update_time[:19], _("moved %s ago") % time_since_move)
 
 
 def schedule(row: Policy) -> str:
-    """How often the policy looks for changes; below the hours, and the zone that times are in."""
+    """The interval of looks for changes; below the hours, and the zone of times."""
     often = row.cron or _("every %s") % age(row.interval_seconds).replace(".0", "")
     zone = timezone.get_default_timezone_name() if row.cron or row.hours else ""
     return cells.lines(often, f"{row.hours} {zone}".strip())

@@ -1,4 +1,4 @@
-"""What a policy would do, before it does it: a mapped sample, and a dry run against the CRM.
+"""Preview of a policy: a mapped sample, and a dry run against the CRM.
 
 Both read the newest rows of the source. Nothing is stored and nothing is sent.
 """
@@ -11,15 +11,15 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from crmsync.adapters.base import CRMAdapter, Stored
-from crmsync.adapters.records import same
+from crmsync.adapters.records import is_same_value
 from crmsync.directory import Policy
-from crmsync.poller.policy_poll import described
+from crmsync.poller.policy_poll import source_from_row
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment, Row
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import inspect
-from crmsync.poller.requests import wanted
+from crmsync.poller.requests import make_requests
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Permanent
 
@@ -31,12 +31,12 @@ Fate = Literal["create", "change", "delete", "same", "refused"]
 
 
 class NotReady(Permanent):
-    """The CRM does not take what the mapping sends; the message says why."""
+    """The CRM does not take the fields of the mapping; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A row and what the mapping makes of it. With a `problem`, `field` is the field at fault."""
+    """A row with its mapped fields. With a `problem`, `field` is the field at fault."""
 
     key: str
     time: str
@@ -48,7 +48,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What would become of a row. `changes` are (field, as the CRM has it, as it would be)."""
+    """The effect on a row. `changes` are (field, the CRM's value, the new value)."""
 
     row: Mapped
     fate: Fate
@@ -58,8 +58,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the test of a source found. `bounded_by`: why reading misses what is committed late, ''
-    where it misses nothing."""
+    """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
+    committed late, '' where it misses none."""
 
     bounded_by: Bound
     behind: timedelta
@@ -84,41 +84,41 @@ def sample(policy: Policy) -> list[Mapped]:
 
 
 def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
-    """What a run would do to the newest rows, by what the CRM holds now.
+    """The effect of a run on the newest rows, compared with the records in the CRM.
 
     Raises NotReady, Unavailable and CredentialsRefused of the CRM, and what `examine` raises.
     """
     # First: with wrong credentials or fields every row would fail for the same reason.
-    checked = adapter.check(policy.mapping.fields)
-    if not checked.is_usable:
-        raise NotReady(checked.message)
+    result = adapter.check(policy.mapping.fields)
+    if not result.is_usable:
+        raise NotReady(result.message)
     rows = _mapped(policy, DRY_RUN)
-    held: dict[str, Stored] = {}
+    crm_records: dict[str, Stored] = {}
     for keys in chunks([row.key for row in rows if not row.problem], adapter.batch_size):
-        held.update(adapter.read(keys))
-    return [_outcome(row, held.get(row.key)) for row in rows]
+        crm_records.update(adapter.read(keys))
+    return [_outcome(row, crm_records.get(row.key)) for row in rows]
 
 
-def _outcome(row: Mapped, held: Stored | None) -> Outcome:
+def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     if row.problem:
         return Outcome(row, "refused")
     # A deleted record is created anew, unless the row is deleted too.
-    if held is None or held.deleted:
+    if crm_record is None or crm_record.deleted:
         return Outcome(row, "same" if row.deleted else "create")
     if row.deleted:
-        return Outcome(row, "delete", held.remote_id)
+        return Outcome(row, "delete", crm_record.remote_id)
     changes = tuple(
-        (name, held.fields.get(name), value)
+        (name, crm_record.fields.get(name), value)
         for name, value in row.fields.items()
-        if not same(value, held.fields.get(name))
+        if not is_same_value(value, crm_record.fields.get(name))
     )
-    return Outcome(row, "change" if changes else "same", held.remote_id, changes)
+    return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
 
 
 def _mapped(policy: Policy, limit: int) -> list[Mapped]:
     # Rows of other systems and pages are left out afterwards: read more to find enough.
     is_chosen = policy.biz_id is not None or policy.appkeys
-    rows = _newest(described(policy.source), _LOOKED_AT if is_chosen else limit)
+    rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
     # Requests have no times.
     times = {str(row.key): row.time for row in rows}
     return [
@@ -126,21 +126,21 @@ def _mapped(policy: Policy, limit: int) -> list[Mapped]:
             each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),
             str(each.problem or ""), each.problem.field if each.problem else "",
         )
-        for each in wanted(policy, rows, 0)[:limit]
+        for each in make_requests(policy, rows, 0)[:limit]
     ]  # fmt: skip
 
 
 def _newest(source: Source, limit: int) -> list[Row]:
-    """The newest rows, the newest first. Without the horizon: what is missed here is no harm."""
+    """The newest rows, the newest first. Without the horizon: a missed row does no harm."""
     database = Database(source)
     index = inspect(source, database).index
     columns, quote = source.columns, database.quote
-    deleted = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
-    listed = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
+    deleted_column = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
+    column_list = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
     force = f"FORCE INDEX ({quote(index)})" if index and database.is_mysql else ""
     order = f"{quote(columns.update_time)} DESC, {quote(columns.key)} DESC"
     statement = (
-        f"SELECT {deleted}, {listed} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted
+        f"SELECT {deleted_column}, {column_list} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted
         f"ORDER BY {order} LIMIT {limit:d}"
     )
     return [

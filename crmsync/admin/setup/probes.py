@@ -1,4 +1,4 @@
-"""Questions that the console asks other systems: a few at a time, each with a deadline.
+"""Ask other systems for the console: a few questions at a time, each with a deadline.
 
 A form is posted unsaved, as it stands, and the answer is a piece of the page.
 """
@@ -34,9 +34,9 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     """Do `work()` in a thread with connections of its own, and return its result.
 
-    Raises the platform's errors as they are, and Permanent for any other, which somebody else's
-    adapter may raise; Unavailable when it takes longer than `seconds`, or too many others are being
-    asked. Work that takes longer goes on until its own deadline, and keeps its slot until then.
+    Raises the platform's errors as they are, and Permanent for any other error, which a foreign
+    adapter may raise; Unavailable when it takes longer than `seconds`, or too many questions are
+    under way. Work that takes longer goes on until its own deadline, and keeps its slot until then.
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
@@ -72,28 +72,28 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
 def posted_form(
     model_admin: ModelAdmin, request: HttpRequest, pk: int | None
 ) -> forms.ModelForm[Any] | HttpResponse:
-    """The form of a row, or of a new one, as it was posted; or an answer that says what is wrong
-    with the form. Raises PermissionDenied, Http404."""
+    """The form of a row, or of a new one, as it was posted; or an answer with the form's
+    mistakes. Raises PermissionDenied, Http404."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     row = model_admin.get_object(request, str(pk)) if pk is not None else None
     if pk is not None and row is None:
         raise Http404
-    allowed = (
+    is_allowed = (
         model_admin.has_change_permission(request, row)
         if row
         else model_admin.has_add_permission(request)
     )
-    if not allowed:
+    if not is_allowed:
         raise PermissionDenied
     form = model_admin.get_form(request, row, change=row is not None)(request.POST, instance=row)
     if form.is_valid():
         return form
-    wrong = [
+    problems = [
         (form.fields[name].label if name in form.fields else "", " ".join(map(str, errors)))
         for name, errors in form.errors.items()
     ]
-    return piece(request, "answer.html", tone="bad", wrong=wrong)
+    return piece(request, "answer.html", tone="bad", wrong=problems)
 
 
 def piece(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
@@ -104,7 +104,7 @@ def piece(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
 
 
 def sentence(error: PlatformError) -> str:
-    """What an error says, as a sentence."""
+    """The text of an error as a sentence."""
     text = str(error).strip()
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."

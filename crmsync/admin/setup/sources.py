@@ -18,11 +18,11 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
-from crmsync.poller.policy_poll import described
+from crmsync.poller.policy_poll import source_from_row
 from msgplatform.admin import ModelAdmin, audit, cells
 from msgplatform.admin.fields import LinesField, SecretTextField
-from msgplatform.core.ages import age
 from msgplatform.core.data import databases
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
 
@@ -54,8 +54,8 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         super().__init__(*args, **kwargs)
         database = self.fields.get("database")
         if isinstance(database, SecretTextField) and self.instance.pk:
-            stored = Source._meta.get_field("database").value_from_object(self.instance)
-            database.keep(stored, gettext("A database is set."))
+            stored_url = Source._meta.get_field("database").value_from_object(self.instance)
+            database.keep(stored_url, gettext("A database is set."))
         # A stored URL holds a password: it is never written into the form.
         self.initial.pop("database", None)
 
@@ -68,19 +68,19 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         return url
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        if cleaned and not self.errors:
+        form_values = super().clean() or {}
+        if form_values and not self.errors:
             # A copy: the form's own instance must not change before it is valid.
             row = copy(self.instance)
-            for name, value in cleaned.items():
+            for name, value in form_values.items():
                 setattr(row, name, value)
             try:
-                described(row)
+                source_from_row(row)
             except InvalidInput as error:
                 # The error names a part of the description; the form shows it at its own field.
                 name = _FIELDS.get(error.field, error.field)
                 self.add_error(name if name in self.fields else None, probes.sentence(error))
-        return cleaned
+        return form_values
 
 
 @admin.register(Source)
@@ -118,11 +118,11 @@ class SourceAdmin(ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """The watermarks of policies are places in this table, and records have versions of this
         column: with others in their place they would be meaningless."""
-        fixed = [*_PLACE, "version_column"] if obj and obj.policies else []
-        return [*fixed, "where", "columns_text"]
+        fixed_fields = [*_PLACE, "version_column"] if obj and obj.policies else []
+        return [*fixed_fields, "where", "columns_text"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes the hive."""
+        """True if the user may change the source; the hive cannot be changed."""
         return super().has_change_permission(request, obj) and not (obj and obj.is_hive)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -146,8 +146,10 @@ class SourceAdmin(ModelAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, given = ("crmsync_source_test", [row.pk]) if row else ("crmsync_source_test_new", [])
-        context["test_url"] = reverse(f"admin:{name}", args=given)
+        name, url_arguments = (
+            ("crmsync_source_test", [row.pk]) if row else ("crmsync_source_test_new", [])
+        )
+        context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
         context["may_test"] = (
             super().has_change_permission(request) if row else self.has_add_permission(request)
         )
@@ -165,12 +167,12 @@ class SourceAdmin(ModelAdmin):
             row = form.instance
         audit(request, "sync_source_tested", row.name)
         try:
-            source = described(row)
+            source = source_from_row(row)
             facts = probes.ask(lambda: preview.examine(source))
         except PlatformError as error:
             return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
         return probes.piece(
-            request, "answer.html", tone="good", text=_found(facts),
+            request, "answer.html", tone="good", text=_result(facts),
             more=list(_reservations(facts, row)),
         )  # fmt: skip
 
@@ -181,8 +183,8 @@ class SourceAdmin(ModelAdmin):
         if row.is_hive:
             return gettext("the platform's own")
         # Not `row.database`, which raises when the key is gone.
-        stored = Source._meta.get_field("database").value_from_object(row)
-        if isinstance(stored, Unreadable):
+        stored_url = Source._meta.get_field("database").value_from_object(row)
+        if isinstance(stored_url, Unreadable):
             return cells.mark(gettext("cannot be decrypted"), "bad")
         try:
             config = databases.configuration(row.database)
@@ -221,20 +223,20 @@ _BOUNDS = {
 }
 
 
-def _found(facts: preview.Facts) -> str:
-    read = (
+def _result(facts: preview.Facts) -> str:
+    sentence = (
         gettext("The table can be read; it is empty.")
         if facts.is_empty
         else gettext("The table can be read.")
     )
     if facts.bounded_by:
-        return read
+        return sentence
     late = gettext("No change is missed: the horizon is exact, %s behind.")
-    return f"{read} {late % age(facts.behind.total_seconds())}"
+    return f"{sentence} {late % age(facts.behind.total_seconds())}"
 
 
 def _reservations(facts: preview.Facts, row: Source) -> Any:
-    """What somebody has to know before using the source."""
+    """Facts to know before using the source."""
     if facts.bounded_by:
         late = gettext(
             "Reading misses a change that is committed more than %(seconds)d s after it was "

@@ -1,5 +1,5 @@
-"""A test lead: one made-up record, sent to a CRM at once. The page shows the calls, their answers,
-and what the CRM holds afterwards. It goes past the queues and is counted nowhere."""
+"""A trial lead: one made-up record, sent to a CRM at once. The page shows the calls, their answers,
+and the CRM's record afterwards. The lead goes past the queues and is not counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import CRMAdapter, Record, Stored
-from crmsync.adapters.client import recorded
+from crmsync.adapters.client import record_answers
 from crmsync.adapters.outcomes import Ok, Outcome, sentence
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import probes
@@ -32,7 +32,7 @@ from msgplatform.core.http.engine import Request, Response
 
 _KEY = re.compile(r"test-[A-Za-z0-9-]{1,40}")
 _SHOWN = 16_384  # characters of a body
-# What a CRM gives to who has signed in; the credentials themselves are masked by the adapter.
+# Session tokens in a CRM's answers; the adapter masks the credentials themselves.
 _TOKEN = re.compile(r'("[^"]*(?:token|session|secret|password)[^"]*"\s*:\s*)"[^"]*"', re.I)
 
 
@@ -73,7 +73,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of it; `removed` is None when it was not to be deleted."""
+    """The result; `removed` is None when the lead was to be left in the CRM."""
 
     outcome: Outcome
     calls: Sequence[Call]
@@ -82,11 +82,11 @@ class Trial:
 
     @property
     def held(self) -> str:
-        """What the CRM held before it was deleted, as JSON; '' when it was not found."""
-        found = self.stored
-        if found is None:
+        """The CRM's record before it was deleted, as JSON; '' when it was not found."""
+        record = self.stored
+        if record is None:
             return ""
-        return json.dumps(dict(found.fields), indent=2, ensure_ascii=False, default=str)
+        return json.dumps(dict(record.fields), indent=2, ensure_ascii=False, default=str)
 
     @property
     def is_good(self) -> bool:
@@ -119,7 +119,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         if form.is_valid():
             audit(request, "crm_test_lead_sent", row.name, key=form.cleaned_data["key"])
             try:
-                trial = _tried(row, form.cleaned_data)
+                trial = _try_lead(row, form.cleaned_data)
             except PlatformError as error:
                 problem = probes.sentence(error)
         context = {
@@ -143,35 +143,35 @@ def _initial(row: Crm) -> dict[str, Any]:
     return {"key": f"test-{int(time.time())}", "fields_sent": dict.fromkeys(names, "test")}
 
 
-def _tried(row: Crm, given: dict[str, Any]) -> Trial:
+def _try_lead(row: Crm, form_values: dict[str, Any]) -> Trial:
     """Raises PlatformError when the CRM cannot be asked, or has no such field."""
     name, settings, credentials = row.adapter, row.settings, row.credentials
-    record = Record(given["key"], int(time.time()), given["fields_sent"])
+    record = Record(form_values["key"], int(time.time()), form_values["fields_sent"])
 
     def work() -> Trial:
         adapter = open_adapter(name, settings, credentials)
         try:
-            # Signs in too, so that this is not among the calls that are shown.
+            # Signs in too, so the login is not among the calls on the page.
             adapter.check_mapping(list(record.fields))
-            return _sent(adapter, record, bool(given["remove"]))
+            return _send(adapter, record, bool(form_values["remove"]))
         finally:
             adapter.close()
 
     return probes.ask(work)
 
 
-def _sent(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
-    with recorded() as answers:
+def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
+    with record_answers() as answers:
         (outcome,) = adapter.send([record])
     calls = [_call(adapter, answer) for answer in answers]
-    stored = None
+    crm_record = None
     with suppress(PlatformError):  # not every CRM can be read
-        stored = adapter.read([record.key]).get(record.key)
-    removed: Outcome | None = None
+        crm_record = adapter.read([record.key]).get(record.key)
+    removal_outcome: Outcome | None = None
     if remove and isinstance(outcome, Ok):
-        gone = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
-        (removed,) = adapter.send([gone])
-    return Trial(outcome, calls, stored, removed)
+        deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
+        (removal_outcome,) = adapter.send([deletion])
+    return Trial(outcome, calls, crm_record, removal_outcome)
 
 
 def _call(adapter: CRMAdapter, answer: Response) -> Call:
@@ -191,6 +191,6 @@ def _head(adapter: CRMAdapter, request: Request) -> list[str]:
     """Method, address and headers; of those that may sign in only the name."""
     lines = [f"{request.method} {adapter.without_secrets(request.url)}"]
     for name, value in request.headers:
-        shown = value if name.lower() in ("content-type", "accept") else "•••"
-        lines.append(f"{name}: {shown}")
+        text = value if name.lower() in ("content-type", "accept") else "•••"
+        lines.append(f"{name}: {text}")
     return lines

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from crmsync.actions.filters import policy as filter_policy
-from crmsync.recovery.found import Finder
-from crmsync.recovery.replay import Replayed, replay
+from crmsync.recovery.operation_finder import OperationFinder
+from crmsync.recovery.replay import ReplayCounts, replay
 from msgplatform.api import filters
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -46,19 +46,19 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Records that change from now on are left to the poller.
-        begun = sql.now()
-        finder = Finder(_policy(options["policy"]))
+        started_at = sql.now()
+        finder = OperationFinder(_policy(options["policy"]))
         if options["operation"]:
-            found = finder.these(options["operation"])
+            operations = finder.by_ids(options["operation"])
         else:
-            found = finder.since(_moment(options["since"], begun))
-        total = Replayed()
+            operations = finder.since(_moment(options["since"], started_at))
+        total = ReplayCounts()
         next_line = time.monotonic() + _PROGRESS_SECONDS
-        for operation in found:
-            total.add(replay(operation, begun, "sync_recover", options["dry_run"]))
+        for operation in operations:
+            total.add(replay(operation, started_at, "sync_recover", options["dry_run"]))
             # On standard error: with --json the summary is alone on standard output.
             if time.monotonic() >= next_line:
-                self.stderr.write(f"{total.operations} operations, {total.again} records so far")
+                self.stderr.write(f"{total.operations} operations, {total.sent} records so far")
                 next_line = time.monotonic() + _PROGRESS_SECONDS
         if options["json"]:
             summary = asdict(total) | {
@@ -76,17 +76,17 @@ class Command(BaseCommand):
                 + ", ".join(map(str, finder.missing))
             )
 
-    def _report(self, total: Replayed, finder: Finder, dry_run: bool) -> None:
+    def _report(self, total: ReplayCounts, finder: OperationFinder, dry_run: bool) -> None:
         lines = ["This is what would be done:"] if dry_run else []
         lines += [
-            f"Operations: {total.operations}, of them only in Redis: {total.from_redis}",
-            f"Records sent again: {total.again}, of them missing or older in the database: "
-            f"{total.made}",
-            f"Records left: {total.on_their_way} in flight, {total.dismissed} dismissed, "
-            f"{total.since} changed since this began",
+            f"Operations: {total.operations}, of them only in Redis: {total.operations_from_redis}",
+            f"Records sent again: {total.sent}, of them missing or older in the database: "
+            f"{total.recreated}",
+            f"Records left: {total.left_in_flight} in flight, {total.left_dismissed} dismissed, "
+            f"{total.left_changed} changed since this began",
         ]
-        if total.without_policy:
-            lines.append(f"Operations whose policy is gone: {total.without_policy}")
+        if total.operations_without_policy:
+            lines.append(f"Operations whose policy is gone: {total.operations_without_policy}")
         if finder.problem:
             lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
         for line in lines:

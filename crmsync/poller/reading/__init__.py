@@ -1,4 +1,4 @@
-"""Reading a source: which rows changed since a watermark, without losing one.
+"""Read a source: the rows that changed since a watermark, without losing one.
 
 source       the description of a source, and the errors that reading raises
 database     connections to a source's database, which only read

@@ -1,4 +1,4 @@
-"""The only place that connects to a source: sessions that only read, errors that say what to do."""
+"""Connections to sources: sessions that only read, errors that say how to repair the problem."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Database:
             if code in _MISSING:
                 why = f"the source has no such {_MISSING[code]} ({text})"
                 raise SourceMismatch(why) from error
-            # After any other error nobody knows whether the connection can still be used.
+            # After any other error the connection may be unusable.
             self.connection.close()
             raise SourceUnavailable(f"the source's server does not answer ({text})") from error
 
@@ -118,7 +118,7 @@ def _sqlite_error(error: Exception, text: str) -> PlatformError:
 
 
 def only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Whatever a user of a source's database may do, the poller's sessions write nothing."""
+    """Make the poller's sessions read only, whatever the database user may do."""
     if connection.alias.startswith(_PREFIX) and connection.vendor == "mysql":
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION READ ONLY")

@@ -7,13 +7,13 @@ rows that are committed later with an earlier time.
 **MySQL, MariaDB.** A row that is yet to appear is written by a statement that runs now, in a
 transaction that is open now, or by one that begins later. So nothing can appear below the smallest
 of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
-transaction that has written. They are asked for in this order, before the rows are read:
+transaction that has written. They are read in this order, before the rows:
 
 1. the server's time, and the statements (`PROCESSLIST`): one may have its time already and wait
    for a lock of the table, before its transaction begins;
 2. a transaction of our own begins;
-3. the transactions (`INNODB_TRX`). The server answers with a copy that it renews only when nobody
-   asked for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
+3. the transactions (`INNODB_TRX`). The server answers with a copy that it renews only when it was
+   not read for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
    new enough. Readers have the number 0 and are left out.
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
@@ -23,9 +23,9 @@ another server, and its rows come here later. A replica shows by its threads, wh
 says, and is taken for one until the program looks at the table anew: its threads may be stopped
 for a while.
 
-**SQLite** has one writer at a time. While we hold the write lock nobody writes, and the present
-time is the horizon. While somebody else holds it, its rows are not older than the newest row that
-is committed, which is the horizon then.
+**SQLite** has one writer at a time. While this program holds the write lock there is no other
+writer, and the present time is the horizon. While another writer holds it, its rows are not older
+than the newest committed row, which is the horizon then.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from msgplatform.core import logging
 
 log = logging.get(__name__)
 
-# Kept back beyond the three bounds, two of which are in whole seconds.
+# Subtracted from the three bounds, two of which are in whole seconds.
 MARGIN = timedelta(seconds=2)
-_RENEWAL_SECONDS = 0.12  # INNODB_TRX is renewed when nobody asked for 0.1 s
+_RENEWAL_SECONDS = 0.12  # INNODB_TRX is renewed when it was not read for 0.1 s
 _RENEWALS = 20
 _SECOND = timedelta(seconds=1)
 # `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
@@ -62,7 +62,7 @@ _READERS = (
 )
 # Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
 _NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
-# The time of a replication thread is how far it lags. Whoever logs in has no statement yet.
+# The time of a replication thread is its lag. A user who logs in has no statement yet.
 _NO_WRITERS = "'system user', 'unauthenticated user'"
 _STATEMENTS = f"""
 SELECT
@@ -102,7 +102,7 @@ Bound = Literal["", "privilege", "replica", "cluster", "file"]
 class Reading:
     """The horizon as it was at one moment; times with zone are in UTC.
 
-    `settled` is the horizon and `until` the end of what is read, both as the column would have
+    `safe_until` is the horizon and `until` the end of what is read, both as the column would have
     them. They differ where the horizon is only assumed: then rows between them are read early.
     `bounded_by`: '' where nothing can appear below the horizon; else why it is only bounded by the
     source's `lag`.
@@ -110,7 +110,7 @@ class Reading:
 
     now: datetime
     horizon: datetime
-    settled: str
+    safe_until: str
     until: str
     bounded_by: Bound = ""
 
@@ -120,12 +120,12 @@ class Reading:
 
 
 class Horizon(Protocol):
-    """Asks a source for its horizon."""
+    """Reads the horizon of a source."""
 
     def read(self) -> Reading:
         """The horizon now. Raises SourceUnavailable, SourceRefused."""
 
-    def spelled(self, moment: datetime) -> str:
+    def column_text(self, moment: datetime) -> str:
         """A moment as the column would have it."""
 
 
@@ -146,30 +146,32 @@ class MysqlHorizon:
             self._bound("cluster")
 
     def read(self) -> Reading:
-        ((text, running, is_replicating, read_only),) = self._database.rows(_STATEMENTS)
+        ((text, longest_statement, is_replicating, read_only),) = self._database.rows(_STATEMENTS)
         now = _utc(text)
-        begun = (now - _TICK).replace(microsecond=0)
+        server_second = (now - _TICK).replace(microsecond=0)
         # Later servers have more values than ON.
         if not self._bounded_by and (is_replicating or read_only not in ("0", "OFF")):
             self._bound("replica")
         if not self._bounded_by:
             try:
-                oldest = self._oldest_transaction(begun)
+                oldest = self._oldest_transaction(server_second)
             except SourceRefused as refused:
                 if refused.code != NEEDS_PROCESS:
                     raise
                 self._bound("privilege")
         if self._bounded_by:
-            assumed = now - self._lag
-            early = self.spelled(now - min(MARGIN, self._lag))
-            return Reading(now, assumed, self.spelled(assumed), early, self._bounded_by)
-        bounds = [begun]  # the oldest copy of INNODB_TRX that is accepted is as old
-        if running is not None:
-            bounds.append(now - timedelta(seconds=int(running)) - _SECOND)
+            horizon_by_lag = now - self._lag
+            early = self.column_text(now - min(MARGIN, self._lag))
+            return Reading(
+                now, horizon_by_lag, self.column_text(horizon_by_lag), early, self._bounded_by
+            )
+        bounds = [server_second]  # the oldest copy of INNODB_TRX that is accepted is as old
+        if longest_statement is not None:
+            bounds.append(now - timedelta(seconds=int(longest_statement)) - _SECOND)
         if oldest is not None:
             bounds.append(oldest)
         horizon = min(bounds) - MARGIN
-        until = self.spelled(horizon)
+        until = self.column_text(horizon)
         return Reading(now, horizon, until, until)
 
     def _bound(self, reason: Bound) -> None:
@@ -196,7 +198,7 @@ class MysqlHorizon:
             "server does not renew it: ask less often than every 0.1 s"
         )
 
-    def spelled(self, moment: datetime) -> str:
+    def column_text(self, moment: datetime) -> str:
         return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
 
     def _is_in_cluster(self) -> bool:
@@ -215,29 +217,29 @@ class SqliteHorizon:
         self._zone = zone
         self._table = database.quote(source.table)
         self._time = database.quote(source.columns.update_time)
-        # SQLite grants a lock of a file that cannot be written, which keeps nobody from writing.
+        # SQLite grants a lock of a file that this user cannot write; others can still write it.
         files = [str(row[2]) for row in database.rows("PRAGMA database_list") if row[1] == "main"]
         self._can_lock = not files[0] or os.access(files[0], os.W_OK)
 
     def read(self) -> Reading:
         now = self._now_under_lock() if self._can_lock else None
         if now is not None:
-            until = self.spelled(now)
+            until = self.column_text(now)
             return Reading(now, now, until, until)
         now = self._now()
         newest = self._database.rows(
             f"SELECT {self._time} || '' FROM {self._table} WHERE {self._time} <= %s "  # noqa: S608
             f"ORDER BY {self._time} DESC LIMIT 1",
-            [self.spelled(now)],
+            [self.column_text(now)],
         )
-        until = newest[0][0] if newest else self.spelled(now - self._lag)
+        until = newest[0][0] if newest else self.column_text(now - self._lag)
         if not self._can_lock:  # the newest row is not below itself: it would never be read
-            until = max(until, self.spelled(now - self._lag))
+            until = max(until, self.column_text(now - self._lag))
         horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
         return Reading(now, horizon, until, until, "" if self._can_lock else "file")
 
     def _now_under_lock(self) -> datetime | None:
-        """The present time while nobody writes, or None when somebody does."""
+        """The present time while there is no writer, None while there is one."""
         run = self._database.rows
         ((timeout,),) = run("PRAGMA busy_timeout")
         ((only_read,),) = run("PRAGMA query_only")
@@ -262,7 +264,7 @@ class SqliteHorizon:
         ((text,),) = self._database.rows("SELECT STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')")
         return _utc(text)
 
-    def spelled(self, moment: datetime) -> str:
+    def column_text(self, moment: datetime) -> str:
         wall = earliest_wall_clock(moment, self._zone)
         return f"{wall:%Y-%m-%d %H:%M:%S}.{wall.microsecond // 1000:03d}"
 

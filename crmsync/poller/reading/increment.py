@@ -1,8 +1,8 @@
-"""Increment: which rows of a source changed since a watermark, without ever missing one.
+"""Increment: read the rows of a source that changed since a watermark, without missing one.
 
 A page is read by keyset in the order (time, key), from the watermark up to the safe horizon
-(`horizon.py`), which is asked for before the rows are read. A row that changes while it is being
-read gets a later time and is read once more. A soft delete is a change like any other.
+(`horizon.py`), which is read before the rows. A row that changes meanwhile gets a later time and
+is read once more. A soft delete is a change like any other.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
 _MORE = timedelta(minutes=1)
-# A horizon stays true, so pages that follow each other closely share one. MariaDB's and MySQL's
-# list of transactions is renewed only when nobody asked for 0.1 s.
+# A horizon stays true, so pages that follow each other closely share one. MariaDB and MySQL renew
+# their list of transactions only when it was not read for 0.1 s.
 _HORIZON_SECONDS = 0.2
 _COUNT_SECONDS = 60.0  # rows without a time are counted as often
 
@@ -50,7 +50,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it was read. `version` is None where the source has none. With a `problem` its
+    """A row as it was read. `version` is None in a source without versions. With a `problem` its
     values could not be read."""
 
     key: Key
@@ -63,13 +63,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the console shows of a source, and what alerts go by; times are in UTC.
+    """The state of a source, for the console and for alerts; times are in UTC.
 
-    `horizon`: nothing can appear before it. Its `age` grows while a transaction is left open.
-    `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` says why the horizon is
-    only assumed, by the source's `lag`; '' where it is exact. `clock_back` is by how much the
-    server's clock went back, 0 when it did not: rows that were written since may lie behind the
-    watermark (see `before`). `without_time` counts rows that are never read, up to WAITING_CAP.
+    `horizon`: no further row can appear before it. `age` grows while a transaction is left open.
+    `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` is the reason why the
+    horizon is only assumed, by the source's `lag`; '' where it is exact. `clock_back` is the time
+    by which the server's clock went back, 0 when it did not: rows that were written since may lie
+    behind the watermark (see `before`). `without_time` counts rows that are never read, up to
+    WAITING_CAP.
     """
 
     horizon: datetime
@@ -101,7 +102,7 @@ class Increment:
     """Reads the changes of one source; for one thread."""
 
     def __init__(self, source: Source) -> None:
-        """Looks at the table. Raises SourceUnavailable, SourceRefused, SourceMismatch."""
+        """Inspects the table. Raises SourceUnavailable, SourceRefused, SourceMismatch."""
         self._source = source
         self._database = Database(source)
         table = inspect(source, self._database)
@@ -120,7 +121,7 @@ class Increment:
     def read(self, watermark: Watermark | None, limit: int) -> Page:
         """Up to `limit` rows after the watermark; None is the beginning.
 
-        Repeatable: until `stored` says so, the same rows come again. Must run outside any
+        Repeatable: the same rows come again until `confirm` is called. Must run outside any
         transaction, whose snapshot could be older than the horizon (else RuntimeError). Raises
         SourceUnavailable, SourceRefused, SourceMismatch.
         """
@@ -131,33 +132,33 @@ class Increment:
         place = watermark  # the last row that was looked at; beyond the watermark for early rows
         more = True
         while more and len(rows) < limit and (place is None or place.time < reading.until):
-            found = self._select.page(place, reading.until, limit - len(rows))
-            more = len(found) == limit - len(rows)
-            rows += [row for row in found if self._early.get(row.key) != row.time]
-            for row in found:
+            page_rows = self._select.page(place, reading.until, limit - len(rows))
+            more = len(page_rows) == limit - len(rows)
+            rows += [row for row in page_rows if self._early.get(row.key) != row.time]
+            for row in page_rows:
                 place = Watermark(row.time, row.key)
-                if row.time < reading.settled:
+                if row.time < reading.safe_until:
                     watermark = place
         return Page(rows, watermark, more and len(rows) == limit, self._facts(reading, watermark))
 
     def restart(self) -> None:
-        """Call before everything is read from the beginning: what was read early comes again."""
+        """Call before everything is read from the beginning: early rows come again."""
         self._early = {}
         self._reading = None
 
-    def stored(self, page: Page) -> None:
+    def confirm(self, page: Page) -> None:
         """Call after the page's rows and its watermark are committed."""
-        settled = page.watermark.time if page.watermark else ""
+        watermark_time = page.watermark.time if page.watermark else ""
         self._early |= {row.key: row.time for row in page.rows}
-        self._early = {key: when for key, when in self._early.items() if when > settled}
+        self._early = {key: when for key, when in self._early.items() if when > watermark_time}
 
-    def before(self, watermark: Watermark, back: timedelta) -> Watermark:
-        """Where to go on from when the clock went `back`; a little more is read again."""
+    def before(self, watermark: Watermark, step_back: timedelta) -> Watermark:
+        """The watermark to go on from when the clock went back by `step_back`, a little earlier."""
         return Watermark(
-            self._horizon.spelled(self._moment(watermark) - back - _MORE), watermark.key
+            self._horizon.column_text(self._moment(watermark) - step_back - _MORE), watermark.key
         )
 
-    def went_back(self) -> None:
+    def forget_step_back(self) -> None:
         """Call after the watermark that `before` gave is stored."""
         self._clock_back = timedelta(0)
 
@@ -165,21 +166,25 @@ class Increment:
         """The rows with these keys as they are now; keys without a row are left out."""
         return [row for some in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(some)]
 
-    def count_after(self, watermark: Watermark | None, most: int) -> int:
-        """How many rows come after the watermark, counted up to `most`."""
-        return self._select.count_after(watermark, most)
+    def count_after(self, watermark: Watermark | None, limit: int) -> int:
+        """The number of rows after the watermark, counted up to `limit`."""
+        return self._select.count_after(watermark, limit)
 
     def _read_horizon(self) -> Reading:
-        before, since = self._reading, time.monotonic() - self._read_at
-        if before and since < _HORIZON_SECONDS:
-            return before
+        last_reading, age = self._reading, time.monotonic() - self._read_at
+        if last_reading and age < _HORIZON_SECONDS:
+            return last_reading
         self._reading = reading = self._horizon.read()
         self._read_at = time.monotonic()
         # By this process's own clock, which never goes back.
-        back = before.now + timedelta(seconds=since) - reading.now if before else timedelta(0)
-        if back > _CLOCK_TOLERANCE:
-            log.warning("source_clock_went_back", seconds=round(back.total_seconds(), 3))
-            self._clock_back = max(self._clock_back, back)
+        step_back = (
+            last_reading.now + timedelta(seconds=age) - reading.now
+            if last_reading
+            else timedelta(0)
+        )
+        if step_back > _CLOCK_TOLERANCE:
+            log.warning("source_clock_went_back", seconds=round(step_back.total_seconds(), 3))
+            self._clock_back = max(self._clock_back, step_back)
         return reading
 
     def _moment(self, watermark: Watermark) -> datetime:
@@ -187,15 +192,17 @@ class Increment:
         return local.astimezone(UTC)
 
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
-        back = self._clock_back
-        if watermark:  # it lay below a horizon once: a clock that shows less has gone back
-            back = max(back, self._moment(watermark) - reading.now)
+        clock_back = self._clock_back
+        if watermark:  # it was below an earlier horizon: a clock that shows less has gone back
+            clock_back = max(clock_back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
         if time.monotonic() - self._counted_at > _COUNT_SECONDS:
             self._without_time = self._select.count_without_time()
             self._counted_at = time.monotonic()
-        return Facts(reading.horizon, age, waiting, reading.bounded_by, back, self._without_time)
+        return Facts(
+            reading.horizon, age, waiting, reading.bounded_by, clock_back, self._without_time
+        )
 
 
 class _Select:
@@ -208,18 +215,18 @@ class _Select:
         columns, quote, index = source.columns, database.quote, table.index
         self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
         self._table = self._from = f"FROM {quote(source.table)}"
-        spelled = f"{moment} || ''"
+        time_text = f"{moment} || ''"
         if database.is_mysql:
-            spelled = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
+            time_text = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
             self._from += f" FORCE INDEX ({quote(index)})" if index else ""
-        deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
+        is_deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
 
         def value(name: str) -> str:
-            # The driver gives bits as bytes, which nobody could tell from text.
+            # The driver gives bits as bytes, which look like text.
             return f"{quote(name)} + 0" if name.lower() in table.bits else quote(name)
 
         version = value(columns.version) if columns.version else "NULL"
-        self._own = f"{key}, {spelled}, {deleted}, {version}"
+        self._own = f"{key}, {time_text}, {is_deleted}, {version}"
         self._columns = self._own + "".join(f", {value(name)}" for name in self._names)
 
     def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
@@ -235,8 +242,8 @@ class _Select:
         return self._readable(f"{self._table} WHERE {self._key} IN ({places})", list(keys))
 
     def _readable(self, rest: str, parameters: list[Any]) -> list[Row]:
-        """The rows of a statement, also when the driver cannot read a value of one of them: that
-        row comes without its values, and the others as they are."""
+        """The rows of a statement. A row with a value that the driver cannot read comes without its
+        values."""
         try:
             return self._read(f"SELECT {self._columns} {rest}", parameters)
         except PlatformError:
@@ -248,7 +255,7 @@ class _Select:
         keys = [row.key for row in bare]
         whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
         by_key = {row.key: row for row in whole}
-        # With the time at which they are read: one that changed since is read again.
+        # With the times of the first statement: a row that changed since is read again.
         return [
             replace(row, problem=_unreadable(unreadable[row.key]))
             if row.key in unreadable
@@ -264,20 +271,24 @@ class _Select:
 
     def _read(self, statement: str, parameters: list[Any]) -> list[Row]:
         return [
-            Row(key, moment, bool(deleted), version, dict(zip(self._names, others, strict=False)))
-            for key, moment, deleted, version, *others in self._database.rows(statement, parameters)
+            Row(
+                key, moment, bool(is_deleted), version, dict(zip(self._names, others, strict=False))
+            )
+            for key, moment, is_deleted, version, *others in self._database.rows(
+                statement, parameters
+            )
         ]
 
-    def count_after(self, after: Watermark | None, most: int) -> int:
+    def count_after(self, after: Watermark | None, limit: int) -> int:
         condition, parameters = self._after(after)
         ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {most:d}) AS x",  # noqa: S608
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {limit:d}) AS x",  # noqa: S608
             parameters,
         )
         return int(count)
 
     def count_from(self, until: str) -> int:
-        """How many rows lie at a time or beyond it, up to WAITING_CAP."""
+        """The number of rows at a time or beyond it, up to WAITING_CAP."""
         ((count,),) = self._database.rows(
             f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} >= %s "  # noqa: S608
             f"LIMIT {WAITING_CAP}) AS beyond",
@@ -286,7 +297,7 @@ class _Select:
         return int(count)
 
     def count_without_time(self) -> int:
-        """How many rows have no place in the order of time, up to WAITING_CAP."""
+        """The number of rows without a place in the order of time, up to WAITING_CAP."""
         ((count,),) = self._database.rows(
             f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} IS NULL "  # noqa: S608
             f"OR {self._time} < '{FIRST_TIME}' LIMIT {WAITING_CAP}) AS timeless"

@@ -1,4 +1,4 @@
-"""The description of a source: which table of which database, and what its columns mean."""
+"""The description of a source: a table of a database, and the meaning of its columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SourceRefused(Permanent):
 
 
 class SourceMismatch(Permanent):
-    """The source's database, table or columns are not as they are described."""
+    """The source's database, table or columns are not as they are source_from_row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Columns:
     """Names of columns. `is_deleted` and `version` are empty where the table has none.
 
     `key` is unique, and an integer or text. The database sets `update_time` inside the transaction
-    that writes the row. `values` are the others that are read.
+    that writes the row. `values` are the other columns that are read.
     """
 
     key: str = "id"
@@ -48,8 +48,8 @@ class Columns:
     values: tuple[str, ...] = ()
 
     def all(self) -> tuple[str, ...]:
-        named = (self.key, self.update_time, self.is_deleted, self.version, *self.values)
-        return tuple(name for name in named if name)
+        names = (self.key, self.update_time, self.is_deleted, self.version, *self.values)
+        return tuple(name for name in names if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Source:
     TIMESTAMP columns need none. `lag` is used only where the database does not show its open
     transactions: a change that is committed later than this after it was written is missed.
 
-    Raises InvalidInput; `field` says which part.
+    Raises InvalidInput with the part at fault in `field`.
     """
 
     table: str
@@ -72,9 +72,9 @@ class Source:
 
     def __post_init__(self) -> None:
         _check_name(self.table, "table")
-        for required in ("key", "update_time"):
-            if not getattr(self.columns, required):
-                raise InvalidInput(f"the column {required} needs a name", required)
+        for part in ("key", "update_time"):
+            if not getattr(self.columns, part):
+                raise InvalidInput(f"the column {part} needs a name", part)
         names = self.columns.all()
         for name in names:
             _check_name(name, "columns")

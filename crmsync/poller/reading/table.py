@@ -1,4 +1,4 @@
-"""A source's table as it really is, compared with its description."""
+"""Inspect a source's table and compare it with its description."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What reading needs to know: the zone of the time column, and the index that orders it.
+    """The facts that reading needs: the zone of the time column, and the index that orders it.
 
     Without an index (its name is empty) every poll reads the whole table.
     """
@@ -52,9 +52,9 @@ class Table:
 
 
 def inspect(source: Source, database: Database) -> Table:
-    """Look at the source's table. Raises SourceMismatch with what is wrong, or what `rows` raises.
+    """Inspect the source's table. Raises SourceMismatch with the problem, or an error of `rows`.
 
-    A view has no indexes of its own: that its key is unique is taken on trust.
+    A view has no indexes of its own: its key is assumed to be unique.
     """
     read = _mysql_table if database.is_mysql else _sqlite_table
     columns, indexes, is_view = read(source.table, database)
@@ -86,13 +86,13 @@ def _check_columns(source: Source, columns: dict[str, Column], vendor: str) -> N
         (source.columns.is_deleted, _INTEGERS, "an integer or a truth value"),
         (source.columns.version, _INTEGERS, "an integer"),
     )
-    for name, allowed, wanted in rules:
-        if name and (kind := columns[name.lower()].type) not in allowed:
-            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {wanted}")
+    for name, types, meaning in rules:
+        if name and (kind := columns[name.lower()].type) not in types:
+            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {meaning}")
 
 
 def _check_times(source: Source, database: Database) -> None:
-    """SQLite stores whatever it is given, and times of another form are in another order."""
+    """Check the form of SQLite's times: it stores any value, and other forms sort otherwise."""
     if database.is_mysql:
         return
     table, time = database.quote(source.table), database.quote(source.columns.update_time)
@@ -114,13 +114,13 @@ def _check_times(source: Source, database: Database) -> None:
 
 
 def _order_index(source: Source, indexes: list[Index]) -> str:
-    """The name of the index by (time, key), '' when there is none. One by time alone will do where
+    """The name of the index by (time, key), '' without one. An index by time alone will do where
     the key is the primary key: InnoDB adds that to every index."""
     time, key = source.columns.update_time.lower(), source.columns.key.lower()
     primary = next((index.columns for index in indexes if index.name == "PRIMARY"), ())
-    for wanted in ((time, key), (time,)):
+    for columns in ((time, key), (time,)):
         for index in indexes:
-            if index.columns == wanted and (len(wanted) == 2 or primary == (key,)):
+            if index.columns == columns and (len(columns) == 2 or primary == (key,)):
                 return index.name
     return ""
 
@@ -143,22 +143,24 @@ def _mysql_table(table: str, database: Database) -> tuple[list[Column], list[Ind
     )
     indexes: dict[str, Index] = {}
     for name, column, non_unique in parts:
-        before = indexes[name].columns if name in indexes else ()
-        indexes[name] = Index(name, (*before, column), not non_unique)
-    made = [Column(name, _plain(kind), nullable == "YES") for name, kind, nullable in columns]
-    return made, list(indexes.values()), kinds == [("VIEW",)]
+        columns_so_far = indexes[name].columns if name in indexes else ()
+        indexes[name] = Index(name, (*columns_so_far, column), not non_unique)
+    all_columns = [
+        Column(name, _plain(kind), nullable == "YES") for name, kind, nullable in columns
+    ]
+    return all_columns, list(indexes.values()), kinds == [("VIEW",)]
 
 
 def _sqlite_table(table: str, database: Database) -> tuple[list[Column], list[Index], bool]:
-    quoted = database.quote(table)
+    table_name = database.quote(table)
     columns, indexes = [], []
-    for _, name, kind, not_null, _, primary in database.rows(f"PRAGMA table_info({quoted})"):
+    for _, name, kind, not_null, _, primary in database.rows(f"PRAGMA table_info({table_name})"):
         columns.append(Column(name, _affinity(kind), not (not_null or primary)))
         if primary == 1:
             indexes.append(Index("PRIMARY", (name.lower(),), True))
-    if len([row for row in database.rows(f"PRAGMA table_info({quoted})") if row[5]]) > 1:
+    if len([row for row in database.rows(f"PRAGMA table_info({table_name})") if row[5]]) > 1:
         indexes.clear()  # a key of several columns; its index is in the list below
-    for _, name, unique, _, partial in database.rows(f"PRAGMA index_list({quoted})"):
+    for _, name, unique, _, partial in database.rows(f"PRAGMA index_list({table_name})"):
         parts = database.rows(f"PRAGMA index_info({database.quote(name)})")
         if not partial:
             indexes.append(Index(name, tuple(str(part[2]).lower() for part in parts), bool(unique)))
@@ -167,15 +169,15 @@ def _sqlite_table(table: str, database: Database) -> tuple[list[Column], list[In
 
 
 def _affinity(kind: str) -> str:
-    """What SQLite makes of a declared type, by its own rules; it knows neither times nor truth
-    values, which are told by their names."""
-    declared = kind.lower()
+    """The type that SQLite uses for a declared one, by its own rules. SQLite has neither times nor
+    truth values: these are recognised by their names."""
+    type_text = kind.lower()
     for parts, meaning in _AFFINITIES:
-        if any(part in declared for part in parts):
+        if any(part in type_text for part in parts):
             return meaning
-    return declared.partition("(")[0].strip() or "blob"
+    return type_text.partition("(")[0].strip() or "blob"
 
 
 def _plain(kind: str) -> str:
-    """`BIGINT(20) UNSIGNED` is `bigint`."""
+    """The plain type: `bigint` for `BIGINT(20) UNSIGNED`."""
     return kind.lower().partition("(")[0].split(" ")[0].removeprefix("long").removeprefix("medium")

@@ -1,22 +1,27 @@
 """XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
 
-The API key is the first parameter of every method. Whatever is wrong is a fault with a stable code
+The API key is the first parameter of every method. Every error is a fault with a stable code
 (`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
+import xmlrpc.client
+from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]
+from defusedxml.xmlrpc import DefusedExpatParser  # type: ignore[import-untyped]
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
-from gateway.api.xmlrpc import codec, faults
+from gateway.api.xmlrpc import faults
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, named, shown_by
 from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
@@ -48,17 +53,17 @@ def endpoint(request: HttpRequest) -> HttpResponse:
             text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
         )
     try:
-        name, parameters = codec.read_call(read_body(request, MAX_BODY_BYTES))
-        answer = codec.answer(_dispatch(request, name, parameters))
+        name, parameters = read_call(read_body(request, MAX_BODY_BYTES))
+        answer = _answer(_dispatch(request, name, parameters))
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
-        answer = codec.fault(_fault(error))
+        answer = _fault_answer(_fault(error))
     return HttpResponse(answer, content_type="text/xml; charset=utf-8")
 
 
 def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     method = named(name)
-    given = len(parameters)
-    if given + 1 not in {len(signature) for signature in method.signatures}:
+    count = len(parameters)
+    if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
     if method.call is None:  # system.multicall: each call on its own, what fails answers its fault
         (calls,) = parameters
@@ -82,12 +87,12 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
                 return [_dispatch(request, name, parameters)]
         raise InvalidInput("give structs {methodName, params}", "calls")
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
-        found = _fault(error)
-        return {"faultCode": found.code, "faultString": found.text}
+        fault = _fault(error)
+        return {"faultCode": fault.code, "faultString": fault.text}
 
 
 def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
-    """Whose key this is. Raises Fault, MissingScope, Throttled."""
+    """The key's owner. Raises Fault, MissingScope, Throttled."""
     api = cast(Any, request)  # the throttle looks at META alone
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:
@@ -96,22 +101,97 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
             faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
-    # What the key reads counts as reading, though every XML-RPC call is a POST.
+    # A call that reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
-    asked = SimpleNamespace(method=method, user=caller, META=request.META)
-    if not throttle.allow_request(cast(Any, asked), cast(Any, None)):
+    throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
+    if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
         raise Throttled(throttle.wait())
-    # After the throttle: what is refused counts as a call, too.
+    # After the throttle: a call that is refused counts, too.
     if scope not in caller.scopes:
         raise MissingScope(scope)
     return caller
 
 
 def _fault(error: Exception) -> faults.Fault:
-    """What is expected says what is wrong; anything else is logged, and answered with its id."""
-    found = faults.of(error)
-    if found is not None:
-        return found
+    """The fault that an error is to the caller. An unexpected error is logged under an id."""
+    fault = faults.of(error)
+    if fault is not None:
+        return fault
     error_id = secrets.token_hex(8)
     log.exception("rpc_failed", error_id=error_id)
     return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
+
+
+# A level of arrays or structs takes three or four elements; no method takes more than two levels.
+MAX_DEPTH = 24
+# Characters that XML 1.0 cannot carry (§2.2). A handset may send them, and the library writes them.
+_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class _Unmarshaller(xmlrpc.client.Unmarshaller):
+    def __init__(self) -> None:
+        super().__init__(use_datetime=True)
+        self._depth = 0
+
+    # Called by the parser for each element, so that a body that is too deep is not read to its end.
+    def start(self, tag: str, attrs: Any) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} elements deep")
+        super().start(tag, attrs)
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
+        super().end(tag)
+
+
+def read_call(body: bytes) -> tuple[str, list[Any]]:
+    """The method's name and its parameters; times are aware. Raises Fault."""
+    target = _Unmarshaller()
+    parser = DefusedExpatParser(target, forbid_dtd=True)
+    try:
+        parser.feed(body)
+        parser.close()
+        parameters: Any = target.close()
+        name = target.getmethodname()
+    except DefusedXmlException:
+        raise faults.Fault(faults.NOT_XML, "DTDs and entities are not read here.") from None
+    except Exception as error:  # noqa: BLE001 - the library raises what it likes
+        why = str(error) or type(error).__name__
+        raise faults.Fault(faults.NOT_XML, f"This is no XML-RPC call: {why[:200]}") from None
+    if not name:
+        raise faults.Fault(faults.NOT_XML, "This is no XML-RPC call: it names no method.")
+    return name, [_aware(value) for value in parameters]
+
+
+def _aware(value: Any) -> Any:
+    """XML-RPC's times say no zone: ours are UTC. Depth is bounded by the parser."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    if isinstance(value, list):
+        return [_aware(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _aware(item) for name, item in value.items()}
+    return value
+
+
+def _answer(value: Any) -> bytes:
+    """The body of a response with one value."""
+    return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
+
+
+def _fault_answer(fault_answer: faults.Fault) -> bytes:
+    """The body of a response with a fault."""
+    xml_fault = xmlrpc.client.Fault(fault_answer.code, fault_answer.text)
+    return xmlrpc.client.dumps(xml_fault, methodresponse=True).encode()
+
+
+def _writable(value: Any) -> Any:
+    """The value without the characters that would make the answer no XML."""
+    if isinstance(value, str):
+        return _FORBIDDEN.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _writable(item) for name, item in value.items()}
+    return value

@@ -40,7 +40,7 @@ class Fault(Exception):
 
 
 def of(error: Exception) -> Fault | None:
-    """What this error is to the caller; None for one that nobody expected."""
+    """The fault that this error is to the caller; None for an unexpected error."""
     match error:
         case Fault():
             return error

@@ -1,4 +1,4 @@
-"""What may be called at /rpc/: names, signatures and help texts, and the work behind them."""
+"""The methods of /rpc/: names, signatures and help texts, and the work behind them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
         options = {}
     if not isinstance(options, dict):
         raise InvalidInput("give a struct", "options")
-    if taken := {"to", "text"} & set(options):
-        raise InvalidInput("it is a parameter of its own", sorted(taken)[0])
+    if doubled_names := {"to", "text"} & set(options):
+        raise InvalidInput("it is a parameter of its own", sorted(doubled_names)[0])
     body = _read({**options, "to": to, "text": text}, requests.Send)
     (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
     verdict.raise_rejected()
-    return verdict.shown()
+    return verdict.as_dict()
 
 
 def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
@@ -59,33 +59,33 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     limit_items(messages, MAX_BATCH, "messages")
     verdicts = judge_each(
         messages,
-        lambda given: requests.request(caller.biz_id, _read(given, requests.Send)),
+        lambda item: requests.request(caller.biz_id, _read(item, requests.Send)),
         requests.accept_many,
     )
-    return [verdict.shown() for verdict in verdicts]
+    return [verdict.as_dict() for verdict in verdicts]
 
 
 def query(caller: ApiCaller, ids: Any) -> list[Struct]:
-    wanted = _read(ids if isinstance(ids, list) else [ids], list[str])
-    if not 1 <= len(wanted) <= states.MOST:
+    requested_ids = _read(ids if isinstance(ids, list) else [ids], list[str])
+    if not 1 <= len(requested_ids) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
-    if twice := [id for id, count in Counter(wanted).items() if count > 1]:
-        raise InvalidInput(f"{twice[0]} is given twice", "ids")
-    found = states.states(caller.biz_id, wanted)
+    if doubled_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
+        raise InvalidInput(f"{doubled_ids[0]} is given twice", "ids")
+    states_by_id = states.states(caller.biz_id, requested_ids)
     answers: list[Struct] = []
-    for id in wanted:
-        if id not in found:
+    for id in requested_ids:
+        if id not in states_by_id:
             answers.append({"id": id, "found": False})
             continue
         # XML-RPC has no null: a time that never came is an empty string.
-        fields = msgspec.to_builtins(found[id])
+        fields = msgspec.to_builtins(states_by_id[id])
         answers.append({"found": True, **{k: "" if v is None else v for k, v in fields.items()}})
     return answers
 
 
 def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
-    asked = _read(since_id, str)
-    rows = incoming.since(caller.biz_id, number(asked, "since_id") if asked else None)
+    last_id = _read(since_id, str)
+    rows = incoming.since(caller.biz_id, number(last_id, "since_id") if last_id else None)
     page = sql.first(rows.order_by(*incoming.ORDER), MAX_INCOMING)
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
@@ -103,10 +103,10 @@ def shown_by(call: Any) -> int:
 
 
 def named(name: Any) -> Method:
-    found = METHODS.get(name) if isinstance(name, str) else None
-    if found is None:
+    method = METHODS.get(name) if isinstance(name, str) else None
+    if method is None:
         raise faults.Fault(faults.NO_METHOD, "There is no such method: see system.listMethods.")
-    return found
+    return method
 
 
 _OPTIONS = (

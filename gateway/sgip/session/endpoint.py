@@ -110,12 +110,12 @@ class Endpoint:
         if due is None or now < due:
             return events
         if len(self._window):
-            again, given_up = self._window.overdue(now)
+            again, timed_out = self._window.overdue(now)
             self._out.extend(again)
             self._active = now
-            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in given_up)
+            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in timed_out)
             # Not one byte since a command was sent for the first time: nobody is there.
-            if any(self._heard <= first for _, _, first, _, _ in given_up):
+            if any(self._heard <= first for _, _, first, _, _ in timed_out):
                 self._close(CloseReason.SILENT, events)
             else:
                 self._unbind_when_answered(now)

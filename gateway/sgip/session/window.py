@@ -57,18 +57,18 @@ class Window:
     def overdue(self, now: float) -> tuple[list[bytes], list[Sent]]:
         """What must be sent again, under the same sequence, and what is given up."""
         again: list[bytes] = []
-        given_up: list[Sent] = []
+        timed_out: list[Sent] = []
         while (due := self.due) is not None and due <= now:
             key, sent = next(iter(self._sent.items()))
             del self._sent[key]
             frame, context, first, _, resends = sent
             if resends >= self._resends:
-                given_up.append(sent)
+                timed_out.append(sent)
             else:
                 # The last to be overdue now.
                 self._sent[key] = (frame, context, first, now, resends + 1)
                 again.append(frame)
-        return again, given_up
+        return again, timed_out
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
         """All that waits, as (context, frame), oldest first; the window is empty then."""

@@ -1,1 +1,1 @@
-"""Who may call the API: keys and their cache, scopes, and rate limits of keys and addresses."""
+"""Access to the API: keys and their cache, scopes, and rate limits of keys and addresses."""

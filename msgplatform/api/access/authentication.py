@@ -1,4 +1,4 @@
-"""Who calls (an API key in `Authorization: Bearer …`) and what the key allows (its scopes)."""
+"""The caller of a request (an API key in `Authorization: Bearer …`), and the scopes of its key."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def caller_of(request: Request) -> ApiCaller:
 
 def required_scope(view: APIView, method: str) -> str | None:
     """The scope that `view.required_scope` names for this method: a string, or method → scope."""
-    declared: str | dict[str, str] | None = getattr(view, "required_scope", None)
-    if isinstance(declared, dict):
-        return declared.get("GET" if method == "HEAD" else method)
-    return declared
+    scope: str | dict[str, str] | None = getattr(view, "required_scope", None)
+    if isinstance(scope, dict):
+        return scope.get("GET" if method == "HEAD" else method)
+    return scope
 
 
 class HasScope(BasePermission):

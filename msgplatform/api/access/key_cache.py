@@ -1,9 +1,9 @@
 """Remembers for a while which API keys are valid, so that a request needs no database.
 
-    unknown ── load: not valid ──▶ refused for UNKNOWN_TTL_SECONDS, then unknown
-    unknown ── load: valid ──▶ known
-    known ── after REFRESH_SECONDS one request loads it again ──▶ known, or refused
-    known ── the database does not answer ──▶ known for STALE_SECONDS more, then Unavailable
+    unknown ── load: not valid ──▶ refused for INVALID_TTL_SECONDS, then unknown
+    unknown ── load: valid ──▶ valid
+    valid ── after REFRESH_SECONDS one request loads it again ──▶ valid, or refused
+    valid ── the database does not answer ──▶ valid for STALE_SECONDS more, then Unavailable
 
 A revoked key is refused after `TTL_SECONDS` at the latest, in every process. While the database is
 unavailable, an intake that needs no database goes on with the keys that it knows. One request loads
@@ -29,22 +29,22 @@ log = logging.get(__name__)
 TTL_SECONDS = 30.0
 REFRESH_SECONDS = 25.0
 # Short, so that a key which was created a moment ago soon works.
-UNKNOWN_TTL_SECONDS = 5.0
+INVALID_TTL_SECONDS = 5.0
 # How long a key stays known after its TTL while the database does not answer, and the pause between
 # two attempts to load it.
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
-# The most threads that load known keys at a time: while the database hangs, they wait for it.
-MAX_ASKING = 2
-MAX_KNOWN = 10_000
-MAX_UNKNOWN = 1_000
+# The most threads that load valid keys anew at a time: while the database hangs, they wait for it.
+MAX_LOADING = 2
+MAX_VALID = 10_000
+MAX_INVALID = 1_000
 # Ids of keys whose use has not been written to the database yet (`keys.write_last_used`).
 used_keys: set[int] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who calls the API: `request.user` of an authenticated request.
+    """The caller of the API: `request.user` of an authenticated request.
 
     A management key belongs to no system: its `biz_id` is 0, its `biz_name` is ''.
     """
@@ -64,21 +64,21 @@ class ApiCaller:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ValidKey:
     """A key that is valid until `expires_at` (seconds since the epoch; None: for ever)."""
 
     caller: ApiCaller
     expires_at: float | None
 
-    def expired(self) -> bool:
+    def is_expired(self) -> bool:
         return self.expires_at is not None and time.time() >= self.expires_at
 
 
 @dataclass(slots=True)
 class _Entry:
-    found: Found
+    valid_key: ValidKey
     checked_at: float
-    ask_again_at: float
+    reload_at: float
 
 
 class KeyCache:
@@ -88,78 +88,80 @@ class KeyCache:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._asking = threading.BoundedSemaphore(MAX_ASKING)
-        self._known: dict[str, _Entry] = {}
-        self._unknown: dict[str, float] = {}
+        self._loading = threading.BoundedSemaphore(MAX_LOADING)
+        self._valid: dict[str, _Entry] = {}
+        self._invalid_until: dict[str, float] = {}
 
     def get(
-        self, digest: str, load: Callable[[], Found | None], admit: Callable[[], None]
+        self, digest: str, load: Callable[[], ValidKey | None], admit: Callable[[], None]
     ) -> ApiCaller | None:
         """The key's owner, or None. `load` asks the database. `admit` may refuse, by raising, to
         load a key that this process does not know."""
         now = self._clock()
-        entry = self._known.get(digest)
+        entry = self._valid.get(digest)
         if entry is None:
-            if self._unknown.get(digest, 0.0) > now:
+            if self._invalid_until.get(digest, 0.0) > now:
                 return None
             admit()
-            found = self._remember(digest, load(), now)
-        elif now >= entry.ask_again_at:
-            found = self._refresh(digest, entry, load, now)
+            valid_key = self._remember(digest, load(), now)
+        elif now >= entry.reload_at:
+            valid_key = self._refresh(digest, entry, load, now)
         else:
-            found = entry.found
-        return None if found is None or found.expired() else found.caller
+            valid_key = entry.valid_key
+        return None if valid_key is None or valid_key.is_expired() else valid_key.caller
 
     def peek(self, digest: str) -> ApiCaller | None:
         """The key's owner, if the key is known and need not be loaded now."""
-        entry = self._known.get(digest)
-        if entry is None or self._clock() >= entry.ask_again_at or entry.found.expired():
+        entry = self._valid.get(digest)
+        if entry is None or self._clock() >= entry.reload_at or entry.valid_key.is_expired():
             return None
-        return entry.found.caller
+        return entry.valid_key.caller
 
     def clear(self) -> None:
         """Forget everything (a key was changed in this process)."""
         with self._lock:
-            self._known.clear()
-            self._unknown.clear()
+            self._valid.clear()
+            self._invalid_until.clear()
 
     def _refresh(
-        self, digest: str, entry: _Entry, load: Callable[[], Found | None], now: float
-    ) -> Found | None:
+        self, digest: str, entry: _Entry, load: Callable[[], ValidKey | None], now: float
+    ) -> ValidKey | None:
         is_stale = now >= entry.checked_at + TTL_SECONDS + STALE_SECONDS
         # While some threads load it, the others go on with the known value.
-        if not self._asking.acquire(blocking=False):
+        if not self._loading.acquire(blocking=False):
             if is_stale:
                 raise Unavailable("the database does not answer")
-            return entry.found
-        # For the other requests: until the TTL is over they need not ask.
-        entry.ask_again_at = max(now, entry.checked_at + TTL_SECONDS)
+            return entry.valid_key
+        # Until the TTL is over the other requests go on with the known value.
+        entry.reload_at = max(now, entry.checked_at + TTL_SECONDS)
 
-        def ask() -> Found | None:
+        def ask() -> ValidKey | None:
             try:
                 return self._remember(digest, load(), now)
             finally:
-                self._asking.release()
+                self._loading.release()
 
         try:
             return bounded_call.ask(ask)
         except (OperationalError, InterfaceError, TimeoutError) as error:
             if is_stale:
                 raise Unavailable("the database does not answer") from error
-            log.warning("api_key_not_refreshed", key_id=entry.found.caller.key_id, why=str(error))
-            entry.ask_again_at = now + RETRY_SECONDS
-            return entry.found
+            log.warning(
+                "api_key_not_refreshed", key_id=entry.valid_key.caller.key_id, why=str(error)
+            )
+            entry.reload_at = now + RETRY_SECONDS
+            return entry.valid_key
 
-    def _remember(self, digest: str, found: Found | None, now: float) -> Found | None:
+    def _remember(self, digest: str, valid_key: ValidKey | None, now: float) -> ValidKey | None:
         with self._lock:
-            self._known.pop(digest, None)
-            if found is None:
-                _evict_oldest(self._unknown, MAX_UNKNOWN)
-                self._unknown[digest] = now + UNKNOWN_TTL_SECONDS
+            self._valid.pop(digest, None)
+            if valid_key is None:
+                _evict_oldest(self._invalid_until, MAX_INVALID)
+                self._invalid_until[digest] = now + INVALID_TTL_SECONDS
             else:
-                _evict_oldest(self._known, MAX_KNOWN)
-                self._known[digest] = _Entry(found, now, now + REFRESH_SECONDS)
-        return found
+                _evict_oldest(self._valid, MAX_VALID)
+                self._valid[digest] = _Entry(valid_key, now, now + REFRESH_SECONDS)
+        return valid_key
 
 
 def _evict_oldest(entries: dict[str, Any], size: int) -> None:

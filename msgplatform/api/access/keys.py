@@ -24,7 +24,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache, used_keys
+from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey, used_keys
 from msgplatform.core import flows, logging
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -64,20 +64,23 @@ def management_scopes() -> dict[str, str]:
     return {**_PLATFORM_SCOPES, **of_flows}
 
 
-def check_scopes(allowed: Iterable[str], is_management: bool) -> list[str]:
+def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
     """The scopes in order, each once. Raises InvalidInput for one that such a key cannot have."""
-    wanted, known = sorted(set(allowed)), management_scopes() if is_management else scopes()
-    if unknown := [scope for scope in wanted if scope not in known]:
-        there = ", ".join(sorted(known)) or _("none")
+    names, valid_scopes = (
+        sorted(set(scope_names)),
+        management_scopes() if is_management else scopes(),
+    )
+    if unknown := [scope for scope in names if scope not in valid_scopes]:
+        choices = ", ".join(sorted(valid_scopes)) or _("none")
         whose = _("A management key") if is_management else _("A key of a business system")
         raise InvalidInput(
             _("%(whose)s cannot have the scope %(scopes)s. It can have: %(there)s.")
-            % {"whose": whose, "scopes": ", ".join(unknown), "there": there},
+            % {"whose": whose, "scopes": ", ".join(unknown), "there": choices},
             "scopes",
         )
-    if not wanted:
+    if not names:
         raise InvalidInput(_("A key without a scope can do nothing: name at least one."), "scopes")
-    return wanted
+    return names
 
 
 def check_expiry(moment: datetime | None) -> None:
@@ -87,11 +90,11 @@ def check_expiry(moment: datetime | None) -> None:
 
 
 def create(
-    biz: Biz | None, name: str, allowed: Iterable[str], expires_at: datetime | None = None
+    biz: Biz | None, name: str, scope_names: Iterable[str], expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
     """A new key and its plain text, which cannot be read again later; without `biz` a management
     key. Raises InvalidInput."""
-    wanted = check_scopes(allowed, is_management=biz is None)
+    scopes_of_key = check_scopes(scope_names, is_management=biz is None)
     if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidInput(
             f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
@@ -104,7 +107,7 @@ def create(
         name=name.strip(),
         prefix=prefix,
         hash=_digest(plain),
-        scopes=wanted,
+        scopes=scopes_of_key,
         expires_at=expires_at,
     )
     return key, plain
@@ -123,7 +126,7 @@ def forget() -> None:
 
 
 def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | None:
-    """Whose key this is; None if it is malformed, unknown, revoked or expired, or its owner is
+    """The key's owner; None if the key is malformed, unknown, revoked or expired, or its owner is
     disabled.
 
     `admit` is called before the database is asked for an unknown key; it refuses by raising.
@@ -135,8 +138,8 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     return _cache.get(digest, lambda: _load(match[1], digest), admit)
 
 
-def remembered(plain: str) -> ApiCaller | None:
-    """Whose key this is, if this process knows it without asking the database."""
+def cached_caller(plain: str) -> ApiCaller | None:
+    """The key's owner, if this process knows the key without asking the database."""
     return _cache.peek(_digest(plain))
 
 
@@ -144,9 +147,9 @@ def _digest(plain: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def _load(prefix: str, digest: str) -> Found | None:
-    served = Q(biz=None) | Q(biz__enabled=True)
-    rows = ApiKey.objects.filter(served, prefix=prefix, revoked_at=None)
+def _load(prefix: str, digest: str) -> ValidKey | None:
+    is_usable = Q(biz=None) | Q(biz__enabled=True)
+    rows = ApiKey.objects.filter(is_usable, prefix=prefix, revoked_at=None)
     with _briefly_connected(router.db_for_read(ApiKey)):
         row: Mapping[str, Any] | None = rows.values(
             "id", "name", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
@@ -160,7 +163,7 @@ def _load(prefix: str, digest: str) -> Found | None:
     expires_at: datetime | None = row["expires_at"]
     system = row["biz_id"] or 0, row["biz__name"] or ""
     caller = ApiCaller(*system, row["id"], frozenset(row["scopes"]), row["name"])
-    return Found(caller, expires_at.timestamp() if expires_at else None)
+    return ValidKey(caller, expires_at.timestamp() if expires_at else None)
 
 
 def write_last_used(**_signal: object) -> None:

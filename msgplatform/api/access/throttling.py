@@ -1,8 +1,8 @@
-"""How many requests an API key may make: fixed windows, counted in Redis.
+"""Limits for the requests of an API key: fixed windows, counted in Redis.
 
-For a key that is far from its limit some writes are counted ahead, so that the door (`web/door.py`)
-need not ask Redis. While Redis is unavailable every request passes: the limit protects the
-platform, and must not stop it.
+For a key that is far from its limit some writes are counted ahead, a reserve, so that the fast
+intake (`web/fast_intake.py`) need not ask Redis. While Redis is unavailable every request passes:
+the limit protects the platform, and must not stop it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ log = logging.get(__name__)
 
 
 @dataclass(slots=True)
-class _Ahead:
-    """Writes of a key that Redis has counted already and that have not come yet; `beyond` are those
-    that its window has left beside them, as of then, None when Redis did not answer."""
+class _Reserve:
+    """Writes of a key that Redis has counted already and that have not come yet."""
 
-    left: int
-    until: float
-    beyond: int | None = None
+    remaining: int
+    until: float  # monotonic seconds
+    # Writes left in the key's window beside the reserve when it was counted; None if Redis did not
+    # answer.
+    left_in_window: int | None = None
 
 
-# After Redis failed nobody asks it for a while: otherwise a Redis that hangs would cost every
+# Seconds without a question to Redis after it failed: otherwise a Redis that hangs would cost every
 # request its timeout.
 PAUSE_SECONDS = 5.0
 _paused_until = 0.0
-# One part in so many of the limit is counted ahead, for the length of a window. So a process may
-# refuse a key this much too early, or allow it this much too much.
-_AHEAD_PART = 100
-_MAX_AHEAD = 10_000  # keys in `_ahead`
-_ahead: dict[int, _Ahead] = {}
+# A reserve is the limit divided by this, for the length of a window. So a process may refuse a key
+# this much too early, or allow it this much too much.
+_RESERVES_IN_LIMIT = 100
+_MAX_RESERVES = 10_000  # keys in `_reserves`
+_reserves: dict[int, _Reserve] = {}
 _counting = threading.Lock()
 
 # In a request's META: the headers that tell its caller how far the limit is.
 HEADERS = "msgplatform.rate_limit"
-# So many times the limit of wrong keys is for a peer that reports others behind it.
+# A peer that reports other callers behind it may send this many times the limit of wrong keys.
 _CALLERS_OF_A_PROXY = 20
 
 _quota = Quota(work_redis)
@@ -69,8 +70,8 @@ def _rate(scope: str) -> rates.Rate | None:
 
 def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
     """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
-    spent = _take(key, rate, add)
-    return spent.wait if spent else 0.0
+    usage = _take(key, rate, add)
+    return usage.wait if usage else 0.0
 
 
 def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
@@ -98,59 +99,57 @@ def client_address(request: HttpRequest | Request) -> str:
     return hops[-min(proxies, len(hops))]
 
 
-def is_allowed_unasked(caller: ApiCaller) -> bool:
-    """Whether a write of this key passes without asking Redis. Called only in the event loop."""
+def is_allowed_without_redis(caller: ApiCaller) -> bool:
+    """True if a write of this key passes without asking Redis. Called only in the event loop."""
     if _rate("write") is None:
         return True
-    ahead = _ahead.get(caller.key_id)
-    if ahead is None:
-        if len(_ahead) >= _MAX_AHEAD:
-            _ahead.clear()
-        # This entry tells `_count_ahead`, in Django's threads, to count ahead for the key.
-        _ahead[caller.key_id] = _Ahead(0, 0.0)
+    reserve = _reserves.get(caller.key_id)
+    if reserve is None:
+        if len(_reserves) >= _MAX_RESERVES:
+            _reserves.clear()
+        # This entry tells `_fill_reserve`, in Django's threads, to make a reserve for the key.
+        _reserves[caller.key_id] = _Reserve(0, 0.0)
         return False
-    if ahead.left <= 0 or time.monotonic() >= ahead.until:
+    if reserve.remaining <= 0 or time.monotonic() >= reserve.until:
         return False
-    ahead.left -= 1
+    reserve.remaining -= 1
     return True
 
 
-def headers_unasked(caller: ApiCaller) -> dict[str, str]:
-    """The headers for a write that `is_allowed_unasked` let pass: as exact as what is counted ahead
+def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
+    """The headers for a write that `is_allowed_without_redis` let pass, as exact as the reserve
     allows. Called only in the event loop."""
-    rate, ahead = _rate("write"), _ahead.get(caller.key_id)
-    if rate is None or ahead is None or ahead.beyond is None:
+    rate, reserve = _rate("write"), _reserves.get(caller.key_id)
+    if rate is None or reserve is None or reserve.left_in_window is None:
         return {}
-    return _headers(rate, ahead.left + ahead.beyond, ahead.until - time.monotonic())
+    remaining = reserve.remaining + reserve.left_in_window
+    return _headers(rate, remaining, reserve.until - time.monotonic())
 
 
-def _headers(rate: rates.Rate, left: int, reset: float) -> dict[str, str]:
-    """As draft-ietf-httpapi-ratelimit-headers-06 has them."""
+def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
+    """The headers of draft-ietf-httpapi-ratelimit-headers-06."""
     return {
         "RateLimit-Limit": str(rate.limit),
-        "RateLimit-Remaining": str(max(0, left)),
+        "RateLimit-Remaining": str(max(0, remaining)),
         "RateLimit-Reset": str(max(0, math.ceil(reset))),
     }
 
 
-def forget_ahead() -> None:
-    """Ask Redis again for every key."""
-    _ahead.clear()
-
-
-def _count_ahead(caller: ApiCaller, rate: rates.Rate) -> None:
-    """After a write that was allowed: count some more, if the door has asked for this key and they
-    are within the limit."""
-    count = rate.limit // _AHEAD_PART
+def _fill_reserve(caller: ApiCaller, rate: rates.Rate) -> None:
+    """Fill the key's reserve after a write that was allowed, if the fast intake has asked for the
+    key and the reserve is within the limit."""
+    count = rate.limit // _RESERVES_IN_LIMIT
     with _counting:
-        ahead = _ahead.get(caller.key_id)
-        if not count or ahead is None or (ahead.left > 0 and time.monotonic() < ahead.until):
+        reserve = _reserves.get(caller.key_id)
+        if not count or reserve is None:
             return
-        spent = _take(f"write:key:{caller.key_id}", rate, count)
-        if spent is None:
-            _ahead[caller.key_id] = _Ahead(count, time.monotonic() + rate.seconds)
-        elif spent.is_allowed:
-            _ahead[caller.key_id] = _Ahead(count, time.monotonic() + spent.reset, spent.left)
+        if reserve.remaining > 0 and time.monotonic() < reserve.until:
+            return
+        usage = _take(f"write:key:{caller.key_id}", rate, count)
+        if usage is None:
+            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + rate.seconds)
+        elif usage.is_allowed:
+            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.left)
 
 
 class ApiKeyThrottle(BaseThrottle):
@@ -169,12 +168,12 @@ class ApiKeyThrottle(BaseThrottle):
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
-        spent = _take(f"{scope}:{who}", rate)
-        if spent:
-            request.META[HEADERS] = _headers(rate, spent.left, spent.reset)
-            self.waiting = spent.wait
+        usage = _take(f"{scope}:{who}", rate)
+        if usage:
+            request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
+            self.waiting = usage.wait
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
-            _count_ahead(caller, rate)
+            _fill_reserve(caller, rate)
         return self.waiting == 0
 
     def wait(self) -> float:
@@ -186,7 +185,7 @@ def _failures(request: Request, add: int) -> None:
     rate = _rate("failed")
     if rate is None:
         return
-    # What is refused by one limit is not counted for another.
+    # A request that one limit refuses is not counted for another.
     for count in (0, add) if add else (0,):
         for origin, limit in origins(request, rate):
             if waiting := seconds_to_wait(f"failed:{origin}", limit, count):
@@ -194,32 +193,33 @@ def _failures(request: Request, add: int) -> None:
 
 
 def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
-    """What wrong attempts of this caller count for, each with its limit: its address; or, when
-    there is an X-Forwarded-For although no proxy is configured, the peer, then the caller that it
-    reports.
+    """The origins that a wrong attempt of this caller is counted for, each with its limit: its
+    address; or, when there is an X-Forwarded-For although no proxy is configured, the peer, then
+    the caller that it reports.
 
-    That may be a lie, so the peer has a limit too. But behind a forgotten proxy all callers share
-    one peer: a single guesser would lock out everybody else.
+    The report may be a lie, so the peer has a limit too. But behind a proxy that nobody configured
+    all callers share one peer: with one limit a single guesser would lock out everybody else.
     """
     address = network_of(client_address(request))
     header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    reported = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
-    if not reported:
+    reported_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    if not reported_address:
         yield address, rate
         return
     yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
-    yield f"{address} for {network_of(reported)[:64]}", rate
+    yield f"{address} for {network_of(reported_address)[:64]}", rate
 
 
 def network_of(address: str) -> str:
-    """What counts as one caller: an IPv4 address, or the /64 that one line has of IPv6."""
+    """The network that counts as one caller: an IPv4 address, or the /64 that one line has of
+    IPv6."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return address
     if isinstance(ip, ipaddress.IPv4Address):
         return address
-    if ip.ipv4_mapped:  # all of these are in one /64
+    if ip.ipv4_mapped:  # all mapped addresses are in one /64
         return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, 64), strict=False))
 

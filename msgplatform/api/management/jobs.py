@@ -111,7 +111,7 @@ class JobListView(ListView):
         },
         examples=[
             OpenApiExample(
-                "send given up deliveries again",
+                "send exhausted deliveries again",
                 {
                     "flow": "notify",
                     "action": "requeue",
@@ -123,36 +123,36 @@ class JobListView(ListView):
         ],
     )
     def post(self, request: Request) -> Response:
-        asked = NewJobSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
-        named = None if given.get("preview") else _request_key(request, given)
-        job = control.Asked(
-            given["flow"], given["action"], given["filter"], given.get("rate") or 0, named
+        serializer = NewJobSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        body = serializer.validated_data
+        request_key = None if body.get("preview") else _request_key(request, body)
+        job = control.JobRequest(
+            body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
         )
-        if first := control.started(job):
+        if first := control.find_started(job):
             return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
-        counted = control.count(job.flow, job.action, job.filter)
-        if given.get("preview"):
-            return Response({"total": counted.count, "more": counted.more})
+        preview = control.count(job.flow, job.action, job.filter)
+        if body.get("preview"):
+            return Response({"total": preview.count, "more": preview.more})
         try:
-            new = control.start(job, counted, actor(request))
+            new = control.start(job, preview, actor(request))
         except IntegrityError:
-            if first := control.started(job):  # the same request, twice at once
+            if first := control.find_started(job):  # the same request, twice at once
                 return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
             raise
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
 
 
-def _request_key(request: Request, given: Mapping[str, Any]) -> str | None:
+def _request_key(request: Request, body: Mapping[str, Any]) -> str | None:
     """The same for repeats of a request, by its API key and its idempotency key; None when it has
     none. Raises InvalidInput."""
-    key = idempotency_key(request, given.get("idempotency_key"))
+    key = idempotency_key(request, body.get("idempotency_key"))
     if key is None:
         return None
     check_key(key)
-    named = f"{caller_of(request).key_id}\n{key}"
-    return hashlib.sha256(named.encode()).hexdigest()[:32]
+    identity = f"{caller_of(request).key_id}\n{key}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
 @extend_schema(tags=["bulk jobs"])
@@ -179,10 +179,10 @@ class _ChangeView(APIView):
     def post(self, request: Request, pk: int) -> Response:
         with transaction.atomic():
             try:
-                job, changed = control.change(pk, self.change)
+                job, is_changed = control.change(pk, self.change)
             except BulkJob.DoesNotExist:
                 raise Http404 from None
-            if changed:
+            if is_changed:
                 audit(request, f"bulk_{job.state}", job.audit_target)
         return Response(JobSerializer(job).data)
 

@@ -1,7 +1,7 @@
 """Things that people set up, each with a name: listed, shown, created or replaced, deleted.
 
 A PUT describes the whole thing: what it leaves out, or gives as null, has its default afterwards.
-The same PUT twice changes nothing. What a thing may be is said by its model alone (`full_clean`),
+The same PUT twice changes nothing. The model alone (`full_clean`) says which values are valid,
 so that the console's forms and this API agree.
 """
 
@@ -30,7 +30,7 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
 from msgplatform.api.query import NAME, ListView, QueryView
-from msgplatform.core.json.same import same
+from msgplatform.core.json.values import same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])
@@ -58,12 +58,12 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 
 
 def actor(request: Request) -> str:
-    """Who did it, for the audit log."""
+    """The management key's name, for the audit log."""
     return f"{caller_of(request).key_name} (API key)"
 
 
 def audit(request: Request, action: str, target: str, **detail: Any) -> None:
-    """Store what a management key did."""
+    """Store an action of a management key in the audit log."""
     AuditLog.objects.create(
         actor=actor(request),
         action=action,
@@ -102,19 +102,19 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         raise NotImplementedError
 
     def remove(self, request: Request, row: Any) -> None:
-        """What DELETE does to the row, which is locked, and its entry in the audit log."""
+        """Do what DELETE means to the row, which is locked, and write the audit log."""
         raise NotImplementedError
 
     def title(self, row: Any) -> str:
-        """How the audit log calls it."""
+        """The row's name in the audit log."""
         return str(row.name)
 
-    def saved(self, row: Any, created: bool) -> Mapping[str, Any]:
-        """Called in the transaction that stored a change; more for the answer of this one PUT."""
+    def saved(self, row: Any, is_new: bool) -> Mapping[str, Any]:
+        """Called in the transaction that stored a change; returns more fields for the answer."""
         return {}
 
-    def also(self, row: Any, changed: Sequence[str]) -> Sequence[str]:
-        """Sets what else a change means; the names of those fields."""
+    def also(self, row: Any, names: Sequence[str]) -> Sequence[str]:
+        """Set further fields that follow from a change; returns their names."""
         return ()
 
     def audited(self, name: str, value: Any) -> Any:
@@ -129,16 +129,16 @@ class ResourceView(QueryView, GenericAPIView[Any]):
             raise Http404("There is nothing of this name.")
         return row
 
-    def get(self, request: Request, **_named: str) -> Response:
+    def get(self, request: Request, **_address: str) -> Response:
         return Response(self.get_serializer(self.found()).data)
 
-    def put(self, request: Request, **_named: str) -> Response:
+    def put(self, request: Request, **_address: str) -> Response:
         try:
             return self._put(request)
         except IntegrityError:  # another request has created it meanwhile
             return self._put(request)
 
-    def delete(self, request: Request, **_named: str) -> Response:
+    def delete(self, request: Request, **_address: str) -> Response:
         with transaction.atomic():
             self.remove(request, self.found(for_change=True))
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -146,23 +146,23 @@ class ResourceView(QueryView, GenericAPIView[Any]):
     def _put(self, request: Request) -> Response:
         with transaction.atomic():
             row: Any = self.rows().select_for_update().first()
-            created = row is None
-            row = self.new() if created else row
+            is_new = row is None
+            row = self.new() if is_new else row
             body = self.get_serializer(row, data=body_of(request))
             body.is_valid(raise_exception=True)
             before = self._values(row)
             self._fill(row, body)
             row.full_clean(validate_unique=False, validate_constraints=False)
             after = self._values(row)
-            changed = sorted(name for name in after if not same(before[name], after[name]))
+            changed_names = sorted(name for name in after if not same(before[name], after[name]))
             more: Mapping[str, Any] = {}
-            if created or changed:
-                also = self.also(row, changed)
-                row.save(update_fields=None if created else [*changed, *also])
-                more = self.saved(row, created)
-                self._audit(request, row, created, changed, before, after)
-        shown = {**self.get_serializer(row).data, **more}
-        return Response(shown, status.HTTP_201_CREATED if created else status.HTTP_200_OK)
+            if is_new or changed_names:
+                also = self.also(row, changed_names)
+                row.save(update_fields=None if is_new else [*changed_names, *also])
+                more = self.saved(row, is_new)
+                self._audit(request, row, is_new, changed_names, before, after)
+        answer = {**self.get_serializer(row).data, **more}
+        return Response(answer, status.HTTP_201_CREATED if is_new else status.HTTP_200_OK)
 
     def _fill(self, row: Any, body: Any) -> None:
         """The body's values, and the default of each field that it leaves out."""
@@ -186,21 +186,21 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         self,
         request: Request,
         row: Any,
-        created: bool,
-        changed: list[str],
+        is_new: bool,
+        changed_names: list[str],
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """What was changed, with values before and after, without secrets."""
-        names = set(after if created else changed) - self.secret_fields
+        """Write the change to the audit log: values before and after, without secrets."""
+        names = set(after if is_new else changed_names) - self.secret_fields
 
         def shown(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: self.audited(name, values[name]) for name in sorted(names)}
 
-        if created:
+        if is_new:
             audit(request, f"{self.word}_created", self.title(row), after=shown(after))
         else:
-            both = {"fields": changed, "before": shown(before), "after": shown(after)}
+            both = {"fields": changed_names, "before": shown(before), "after": shown(after)}
             audit(request, f"{self.word}_changed", self.title(row), **both)
 
 
@@ -223,8 +223,8 @@ class ResourceListView(ListView):
 
 def listed(tag: str, summary: str, description: str) -> Callable[[V], V]:
     """Describes a ResourceListView."""
-    shown = extend_schema(tags=[tag], summary=summary, description=description)
-    return cast(Callable[[V], V], extend_schema_view(get=shown))
+    description_of_get = extend_schema(tags=[tag], summary=summary, description=description)
+    return cast(Callable[[V], V], extend_schema_view(get=description_of_get))
 
 
 def documented(
@@ -232,8 +232,8 @@ def documented(
     tag: str,
     serializer: type[serializers.BaseSerializer[Any]],
     example: Mapping[str, Any],
-    deleted: str,
-    created: type[serializers.BaseSerializer[Any]] | None = None,
+    on_delete: str,
+    created_serializer: type[serializers.BaseSerializer[Any]] | None = None,
     notes: str = "",
     address: Sequence[OpenApiParameter] = (),
 ) -> Callable[[V], V]:
@@ -244,7 +244,7 @@ def documented(
     examples = [OpenApiExample(f"a whole {what}", dict(example), request_only=True)]
     answers: dict[int, Any] = {
         200: OpenApiResponse(serializer, "It was there, and is now as the body says."),
-        201: OpenApiResponse(created or serializer, "It was created."),
+        201: OpenApiResponse(created_serializer or serializer, "It was created."),
     }
     wrap = extend_schema_view(
         get=extend_schema(
@@ -266,7 +266,7 @@ def documented(
         delete=extend_schema(
             tags=[tag],
             summary=f"Delete {one}",
-            description=deleted,
+            description=on_delete,
             parameters=address,
             responses={204: None},
         ),

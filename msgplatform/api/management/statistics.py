@@ -1,4 +1,4 @@
-"""What every flow counts, over time."""
+"""The counters of every flow, over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
 from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
 _PERIOD = ("flow", "step", "since", "until")
@@ -82,7 +82,7 @@ class StatisticsView(QueryView):
         tags=["statistics"],
         summary="Count what happened",
         description="The counters of a flow in steps of time: of Notify, for example, accepted, "
-        "delivered, failed (attempts) and exhausted (deliveries that were given up). Minutes and "
+        "delivered, failed (attempts) and exhausted (deliveries that failed for good). Minutes and "
         "hours are kept for two weeks unless configured otherwise, days for three years.",
         responses=StatisticsSerializer,
     )
@@ -90,23 +90,28 @@ class StatisticsView(QueryView):
         activity, step = self._activity(), self._step()
         since, until = self._period(step)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in Counted(activity, step, since, until, self._chosen(activity)).rows():
+        for table in CounterQuery(activity, step, since, until, self._chosen(activity)).rows():
             rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        found = {"flow": self.asked["flow"], "step": step, "total": dict(total), "points": points}
-        return Response(found)
+        answer = {
+            "flow": self.query_values["flow"],
+            "step": step,
+            "total": dict(total),
+            "points": points,
+        }
+        return Response(answer)
 
     def _activity(self) -> Activity:
-        flow = flows.get(self.asked.get("flow", ""))
+        flow = flows.get(self.query_values.get("flow", ""))
         if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
         return flow.health.activity
 
     def _step(self) -> Step:
-        step = self.asked.get("step", "hour")
+        step = self.query_values.get("step", "hour")
         if step not in _STEPS:
             raise InvalidInput(f"Use one of {', '.join(_STEPS)}.", "step")
         return cast(Step, step)
@@ -122,15 +127,15 @@ class StatisticsView(QueryView):
         return since, until
 
     def _time(self, name: str, usual: datetime) -> datetime:
-        return moment(self.asked[name], name) if name in self.asked else usual
+        return moment(self.query_values[name], name) if name in self.query_values else usual
 
     def _chosen(self, activity: Activity) -> dict[str, str]:
         """Dimension → key of the group that is asked for."""
         has = [dimension.name for dimension in activity.dimensions]
-        chosen = {name: key for name, key in self.asked.items() if name not in _PERIOD}
-        for name in chosen:
+        groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
+        for name in groups:
             if name not in has:
                 raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
-        if SYSTEM in chosen:
-            chosen[SYSTEM] = str(business_system(chosen[SYSTEM], SYSTEM))
-        return chosen
+        if SYSTEM in groups:
+            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM))
+        return groups

@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.kinds import KINDS
-from msgplatform.api.problems.problem import RETRY_AFTER_SECONDS, Problem
+from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
@@ -36,15 +35,15 @@ def _answer(
     if request.path.startswith(API_PREFIX):
         return problem.response()
     # Without request and context processors: an error page may touch no session or database.
-    given = {"detail": problem.detail, "reason": reason, **problem.more}
-    page = loader.get_template(template).render(given)
+    context = {"detail": problem.detail, "reason": reason, **problem.more}
+    page = loader.get_template(template).render(context)
     return HttpResponse(page, status=problem.kind.status)
 
 
 def _reason(exception: Exception) -> str:
-    """What a view says; the URL resolver of Django says which patterns it has tried, as a dict."""
-    said = exception.args[0] if exception.args else ""
-    return str(said) if isinstance(said, str | Promise) else ""
+    """The view's own sentence, or ''. Django's URL resolver gives a dict of patterns instead."""
+    reason = exception.args[0] if exception.args else ""
+    return str(reason) if isinstance(reason, str | Promise) else ""
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

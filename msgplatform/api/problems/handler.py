@@ -18,10 +18,12 @@ from django.http import Http404, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 from rest_framework.permissions import SAFE_METHODS
 
-from msgplatform.api.problems.kinds import BY_STATUS, KINDS, Kind
 from msgplatform.api.problems.problem import (
+    BY_STATUS,
+    KINDS,
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
+    Kind,
     MissingScope,
     Problem,
 )
@@ -99,10 +101,10 @@ def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
 @describe.register(errors.Temporary)
 @describe.register(RedisError)
 def _unavailable(exc: Exception, view: Any) -> Problem:
-    ours = isinstance(exc, errors.Temporary) and str(exc)
+    reason = isinstance(exc, errors.Temporary) and str(exc)
     return Problem(
         KINDS["unavailable"],
-        ours or "The database or Redis does not answer. Repeat the request later.",
+        reason or "The database or Redis does not answer. Repeat the request later.",
         {"Retry-After": str(RETRY_AFTER_SECONDS)},
     )
 
@@ -160,8 +162,8 @@ def _(exc: Http404, view: Any) -> Problem:
 @describe.register
 def _(exc: drf.MethodNotAllowed, view: Any) -> Problem:
     methods = getattr(view, "allowed_methods", [])
-    allowed = ", ".join(method for method in methods if method != "OPTIONS")
-    return Problem(KINDS["method-not-allowed"], f"Use {allowed}." if allowed else str(exc.detail))
+    names = ", ".join(method for method in methods if method != "OPTIONS")
+    return Problem(KINDS["method-not-allowed"], f"Use {names}." if names else str(exc.detail))
 
 
 @describe.register
@@ -199,13 +201,13 @@ def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
     return Problem(KINDS["body-too-large"], "Send several smaller requests.")
 
 
-def _invalid(wrong: list[dict[str, str]]) -> Problem:
+def _invalid(field_errors: list[dict[str, str]]) -> Problem:
     # `detail` is read by people: the first errors are enough there, `errors` has all of them.
-    shown = "; ".join(
-        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in wrong[:3]
+    first_errors = "; ".join(
+        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]
     )
-    rest = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-    return Problem(KINDS["invalid-input"], shown + rest, {}, {"errors": wrong})
+    rest = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
+    return Problem(KINDS["invalid-input"], first_errors + rest, {}, {"errors": field_errors})
 
 
 def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
@@ -218,7 +220,7 @@ def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
             yield from _flat(below, path if own else below_path.lstrip("."))
     elif isinstance(detail, list | tuple):
         for index, below in enumerate(detail):
-            nested = isinstance(below, Mapping | list | tuple)
-            yield from _flat(below, f"{path}[{index}]" if nested else path)
+            is_nested = isinstance(below, Mapping | list | tuple)
+            yield from _flat(below, f"{path}[{index}]" if is_nested else path)
     else:
         yield {"field": path, "message": str(detail)}

@@ -51,8 +51,8 @@ class LoginForm(AuthenticationForm):
 
     def clean(self) -> dict[str, Any]:
         with _guess(self.request, self.cleaned_data.get("username", "")):
-            cleaned: dict[str, Any] = super().clean()
-        return cleaned
+            form_values: dict[str, Any] = super().clean()
+        return form_values
 
 
 class OwnPasswordForm(OwnPasswordChangeForm):

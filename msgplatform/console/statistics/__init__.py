@@ -1,1 +1,1 @@
-"""Statistics: what is shown (form), its tables and charts, page and CSV file."""
+"""Statistics: the form, tables and charts, page and CSV file."""

@@ -1,5 +1,7 @@
-"""What the page of statistics shows: a period with its steps, and the groups to which it is
-narrowed. Everything has a default, and everything is in the address."""
+"""The form of the page of statistics: a period with its steps, and a group of each dimension.
+
+Each field has a default, and the address holds all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import RowSelect, Select, TextInput
 from msgplatform.core.flows import Activity, Dimension
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
 PERIODS = {
@@ -63,48 +65,48 @@ class StatisticsForm(forms.Form):
         widget=Select,
     )  # fmt: skip
 
-    def __init__(self, activity: Activity | None, chosen: QueryDict) -> None:
-        shown = chosen.copy()
-        shown.setdefault("period", _DEFAULT)
-        super().__init__(shown)
+    def __init__(self, activity: Activity | None, query: QueryDict) -> None:
+        data = query.copy()
+        data.setdefault("period", _DEFAULT)
+        super().__init__(data)
         self.activity = activity
         for dimension in activity.dimensions if activity else ():
             self.fields[dimension.name] = _field(dimension)
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        values = super().clean() or {}
         now = timezone.now()
-        since, until = cleaned.get("since"), min(cleaned.get("until") or now, now)
+        since, until = values.get("since"), min(values.get("until") or now, now)
         until = max(until, _FIRST)
         if since is None:
-            since = until - PERIODS[cleaned.get("period") or _DEFAULT][0]
+            since = until - PERIODS[values.get("period") or _DEFAULT][0]
         since = max(since, _FIRST)
         if since >= until:
             self.add_error("until", gettext("The end must be after the beginning."))
-            return cleaned
-        kept = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
-        step = cleaned.get("step") or _fitting(until - since, since >= kept)
-        if step != "day" and since < kept:
+            return values
+        oldest_minute = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
+        step = values.get("step") or _fitting(until - since, since >= oldest_minute)
+        if step != "day" and since < oldest_minute:
             self.add_error(
                 "step",
                 gettext("Minutes and hours are kept for %d days: choose days for a longer time.")
                 % settings.MINUTE_COUNTER_DAYS,
             )
-        return {**cleaned, "since": since, "until": until, "step": step}
+        return {**values, "since": since, "until": until, "step": step}
 
-    def counted(self, activity: Activity) -> Counted:
-        """The counters that are wanted."""
-        cleaned = self.cleaned_data
-        since: datetime = cleaned["since"]
-        return Counted(activity, cleaned["step"], since, cleaned["until"], self.chosen())
+    def counted(self, activity: Activity) -> CounterQuery:
+        """The query for the counters of the period and groups of this form."""
+        values = self.cleaned_data
+        since: datetime = values["since"]
+        return CounterQuery(activity, values["step"], since, values["until"], self.chosen())
 
     def chosen(self) -> dict[str, str]:
-        """Dimension → key of the group that was chosen."""
-        found = {}
+        """Dimension → key of the group that the person chose."""
+        keys = {}
         for dimension in self.activity.dimensions if self.activity else ():
             if value := self.cleaned_data.get(dimension.name):
-                found[dimension.name] = str(getattr(value, "pk", value))
-        return found
+                keys[dimension.name] = str(getattr(value, "pk", value))
+        return keys
 
     def zone(self) -> str:
         """The time zone of the times shown: days are counted in the platform's."""
@@ -121,7 +123,7 @@ def _fitting(span: timedelta, are_kept: bool) -> Step:
 
 
 def _field(dimension: Dimension) -> forms.Field:
-    """Its rows are found by typing, or chosen from a list when they are few."""
+    """The field of a dimension: its rows are found by typing, or chosen from a list of few."""
     if dimension.relation:
         app, model, name = dimension.relation.split(".")
         relation: Any = apps.get_model(app, model)._meta.get_field(name)

@@ -13,13 +13,13 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, Tone, labels
-from msgplatform.console import figures, flow_card
+from msgplatform.console import flow_card
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.core.flows import Activity, Dimension, Flow, Measure
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Counted, Point, total
+from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.templatetags.grouped import grouped
 
 # Rows that a table shows; its file has all.
@@ -55,30 +55,30 @@ def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
 ) -> dict[str, Any]:
     """The statistics of one flow."""
-    counted = form.counted(activity)
-    points, sums = counted.series(), groups.sums(counted)
-    counts, by_day = total(points), counted.step == "day"
-    without = activity.without(counted.chosen)
+    query = form.counted(activity)
+    points, sums = query.series(), groups.sums(query)
+    counts, by_day = total(points), query.step == "day"
+    without = activity.without(query.selection)
     tables = [
-        _by_dimension(counted, dimension, sums, request)
+        _by_dimension(query, dimension, sums, request)
         for dimension in activity.dimensions
-        if dimension.name not in counted.chosen
+        if dimension.name not in query.selection
     ]
     answers = groups.answers(activity, counts)
-    chosen = [
+    selected_groups = [
         (group, request.user.has_perm(dimension.permission))
         for dimension in activity.dimensions
-        if dimension.name in counted.chosen
-        for group in dimension.named([counted.chosen[dimension.name]]).values()
+        if dimension.name in query.selection
+        for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
         "numbers": list(zip(_columns(activity), _values(activity, counts, without), strict=True)),
-        "chosen": chosen,
+        "chosen": selected_groups,
         "is_empty": not any(counts.values()),
-        "charts": _charts(counted, points, by_day),
+        "charts": _charts(query, points, by_day),
         "tables": [table for table in tables if table.rows],
         "answers": answers,
-        "steps": _by_step(counted, points, by_day, request),
+        "steps": _by_step(query, points, by_day, request),
         "note": activity.note,
     }
 
@@ -88,19 +88,19 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
     for flow, activity in ((flow, flow.health.activity) for flow in able if flow.health.activity):
-        counted = form.counted(activity)
-        counted.check()
-        sums = groups.sums(counted)
+        query = form.counted(activity)
+        query.check()
+        sums = groups.sums(query)
         counts = groups.whole(sums)
         by_flow.append(
             Row(str(flow.title), _common(activity, counts), _address(request, flow=flow.name))
         )
         systems = [one for one in activity.dimensions if one.name == SYSTEM]
-        for line in (line for one in systems for line in groups.table(counted, one, sums)):
-            narrowed = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
+        for line in (line for one in systems for line in groups.table(query, one, sums)):
+            url = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
             values = [flow.title, *_common(activity, line.counts)]
-            lost = activity.counted("lost", line.counts)
-            by_system.append((lost, Row(line.group.title, values, narrowed)))
+            failures = activity.counted("lost", line.counts)
+            by_system.append((failures, Row(line.group.title, values, url)))
     by_system.sort(key=lambda pair: -pair[0])
     rows = [row for _lost, row in by_system]
     columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
@@ -113,15 +113,15 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
 
 
 def _by_dimension(
-    counted: Counted, dimension: Dimension, sums: groups.Sums, request: HttpRequest
+    query: CounterQuery, dimension: Dimension, sums: groups.Sums, request: HttpRequest
 ) -> Table:
-    lines = groups.table(counted, dimension, sums)
+    lines = groups.table(query, dimension, sums)
     may_open = request.user.has_perm(dimension.permission)
-    without = {*dimension.without, *counted.activity.without(counted.chosen)}
+    without = {*dimension.without, *query.activity.without(query.selection)}
     rows = [
         Row(
             line.group.title,
-            _values(counted.activity, line.counts, without),
+            _values(query.activity, line.counts, without),
             _address(request, **{dimension.name: line.group.key}),
             line.group.url if may_open else "",
         )
@@ -130,31 +130,30 @@ def _by_dimension(
     title = _("By %s, what lost most first") % dimension.title
     file = _address(request, "console:statistics-csv", by=dimension.name)
     more = max(0, len(lines) - SHOWN)
-    return Table(
-        title, capfirst(str(dimension.title)), _columns(counted.activity), rows, more, file
-    )
+    return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
 
 
 def _by_step(
-    counted: Counted, points: Sequence[Point], by_day: bool, request: HttpRequest
+    query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
 ) -> Table:
-    activity, without = counted.activity, counted.activity.without(counted.chosen)
-    happened = [point for point in reversed(points) if any(point.counts.values())]
-    shown = happened[:_STEPS_SHOWN]
+    activity, without = query.activity, query.activity.without(query.selection)
+    busy_points = [point for point in reversed(points) if any(point.counts.values())]
+    shown_points = busy_points[:_STEPS_SHOWN]
+    times = labels([point.at for point in shown_points], by_day)
     rows = [
         Row(time, _values(activity, point.counts, without))
-        for time, point in zip(labels([one.at for one in shown], by_day), shown, strict=True)
+        for time, point in zip(times, shown_points, strict=True)
     ]
     file = _address(request, "console:statistics-csv")
-    more = len(happened) - len(shown)
-    title = _("Per %s, the latest first") % STEPS[counted.step]
+    more = len(busy_points) - len(shown_points)
+    title = _("Per %s, the latest first") % STEPS[query.step]
     return Table(title, _("Time"), _columns(activity), rows, more, file)
 
 
-def _charts(counted: Counted, points: Sequence[Point], by_day: bool) -> list[Chart]:
-    activity, step = counted.activity, str(STEPS[counted.step])
-    without = activity.without(counted.chosen)
-    found = [
+def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
+    activity, step = query.activity, str(STEPS[query.step])
+    without = activity.without(query.selection)
+    charts = [
         flow_card.over_time("counts", activity, points, step=step, by_day=by_day, without=without)
     ]
     lines = [
@@ -167,8 +166,8 @@ def _charts(counted: Counted, points: Sequence[Point], by_day: bool) -> list[Cha
     ]
     if lines:
         times = labels([point.at for point in points], by_day)
-        found.append(Chart("times", _("How long it took"), times, lines, "seconds"))
-    return [chart for chart in found if not chart.is_empty]
+        charts.append(Chart("times", _("How long it took"), times, lines, "seconds"))
+    return [chart for chart in charts if not chart.is_empty]
 
 
 def _columns(activity: Activity) -> list[Text]:
@@ -183,26 +182,30 @@ def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -
         for measure in activity.stored
     ]
     share = cells.percent(activity.success(counts))
-    return [*numbers, share, *(figures.shown(figure, counts) for figure in activity.figures)]
+    return [
+        *numbers,
+        share,
+        *(flow_card.format_figure(figure, counts) for figure in activity.figures),
+    ]
 
 
 def _common(activity: Activity, counts: Counts) -> list[Any]:
-    """What can be said of every flow."""
-    good, lost, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
-    return [good, _marked(lost), bad, cells.percent(activity.success(counts))]
+    """The columns that every flow has."""
+    good, failures, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
+    return [good, _marked(failures), bad, cells.percent(activity.success(counts))]
 
 
 def _shown(measure: Measure, value: int) -> Any:
     return _marked(value) if measure.tone == "lost" else value
 
 
-def _marked(lost: int) -> Any:
-    return cells.mark(grouped(lost), "bad") if lost else lost
+def _marked(failures: int) -> Any:
+    return cells.mark(grouped(failures), "bad") if failures else failures
 
 
-def _address(request: HttpRequest, view: str = "console:statistics", **changed: str) -> str:
-    """The address of what is shown, with some of it changed."""
+def _address(request: HttpRequest, view: str = "console:statistics", **parameters: str) -> str:
+    """The address of this page with these parameters changed."""
     copy = request.GET.copy()
-    for name, value in changed.items():
+    for name, value in parameters.items():
         copy[name] = value
     return f"{reverse(view)}?{copy.urlencode()}"

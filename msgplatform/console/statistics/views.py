@@ -1,7 +1,10 @@
-"""Statistics of every flow: over time and by group, ranked by what was lost; page and CSV file."""
+"""Statistics of every flow over time and by group, ranked by failures: page and CSV file."""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from django.contrib.admin.views.decorators import staff_member_required
@@ -11,32 +14,32 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from msgplatform.console.statistics import csv_file, tables
+from msgplatform.console.statistics import tables
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.monitor.statistics import files
+from msgplatform.monitor.statistics import groups
 
 
 @staff_member_required
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
-    """Of one flow (`flow` in the address), or of all that the user may see."""
+    """The statistics of one flow (`flow` in the address), or of all that the user may see."""
     able = [flow for flow in visible(request) if flow.health.activity]
     if not able:
         raise PermissionDenied
     flow = _flow(request)
     form = StatisticsForm(flow.health.activity if flow else None, request.GET)
-    found: dict[str, Any] = {}
+    context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            found = _found(request, form, flow, able)
+            context = _figures(request, form, flow, able)
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=able,
-        period=request.GET.get("period", ""), **found,
+        period=request.GET.get("period", ""), **context,
     )  # fmt: skip
 
 
@@ -54,21 +57,16 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         form.add_error(None, _("There is no such choice."))
     if form.is_valid():
         try:
-            counted = form.counted(flow.health.activity)
-            rows = files.lines(counted, dimension)
+            query = form.counted(flow.health.activity)
+            rows = groups.csv_lines(query, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
-            words = [flow.name, *([by] if by else []), counted.step]
-            name = f"{'-'.join(words)}-{timezone.localtime(counted.until):%Y%m%d-%H%M}"
-            return csv_file.response(name, _with(header, rows))
+            words = [flow.name, *([by] if by else []), query.step]
+            name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
+            return csv_response(name, chain([header], rows))
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
-
-
-def _with(header: list[str], rows: Any) -> Any:
-    yield header
-    yield from rows
 
 
 def _flow(request: HttpRequest) -> flows.Flow | None:
@@ -82,10 +80,37 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     return flow
 
 
-def _found(
+def _figures(
     request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
 ) -> dict[str, Any]:
-    shown = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
+    context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
     if flow is None or flow.health.activity is None:
-        return shown | tables.of_all(form, able, request)
-    return shown | tables.of_flow(form, flow, flow.health.activity, request)
+        return context | tables.of_all(form, able, request)
+    return context | tables.of_flow(form, flow, flow.health.activity, request)
+
+
+_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
+
+
+def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
+    """A file with this name, without `.csv`."""
+    return StreamingHttpResponse(
+        _csv_lines(rows),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
+
+
+class _Echo:
+    """A file that returns what is written to it, so that `csv` makes lines and keeps none."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield "\ufeff"  # spreadsheets recognise UTF-8 by it
+    for row in rows:
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
+        yield writer.writerow([f"'{cell}" if cell[:1] in _FORMULA else cell for cell in row])

@@ -138,7 +138,7 @@ def _start(
 ) -> HttpResponse:
     actor = request.user.get_username()
     try:
-        asked = control.Asked(
+        asked = control.JobRequest(
             flow.name, name, form.filter(), seen["pace"], seen["key"], seen["cursor"]
         )
         job = control.start(asked, flows.Counted(seen["count"], seen["more"]), actor)

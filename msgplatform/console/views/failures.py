@@ -1,4 +1,4 @@
-"""Failures: what was given up, by place and answer; sent again from here, or acknowledged."""
+"""The page Failures: by place and answer; sent again from here, or acknowledged."""
 
 from __future__ import annotations
 
@@ -15,26 +15,41 @@ from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import sees_personal
-from msgplatform.console import answers
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.models import Acknowledgement, AuditLog, GivenUp
+from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_store
 
 ACKNOWLEDGED_SHOWN = 10
-MAY_ACKNOWLEDGE = "msgplatform.change_alert"
+ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
+
+
+# Names of answers by which failures are grouped. They are stored and documented in English.
+_PREFIXES = (gettext_noop("poison: "), gettext_noop("result "))
+_NAMES = frozenset({
+    # Notify: the HTTP engine's classes of errors, and deliveries without an attempt.
+    gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
+    gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
+    gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
+    # SMS: endings.
+    gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
+    # CRM sync: classes of errors.
+    gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
+    gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
+    gettext_noop("queue"),
+})  # fmt: skip
 
 
 class AcknowledgeForm(forms.Form):
-    """What a person has seen of a group, and why they leave it at that."""
+    """The state of a group that a person acknowledges, with their note."""
 
     id = forms.IntegerField(min_value=1, max_value=2**63 - 1)
     lost = forms.IntegerField(min_value=0, max_value=2**63 - 1)
@@ -45,7 +60,7 @@ class AcknowledgeForm(forms.Form):
 
 
 @dataclass(frozen=True)
-class Again:
+class ResendForm:
     """The form that sends several groups of a place again: its address, and how many messages."""
 
     url: str
@@ -53,14 +68,14 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What was given up at one place, with the address of the form that sends each group again.
+class FailurePlace:
+    """The failures of one place, with the address of the form that sends each group again.
 
-    `agains` are the forms for all groups together; `button` acts on the place, at an address.
+    `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
     """
 
     failures: list[tuple[flows.Failure, str]]
-    agains: list[Again]
+    resend_forms: list[ResendForm]
     button: tuple[flows.Button, str] | None
 
     @property
@@ -70,15 +85,15 @@ class Place:
     @property
     def has_heading(self) -> bool:
         """True if its groups have something in common above them."""
-        return bool(self.agains) or (self.button is not None and len(self.failures) > 1)
+        return bool(self.resend_forms) or (self.button is not None and len(self.failures) > 1)
 
 
 @dataclass(frozen=True)
-class Listed:
+class FlowFailures:
     """A flow's failures by place; `problem` is a sentence when they cannot be read."""
 
     flow: flows.Flow
-    places: list[Place]
+    places: list[FailurePlace]
     problem: str = ""
 
     @property
@@ -91,7 +106,7 @@ class Listed:
 
     @property
     def kind(self) -> Text:
-        """What its places are, such as subscriptions."""
+        """The kind of its places, such as subscriptions."""
         activity = self.flow.health.activity
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
@@ -99,69 +114,73 @@ class Listed:
 @staff_member_required
 @require_GET
 def failures(request: HttpRequest) -> HttpResponse:
-    """What nobody has sent again or acknowledged, and what was acknowledged lately."""
+    """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
     user: Any = request.user
     able = visible(request)
-    listed = [_listed(flow, user, sees_personal(request)) for flow in able]
+    listings = [_flow_failures(flow, user, sees_personal(request)) for flow in able]
     return page(
         request,
         "failures.html",
         _("Failures"),
-        listed=[one for one in listed if one.places or one.problem],
-        may_acknowledge=user.has_perm(MAY_ACKNOWLEDGE),
+        listings=[one for one in listings if one.places or one.problem],
+        may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
         acknowledged=_acknowledged(able, sees_personal(request)),
         max_note=MAX_NOTE,
     )
 
 
 def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
-    """The latest, with what people wrote as this person may read it."""
-    rows = list(failure_store.acknowledged([flow.name for flow in able], ACKNOWLEDGED_SHOWN))
+    """The latest acknowledgements, with notes and answers as this person may read them."""
+    rows = list(
+        failure_store.latest_acknowledgements([flow.name for flow in able], ACKNOWLEDGED_SHOWN)
+    )
     for row in rows:
-        row.answer = answers.shown(row.answer)
+        row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
     return rows
 
 
-def _listed(flow: flows.Flow, user: Any, clear: bool) -> Listed:
+def _flow_failures(flow: flows.Flow, user: Any, clear: bool) -> FlowFailures:
     try:
-        found = flow.health.failures()
+        groups = flow.health.failures()
     except UNAVAILABLE as error:
-        return Listed(flow, [], str(error)[:200])
-    found = [replace(one, where=lazy_text.translated(one.where)) for one in found]
+        return FlowFailures(flow, [], str(error)[:200])
+    groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
     if not clear:  # an answer is a content, and may say whose it is
-        found = [replace(one, said=personal.text(one.said)) for one in found]
-    found = [replace(one, answer=answers.shown(str(one.answer))) for one in found]
+        groups = [replace(one, said=personal.text(one.said)) for one in groups]
+    groups = [replace(one, answer=answer_title(str(one.answer))) for one in groups]
     places: dict[int, list[flows.Failure]] = defaultdict(list)
-    for failure in sorted(found, key=lambda failure: failure.last_at, reverse=True):
+    for failure in sorted(groups, key=lambda failure: failure.last_at, reverse=True):
         places[failure.subject].append(failure)
-    return Listed(flow, [_place(flow, groups, user) for groups in places.values()])
+    return FlowFailures(flow, [_place(flow, groups, user) for groups in places.values()])
 
 
-def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> Place:
+def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> FailurePlace:
     button = groups[0].button
     if button is None or not user.has_perm(button.permission):
         acting = None
     else:
         acting = button, reverse(button.view, args=[groups[0].subject])
     if not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
-        return Place([(one, "") for one in groups], [], acting)
-    failures = [(one, _form(flow, one.action, one.filter)) for one in groups]
-    return Place(failures, _agains(flow, groups), acting)
+        return FailurePlace([(one, "") for one in groups], [], acting)
+    failures = [(one, _bulk_url(flow, one.action, one.filter)) for one in groups]
+    return FailurePlace(failures, _resend_forms(flow, groups), acting)
 
 
-def _agains(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Again]:
+def _resend_forms(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[ResendForm]:
     """One form for all groups of a place that the same filter finds."""
     together: dict[str, list[flows.Failure]] = defaultdict(list)
     for one in groups:
-        if one.place_filter and (url := _form(flow, one.action, one.place_filter)):
+        if one.place_filter and (url := _bulk_url(flow, one.action, one.place_filter)):
             together[url].append(one)
     return [
-        Again(url, sum(one.count for one in same)) for url, same in together.items() if same[1:]
+        ResendForm(url, sum(one.count for one in same))
+        for url, same in together.items()
+        if same[1:]
     ]
 
 
-def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
+def _bulk_url(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
     if action not in flow.actions:
         return ""
@@ -170,35 +189,46 @@ def _form(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
 
 
 @staff_member_required
-@permission_required(MAY_ACKNOWLEDGE, raise_exception=True)
+@permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
 @require_POST
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """Leave a group at that, with a note; what was given up since it was shown stays listed."""
+    """Acknowledge a group with a note; failures since it was shown stay listed."""
     flow = flow_of(request, flow_name)
     form = AcknowledgeForm(request.POST)
     if not form.is_valid():
         sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)
         messages.error(request, sentence)
         return redirect("console:failures")
-    given = form.cleaned_data
-    shown = {failure.id: failure for failure in flow.health.failures()}
-    group = GivenUp.objects.filter(pk=given["id"], flow=flow.name).first()
+    values = form.cleaned_data
+    failures_by_id = {failure.id: failure for failure in flow.health.failures()}
+    group = FailureGroup.objects.filter(pk=values["id"], flow=flow.name).first()
     if group is None:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")
-    place = str(shown[group.pk].where) if group.pk in shown else str(group.subject)
+    place = (
+        str(failures_by_id[group.pk].where) if group.pk in failures_by_id else str(group.subject)
+    )
     actor = request.user.get_username()
-    seen = failure_store.Seen(group.pk, given["lost"], given["until"])
-    done = failure_store.acknowledge(seen, place, group.answer, given["note"], actor)
-    if not done:
+    snapshot = failure_store.GroupSnapshot(group.pk, values["lost"], values["until"])
+    count = failure_store.acknowledge(snapshot, place, group.answer, values["note"], actor)
+    if not count:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")
     AuditLog.objects.create(
         actor=actor,
         action="failures_acknowledged",
         target=f"{flow.name}: {place}, {group.answer}"[:200],
-        detail={"count": done, "note": given["note"], "until": given["until"].isoformat()},
+        detail={"count": count, "note": values["note"], "until": values["until"].isoformat()},
     )
-    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", done)
-    messages.success(request, text % done)
+    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
+    messages.success(request, text % count)
     return redirect("console:failures")
+
+
+def answer_title(answer: str) -> str:
+    """The name of an answer in the reader's language; other names, such as HTTP 503, stay as they
+    are."""
+    for prefix in _PREFIXES:
+        if answer.startswith(prefix):
+            return gettext(prefix) + answer_title(answer.removeprefix(prefix))
+    return gettext(answer) if answer in _NAMES else answer

@@ -1,29 +1,86 @@
-"""Getting started: a checklist that fills itself in, commands, and code for receivers."""
+"""Getting started: a checklist of a new installation, commands, and code for receivers.
+
+The console stores no progress: each line is looked up, so that the checklist fills itself in,
+whoever did the work and in whichever way.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
 from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from msgplatform.console import getting_started as checklist
-from msgplatform.console.views.page import page
+from msgplatform.console import curl
+from msgplatform.console.views.page import page, visible
+from msgplatform.core import flows
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.models import ApiKey, Biz
 
 _YEAR = 365 * 24 * 3600
+DISMISSED_COOKIE = "getting_started"
+DISMISSED = "dismissed"
+# Stands for the secret part of a key, which is shown only once.
+_SECRET = "…"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step as one person sees it; `link` leads to where it is done, if they may do it."""
+
+    title: str
+    help: str
+    done: bool
+    link: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The steps of the platform or of one flow.
+
+    `commands` bring the first message, with a key that has the `scope`; of the `snippets` one is
+    `shown`. `anchor` names the part in the page's address.
+    """
+
+    anchor: str
+    title: str
+    steps: Sequence[Line]
+    commands: str = ""
+    scope: str = ""
+    snippets: Sequence[flows.Snippet] = ()
+    shown: flows.Snippet | None = None
+    problem: str = ""
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return sum(step.done for step in self.steps)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.steps) and self.done == len(self.steps)
 
 
 @staff_member_required
 @require_GET
 def getting_started(request: HttpRequest) -> HttpResponse:
-    """What is done and what comes next; `language` chooses the code that is shown."""
+    """The page with every step, done or not; `language` chooses the code that is shown."""
     return page(
         request,
         "getting_started.html",
         _("Getting started"),
-        parts=checklist.parts(request),
+        parts=parts(request),
         public_url=settings.PUBLIC_URL,
     )
 
@@ -31,14 +88,112 @@ def getting_started(request: HttpRequest) -> HttpResponse:
 @staff_member_required
 @require_POST
 def dismiss(request: HttpRequest) -> HttpResponse:
-    """From now on the overview begins without the checklist, in this browser."""
+    """Hide the checklist on the overview, in this browser."""
     answer = redirect("console:overview")
     answer.set_cookie(
-        checklist.DISMISSED_COOKIE,
-        checklist.DISMISSED,
+        DISMISSED_COOKIE,
+        DISMISSED,
         max_age=_YEAR,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
     )
     return answer
+
+
+def parts(request: HttpRequest) -> list[Part]:
+    """The platform's part first, then those of the flows that this person may see."""
+    of_platform = Part("platform", _("The platform"), _lines(request, _steps(), "platform"))
+    return [of_platform, *(_part(request, flow) for flow in visible(request))]
+
+
+def is_new(request: HttpRequest) -> bool:
+    """True if the overview shows the checklist first: no flow has done its first work, and this
+    person has not dismissed it."""
+    if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
+        return False
+    try:
+        checklists = [flow.setup.first_steps() for flow in visible(request)]
+    except UNAVAILABLE:
+        return False  # the overview says what is unavailable
+    return any(checklists) and not any(
+        steps and all(step.done for step in steps) for steps in checklists
+    )
+
+
+def _steps() -> list[flows.FirstStep]:
+    return [
+        flows.FirstStep(
+            _("A business system"),
+            _("Whoever hands over messages: a shop, an app, another program of yours."),
+            Biz.objects.exists(),
+            "admin:msgplatform_biz_add",
+            ("msgplatform.add_biz",),
+        ),
+        flows.FirstStep(
+            _("An API key"),
+            _("With the scopes that the system needs. It is shown once: copy it."),
+            _usable_keys().exists(),
+            "admin:msgplatform_apikey_add",
+            ("msgplatform.add_apikey",),
+        ),
+    ]
+
+
+def _form(step: flows.FirstStep, anchor: str) -> str:
+    """The address at which the step is done; its form leads back to the checklist."""
+    if not step.view.endswith("_add"):
+        return reverse(step.view)
+    checklist_url = f"{reverse('console:getting-started')}#{anchor}"
+    return f"{reverse(step.view)}?{urlencode({'next': checklist_url})}"
+
+
+def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) -> list[Line]:
+    user: Any = request.user
+    return [
+        Line(
+            str(step.title),
+            str(step.help),
+            step.done,
+            _form(step, anchor) if step.view and user.has_perms(step.permissions) else "",
+        )
+        for step in steps
+    ]
+
+
+def _part(request: HttpRequest, flow: flows.Flow) -> Part:
+    try:
+        lines = _lines(request, flow.setup.first_steps(), flow.name)
+        calls = flow.setup.first_calls()
+        scope = calls[0].scope if calls else ""
+        key = _key(request, scope) if calls else ""
+        commands = "\n\n".join(_command(call, key) for call in calls)
+    except UNAVAILABLE as error:
+        return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
+    snippets = flow.setup.snippets()
+    language = request.GET.get("language")
+    matches = [one for one in snippets if one.name == language] or snippets
+    snippet = matches[0] if matches else None
+    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
+
+
+def _command(call: flows.FirstCall, key: str) -> str:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    body = json.dumps(call.body, ensure_ascii=False)
+    return curl.command(flows.Call("", call.path, headers, body), settings.PUBLIC_URL)
+
+
+def _key(request: HttpRequest, scope: str) -> str:
+    """The newest key with the scope, as far as it can be shown: its public prefix."""
+    user: Any = request.user
+    if user.has_perm("msgplatform.view_apikey"):
+        rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")
+        for prefix, scopes in rows[:50]:
+            if scope in scopes:
+                return f"mp_{prefix}_{_SECRET}"
+    return f"mp_{_SECRET}"
+
+
+def _usable_keys() -> QuerySet[ApiKey]:
+    lasting = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiKey.objects.filter(lasting, revoked_at=None, biz__enabled=True)

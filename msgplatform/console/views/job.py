@@ -1,7 +1,8 @@
-"""One bulk job: how far it is, what became of what it sent again, pause, resume and cancel."""
+"""One bulk job: its progress, the outcomes of its messages, pause, resume and cancel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +15,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods
 
 from msgplatform.admin import audit, sees_personal
 from msgplatform.console.forms import BulkForm
-from msgplatform.console.views.page import job_of, page, require, require_job
+from msgplatform.console.masking import masked
+from msgplatform.console.views.page import flow_of, job_of, page, require, require_job
 from msgplatform.core import flows, personal
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
 
@@ -31,81 +35,133 @@ _State = BulkJob.State
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
-    found = job_of(id)
+    row = job_of(id)
     clear = sees_personal(request)
     if not clear:
-        found.error = personal.in_sentence(found.error)
+        row.error = personal.in_sentence(row.error)
     user: Any = request.user
-    flow = flows.get(found.flow)
+    flow = flows.get(row.flow)
     require_job(request)
     if flow is not None:
         require(request, flow)
     is_allowed = flow is not None and flow.is_bulk_allowed(user)
     starts_jobs = is_allowed and user.has_perm("msgplatform.add_bulkjob")
-    mine = starts_jobs and found.created_by == user.get_username()
-    may_change = mine or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
+    is_own = starts_jobs and row.created_by == user.get_username()
+    may_change = is_own or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
     if request.method == "POST":
         if not may_change:
             raise PermissionDenied
-        return _change(request, found)
-    action = flow.actions.get(found.action) if flow else None
-    sums = outcomes.sums(found) if action and action.outcome else None
-    again = ""
-    hidden = set() if clear or not action else flows.personal_names(action.fields)
-    if flow and action and starts_jobs and not hidden.intersection(found.filter):
-        query = urlencode({"action": found.action, **found.filter, "count": 1})
-        again = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+        return _change(request, row)
+    action = flow.actions.get(row.action) if flow else None
+    sums = outcomes.sums(row) if action and action.outcome else None
+    repeat_url = ""
+    personal_fields = set() if clear or not action else flows.personal_names(action.fields)
+    if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
+        query = urlencode({"action": row.action, **row.filter, "count": 1})
+        repeat_url = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
     context = {
-        "job": found,
+        "job": row,
         "flow": flow,
         "action": action,
-        "left": _left(found),
+        "left": _left(row),
         "outcome": sums,
         "may_change": may_change,
-        "can": {to: found.state in states for to, states in BulkJob.FROM.items()},
+        "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
         # 0 when nothing of the page will change any more.
-        "seconds": 2 if found.is_open else 5 if sums and sums.waiting else 0,
+        "seconds": 2 if row.is_open else 5 if sums and sums.waiting else 0,
     }
     if "live" in request.GET:
         return render(request, "console/job_live.html", context)
-    filled_in = _filter(flow, found)
+    filled_in = _filter(flow, row)
     return page(
         request,
         "job.html",
-        _("Bulk job %d") % found.pk,
+        _("Bulk job %d") % row.pk,
         filter=filled_in if clear else personal.in_sentences(filled_in),
-        again=again,
+        again=repeat_url,
         **context,
     )
 
 
-def _change(request: HttpRequest, found: BulkJob) -> HttpResponse:
+def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
     to = request.POST.get("to", "")
     if to not in BulkJob.FROM:
         raise Http404(_("There is no such state."))
     # Only from these states: one that has ended meanwhile must not start again.
-    rows = BulkJob.objects.filter(pk=found.pk, state__in=BulkJob.FROM[_State(to)])
+    rows = BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)])
     if rows.update(state=to):
-        audit(request, f"bulk_{to}", found.audit_target)
+        audit(request, f"bulk_{to}", row.audit_target)
     else:
         messages.warning(request, _("The job was in another state by then."))
-    return redirect("console:job", found.pk)
+    return redirect("console:job", row.pk)
 
 
-def _filter(flow: flows.Flow | None, found: BulkJob) -> list[tuple[str, str]]:
-    """What was filled in, by the labels of its fields."""
+def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
+    """The filter of a job: (label of the field, value) of each."""
     labels: dict[str, Any] = {}
-    if flow and found.action in flow.actions:
-        fields = BulkForm(flow, found.action, True).fields
+    if flow and row.action in flow.actions:
+        fields = BulkForm(flow, row.action, True).fields
         labels = {name: field.label for name, field in fields.items()}
-    return [(str(labels.get(name, name)), str(value)) for name, value in found.filter.items()]
+    return [(str(labels.get(name, name)), str(value)) for name, value in row.filter.items()]
 
 
-def _left(found: BulkJob) -> timedelta | None:
-    """How long it will take from now on; None when nobody can say."""
-    if found.more or not found.done or found.state not in (_State.PENDING, _State.RUNNING):
+def _left(row: BulkJob) -> timedelta | None:
+    """The time until the job ends; None while it cannot be estimated."""
+    if row.more or not row.done or row.state not in (_State.PENDING, _State.RUNNING):
         return None
-    missing = max(0, found.total - found.done)
-    if found.rate:
-        return timedelta(seconds=missing / found.rate)
-    return (timezone.now() - found.created_at) * (missing / found.done)
+    missing = max(0, row.total - row.done)
+    if row.rate:
+        return timedelta(seconds=missing / row.rate)
+    return (timezone.now() - row.created_at) * (missing / row.done)
+
+
+SHOWN = 50
+_TITLES: Mapping[flows.Ending, Any] = {
+    "arrived": gettext_lazy("Sent again by this job, and arrived"),
+    "failed": gettext_lazy("Sent again by this job, and failed again"),
+    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
+}
+
+
+@staff_member_required
+@require_GET
+def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
+    """The messages that the job's page counts under this ending, page by page."""
+    row = job_of(id)
+    require_job(request)
+    flow = flow_of(request, row.flow)
+    which = next((one for one in _TITLES if one == ending), None)
+    if which is None:
+        raise Http404(_("There is no such list."))
+    try:
+        message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
+    except InvalidInput:
+        raise Http404(_("There is no such page.")) from None
+    hits, problem = _hits(request, flow, row.action, message_ids.ids)
+    return page(
+        request,
+        "job_messages.html",
+        _TITLES[which],
+        job=row,
+        flow=flow,
+        found=hits,
+        problem=problem,
+        forgotten=outcomes.has_dropped_ids(row, which),
+        days=outcomes.KEEP_IDS.days,
+        next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
+    )
+
+
+def _hits(
+    request: HttpRequest, flow: flows.Flow, action: str, ids: list[str]
+) -> tuple[list[flows.Hit], str]:
+    """The lines of these messages as this person may see them, and a sentence when they cannot be
+    read."""
+    try:
+        bulk_action = flow.actions.get(action)
+        hits = bulk_action.lines(ids) if bulk_action and ids else ()
+    except Unavailable as error:
+        return [], str(error)
+    except UNAVAILABLE:
+        return [], _("A server does not answer at present.")
+    return [hit if sees_personal(request) else masked(hit) for hit in hits], ""

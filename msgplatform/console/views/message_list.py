@@ -23,7 +23,7 @@ from django.views.decorators.http import require_GET, require_POST
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import SearchForm
 from msgplatform.console.masking import masked
-from msgplatform.console.statistics import csv_file
+from msgplatform.console.statistics.views import csv_response
 from msgplatform.console.views.message import may_resend, resend_messages
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.console.views.saved_filters import saved_for
@@ -82,7 +82,7 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
     if first is None:  # the list shows what is wrong with the filter
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
-    return csv_file.response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
+    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
 
 
 @staff_member_required

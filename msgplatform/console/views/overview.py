@@ -1,4 +1,4 @@
-"""The first page: what needs somebody, and how every flow and program is doing."""
+"""The first page: problems, and how every flow and program is doing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
-from msgplatform.console import condition, flow_card, getting_started
+from msgplatform.console import condition, flow_card
+from msgplatform.console.views import getting_started
 from msgplatform.console.views.page import page, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
@@ -24,15 +25,15 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.statistics import recent, troubles
+from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
-# What has been due for less is work, not trouble.
+# A lag below this is work, not trouble.
 LATE_SECONDS = 30.0
-# How far back one can look; after how many seconds the page is renewed, since a longer time reads
-# more counters; what a step of the charts is.
+# Period → how far back it looks, the seconds after which the page renews itself (a longer period
+# reads more counters), its title, and the title of a step of the charts.
 SPANS = {
     "1h": (Span(timedelta(minutes=1), 60), 10, gettext_lazy("an hour"), gettext_lazy("minute")),
     "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
@@ -54,41 +55,42 @@ def overview(request: HttpRequest) -> HttpResponse:
     With `live` in the address: the parts that change alone, for the page that renews itself. The
     page says that nothing needs attention only if that holds for all of it, not just for alerts.
     """
-    chosen = request.GET.get("period", "")
-    chosen = chosen if chosen in SPANS else next(iter(SPANS))
-    span, seconds, _words, step = SPANS[chosen]
-    found = condition.of(request)
+    period = request.GET.get("period", "")
+    period = period if period in SPANS else next(iter(SPANS))
+    span, seconds, _words, step = SPANS[period]
+    state = condition.of_request(request)
     context = {
-        **_flows(request, span, str(step), chosen),
-        "found": found,
+        **_flows(request, span, str(step), period),
+        "found": state,
         "failures": condition.failures(request),
         **_alerts(request),
-        "ended": _ended(request, found),
+        "ended": _ended(request, state),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
-    context["is_calm"] = not (found.number or found.acknowledged or context["problems"])
+    context["is_calm"] = not (state.number or state.acknowledged or context["problems"])
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
     return page(
-        request, "overview.html", _("Overview"), period=chosen, periods=periods,
+        request, "overview.html", _("Overview"), period=period, periods=periods,
         first_parts=getting_started.parts(request) if getting_started.is_new(request) else (),
         **context,
     )  # fmt: skip
 
 
-def _ended(request: HttpRequest, found: condition.Condition) -> Mapping[str, str]:
-    """What programs that end again and again wrote last, as this person may read it."""
+def _ended(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
+    """Program → its last words, as this person may read them, of programs that end again and
+    again."""
     if sees_personal(request):
-        return found.ended
-    return {role: personal.in_sentence(text) for role, text in found.ended.items()}
+        return state.ended
+    return {role: personal.in_sentence(text) for role, text in state.ended.items()}
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:
-    """The latest open ones, as this person may read them, and how many more there are."""
+    """The latest open alerts, as this person may read them, and how many more there are."""
     if not request.user.has_perm("msgplatform.view_alert"):
         return {"alerts": [], "more_alerts": 0}
     rows = list(condition.open_alerts()[:ALERTS_SHOWN])
@@ -101,24 +103,26 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
 
 
 def _jobs(request: HttpRequest) -> list[BulkJob]:
-    """Those that have not ended, of flows that this person may see."""
+    """The jobs that have not ended, of flows that this person may see."""
     user: Any = request.user
     if not any(user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
         return []
-    seen = [flow.name for flow in visible(request)]
-    return list(BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=seen)[:20])
+    flow_names = [flow.name for flow in visible(request)]
+    return list(
+        BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
+    )
 
 
-def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str, Any]:
-    """A card for each flow that this user may see, and what is in trouble in them."""
-    # Of the others only whether there is a problem counts: the page is not calm then.
+def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
+    """A card for each flow that this user may see, and the groups in most trouble."""
+    # All flows: a problem of one that this person may not see keeps the page from being calm, too.
     statuses = {flow: flow.health.status() for flow in flows.all()}
     able, now = visible(request), sql.now()
     points = recent.series(able, span, now)
     waiting = _backlogs(able, span, now)
-    failures = failure_store.messages(flow.name for flow in able)
+    failures = failure_store.count_by_flow(flow.name for flow in able)
     lags = {flow: statuses[flow].oldest_by for flow in able}
-    found = troubles.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [
         flow_card.card(
             flow,
@@ -127,16 +131,16 @@ def _flows(request: HttpRequest, span: Span, step: str, chosen: str) -> dict[str
             points.get(flow.name, []),
             waiting.get(flow.name, ()),
             step,
-            chosen,
+            period,
         )
         for flow in able
     ]
-    unused = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
+    idle_flows = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
     return {
-        "cards": [card for card in cards if card.flow not in unused],
-        "unused": unused,
-        "heading": _HEADINGS[chosen],
-        "troubles": [(one, _page_of(request, one)) for one in found],
+        "cards": [card for card in cards if card.flow not in idle_flows],
+        "unused": idle_flows,
+        "heading": _HEADINGS[period],
+        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
         "problems": [status.problem for status in statuses.values() if status.problem],
         "step": step,
     }
@@ -156,21 +160,21 @@ def _backlogs(
 ) -> Mapping[str, list[float | None]]:
     """Flow → how many messages waited at most in each step; None where nobody has looked."""
     try:
-        noted = backlogs.read(flow.name for flow in able)
+        counts_by_flow = backlogs.read(flow.name for flow in able)
     except RedisError:  # the page says so above
         return {}
-    found: dict[str, list[float | None]] = {}
-    for name, minutes in noted.items():
-        most: dict[datetime, int] = {}
+    values_by_flow: dict[str, list[float | None]] = {}
+    for name, minutes in counts_by_flow.items():
+        highest_counts: dict[datetime, int] = {}
         for seconds, count in minutes.items():
             start = span.start(datetime.fromtimestamp(seconds, UTC))
-            most[start] = max(count, most.get(start, 0))
-        found[name] = [most.get(start) for start in span.starts(now)]
-    return found
+            highest_counts[start] = max(count, highest_counts.get(start, 0))
+        values_by_flow[name] = [highest_counts.get(start) for start in span.starts(now)]
+    return values_by_flow
 
 
-def _page_of(request: HttpRequest, trouble: troubles.Trouble) -> str:
-    """The address of what is in trouble, '' for whoever may not see it."""
+def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
+    """The address of the group in trouble, '' for people who may not see it."""
     activity = trouble.flow.health.activity
     may = activity and request.user.has_perm(activity.dimensions[0].permission)
     return trouble.group.url if may else ""

@@ -1,4 +1,4 @@
-"""What every page of the console begins with: its frame, and who may see which flow."""
+"""The frame of every page of the console, and the checks who may see which flow."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def require(request: HttpRequest, flow: flows.Flow) -> None:
 
 
 def require_bulk(request: HttpRequest, flow: flows.Flow) -> None:
-    """For what acts on many messages of the flow."""
+    """Raises PermissionDenied unless this person may act on many messages of the flow."""
     if not flow.is_bulk_allowed(request.user):
         raise PermissionDenied
 
 
 def require_job(request: HttpRequest) -> None:
-    """For bulk jobs: whoever may see all, or start one."""
+    """Raises PermissionDenied unless this person may see bulk jobs or start one."""
     if not any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
         raise PermissionDenied
 
 
 def job_of(id: int) -> BulkJob:
-    """Raises Http404."""
-    found = BulkJob.objects.filter(pk=id).first()
-    if found is None:
+    """The job with this id. Raises Http404."""
+    row = BulkJob.objects.filter(pk=id).first()
+    if row is None:
         raise Http404(_("There is no such bulk job."))
-    return found
+    return row
 
 
 def flow_of(request: HttpRequest, name: str) -> flows.Flow:

@@ -21,7 +21,7 @@ from msgplatform.admin import Select
 from msgplatform.console.views.page import page
 from msgplatform.models import Preferences
 
-# Zones that are named after a place, which is what people look for.
+# Only zones that are named after a place: people look for one.
 _REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
             "Indian", "Pacific")  # fmt: skip
 
@@ -41,12 +41,12 @@ def _zones() -> list[Any]:
 @cache
 def _regions() -> list[tuple[str, list[tuple[str, str]]]]:
     """Region → (zone, place) of each; kept, because the zones are read from hundreds of files."""
-    found: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
+    zones_by_region: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
     for name in sorted(available_timezones()):
         region, _slash, place = name.partition("/")
-        if region in found:
-            found[region].append((name, place.replace("_", " ")))
-    return list(found.items())
+        if region in zones_by_region:
+            zones_by_region[region].append((name, place.replace("_", " ")))
+    return list(zones_by_region.items())
 
 
 class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time

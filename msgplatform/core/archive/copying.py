@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connections, models, router
 from django.db.models import QuerySet
 
-from msgplatform.core.archive.rows import CHUNK
+from msgplatform.core.archive.description import CHUNK
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Temporary
@@ -43,40 +43,42 @@ class Part:
 
     @property
     def columns(self) -> list[str]:
-        known = {field.attname for field in self.source._meta.concrete_fields}
+        source_columns = {field.attname for field in self.source._meta.concrete_fields}
         names = [field.attname for field in self.target._meta.concrete_fields]
-        return [name for name in names if name in known and name not in self.added]
+        return [name for name in names if name in source_columns and name not in self.added]
 
     def copy(self) -> None:
         using, table = router.db_for_write(self.target), self.target._meta.db_table
         names = [*self.columns, *self.added]
         for rows in self._pages(self.source):
-            wanted = rows.order_by().annotate(**self.added).values_list(*names)
+            source_rows = rows.order_by().annotate(**self.added).values_list(*names)
             if using == rows.db:
                 quote = connections[using].ops.quote_name
-                select, values = wanted.query.get_compiler(using).as_sql()
+                select, values = source_rows.query.get_compiler(using).as_sql()
                 into = f"{quote(table)} ({', '.join(map(quote, names))})"
                 with connections[using].cursor() as cursor:
                     cursor.execute(f"INSERT INTO {into} {select}", values)
             else:
-                sql.insert(table, names, [tuple(map(_plain, row)) for row in wanted], using=using)
+                sql.insert(
+                    table, names, [tuple(map(_plain, row)) for row in source_rows], using=using
+                )
 
     def verified(self) -> int:
         """How many rows were copied; raises NotVerified when the target does not hold them all."""
         # Read back and compared, column by column: the source is deleted on the strength of this.
-        here, there = self._fingerprint(self.source), self._fingerprint(self.target)
-        if here != there:
+        source_print, target_print = self._fingerprint(self.source), self._fingerprint(self.target)
+        if source_print != target_print:
             table = self.target._meta.db_table
-            raise NotVerified(f"{table}: {there[0]} rows differ from {here[0]}")
-        return here[0]
+            raise NotVerified(f"{table}: {target_print[0]} rows differ from {source_print[0]}")
+        return source_print[0]
 
     def delete(self, count: int) -> None:
         """Delete the source's rows; raises NotVerified unless there are `count`, the number that
         was copied."""
-        deleted = sum(rows.delete()[0] for rows in self._pages(self.source))
-        if deleted != count:  # a row was added meanwhile: the caller rolls back
+        deleted_count = sum(rows.delete()[0] for rows in self._pages(self.source))
+        if deleted_count != count:  # a row was added meanwhile: the caller rolls back
             table = self.source._meta.db_table
-            raise NotVerified(f"{table}: {deleted} rows to delete, {count} copied")
+            raise NotVerified(f"{table}: {deleted_count} rows to delete, {count} copied")
 
     def _pages(self, model: type[models.Model]) -> Iterator[QuerySet[Any]]:
         using = router.db_for_write(model)

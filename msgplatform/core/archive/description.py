@@ -14,16 +14,53 @@ for each table; from then on `Retention` looks after it. A table may name anothe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connections, router
+from django.db import connections, router, transaction
 from django.db.models import Model, Q, QuerySet
 
 from msgplatform.core.archive.ages import earliest_part
-from msgplatform.core.archive.steps import MONTH, Step
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.failpoints import failpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The ids that one partition holds: those of a month, or of a day. `pattern` (strftime) makes a
+    partition's name from the moment at which it begins; `days` is its greatest length; `ahead`
+    partitions are made before they are needed."""
+
+    pattern: str
+    days: int
+    ahead: int
+
+    def start(self, moment: datetime) -> datetime:
+        """The beginning (UTC) of the step that holds this moment."""
+        day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        return day if self.days == 1 else day.replace(day=1)
+
+    def end(self, start: datetime) -> datetime:
+        """The beginning of the next step."""
+        return self.start(start + timedelta(days=self.days))
+
+    def name(self, start: datetime) -> str:
+        return start.strftime(self.pattern)
+
+    def until_ahead(self, start: datetime, now: datetime) -> Iterator[datetime]:
+        """The steps from `start`, or now, to those that are made ahead."""
+        step, last = self.start(min(start, now)), self.start(now)
+        for _ in range(self.ahead):
+            last = self.end(last)
+        while step <= last:
+            yield step
+            step = self.end(step)
+
+
+MONTHLY = Step("p%Y%m", days=31, ahead=2)
+DAILY = Step("p%Y%m%d", days=1, ahead=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +79,7 @@ class Table:
     of: str = ""
     not_final: Callable[[datetime], Q] | None = None
     column: str = "id"
-    step: Step = MONTH
+    step: Step = MONTHLY
 
     @property
     def name(self) -> str:
@@ -54,21 +91,21 @@ class Table:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether its database can have any."""
+        """True if its database can have partitions."""
         return connections[self.using].vendor == "mysql"
 
     def rows(self) -> QuerySet[Any]:
         return self.model._base_manager.using(self.using).order_by(self.column)
 
-    def below(self, bound: int) -> Q:
-        return Q(**{f"{self.column}__lt": bound})
+    def below(self, end_id: int) -> Q:
+        return Q(**{f"{self.column}__lt": end_id})
 
     def of_these(self, row_ids: Sequence[int]) -> QuerySet[Any]:
         """The rows that belong to these rows of the table above. Rows much older than the oldest
         of these need not be searched."""
         # The bound lets MariaDB leave out the older partitions (partition pruning).
-        least = earliest_part(min(row_ids, default=0))
-        return self.rows().filter(**{f"{self.of}__in": row_ids}, id__gte=least)
+        first_id = earliest_part(min(row_ids, default=0))
+        return self.rows().filter(**{f"{self.of}__in": row_ids}, id__gte=first_id)
 
     def with_parts(self) -> list[Table]:
         """This table and all below it."""
@@ -94,3 +131,16 @@ class Archive:
 
     def all_tables(self) -> list[Table]:
         return [table for root in self.tables for table in root.with_parts()]
+
+
+CHUNK = 500  # ids in one statement
+
+
+def delete_whole(table: Table, row_ids: Sequence[int]) -> None:
+    """Delete rows with all that belongs to them, in one transaction."""
+    with transaction.atomic(using=table.using, savepoint=False):
+        for some in chunks(row_ids, CHUNK):
+            for part in table.parts:
+                delete_whole(part, list(part.of_these(some).values_list("id", flat=True)))
+            failpoint("archive_half_gone")
+            table.rows().filter(**{f"{table.column}__in": some}).delete()

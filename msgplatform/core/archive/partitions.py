@@ -20,8 +20,7 @@ from django.db.utils import OperationalError
 from django.utils import timezone
 
 from msgplatform.core import logging
-from msgplatform.core.archive.description import Archive, Table
-from msgplatform.core.archive.steps import MONTH, Step
+from msgplatform.core.archive.description import MONTHLY, Archive, Step, Table
 from msgplatform.core.data import ids, transactions
 from msgplatform.core.errors import Unavailable
 
@@ -47,7 +46,7 @@ class Partition(NamedTuple):
 
 # -- made ----------------------------------------------------------------------------------------
 def partition(
-    connection: BaseDatabaseWrapper, *tables: str, column: str = "id", step: Step = MONTH
+    connection: BaseDatabaseWrapper, *tables: str, column: str = "id", step: Step = MONTHLY
 ) -> None:
     """Partition tables by this column, by step when they hold rows; for migrations, can be
     repeated.
@@ -74,19 +73,19 @@ def prepare(archive: Archive, now: datetime) -> None:
     Raises Unavailable when the archive's tables do not exist.
     """
     using, tables = archive.using, archive.all_tables()
-    with alone(archive) as mine:
-        if not mine:
+    with alone(archive) as has_lock:
+        if not has_lock:
             return
         # Only now that nobody else alters them: a table is not listed while it is being altered.
         with connections[using].cursor() as cursor:
-            there = connections[using].introspection.table_names(cursor)
-        if missing := sorted({table.name for table in tables} - set(there)):
+            table_names = connections[using].introspection.table_names(cursor)
+        if missing := sorted({table.name for table in tables} - set(table_names)):
             raise Unavailable(
                 f"the archive has no table {missing[0]}; run: manage.py migrate --database {using}"
             )
         for table in tables:
-            found = partitions_of(table)
-            if found and (parts := _missing(archive, table.step, found, now)):
+            partitions = partitions_of(table)
+            if partitions and (parts := _missing(archive, table.step, partitions, now)):
                 _change(
                     table,
                     f"REORGANIZE PARTITION {LAST} INTO ({_listed(parts)})",
@@ -95,10 +94,10 @@ def prepare(archive: Archive, now: datetime) -> None:
 
 
 def _missing(
-    archive: Archive, step: Step, found: list[Partition], now: datetime
+    archive: Archive, step: Step, partitions: list[Partition], now: datetime
 ) -> list[tuple[str, int]]:
     """(name, bound) of the partitions that are not there yet, ascending."""
-    bounds = [part.bound for part in found if part.bound is not None]
+    bounds = [part.bound for part in partitions if part.bound is not None]
     if bounds:
         have = max(bounds)
         return [part for part in _parts(step, ids.datetime_of(have), now) if part[1] > have]
@@ -117,7 +116,7 @@ def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
 
 
 def _listed(parts: list[tuple[str, int]]) -> str:
-    texts = [f"PARTITION {name} VALUES LESS THAN ({bound})" for name, bound in parts]
+    texts = [f"PARTITION {name} VALUES LESS THAN ({end_id})" for name, end_id in parts]
     return ", ".join([*texts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
 
 
@@ -127,12 +126,12 @@ def partitions_of(table: Table) -> list[Partition]:
     if not table.has_partitions:
         return []
     with connections[table.using].cursor() as cursor:
-        found = []
+        partitions = []
         for name, text in _described(cursor, table.name):
-            bound = None if text == "MAXVALUE" else int(text)
-            first = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
-            found.append(Partition(name, first, bound))
-    return found
+            end_id = None if text == "MAXVALUE" else int(text)
+            first = ids.first_id_at(table.step.start(ids.datetime_of(end_id - 1))) if end_id else 0
+            partitions.append(Partition(name, first, end_id))
+    return partitions
 
 
 def _described(cursor: Any, table: str) -> list[tuple[str, str]]:
@@ -146,14 +145,15 @@ def _described(cursor: Any, table: str) -> list[tuple[str, str]]:
     return list(cursor.fetchall())
 
 
-def drop(table: Table, part: Partition, kept: QuerySet[Any]) -> bool:
-    """Drop a partition unless one of the rows `kept` (of this table) is there; whether it did."""
-    return _change(table, f"DROP PARTITION {part.name}", kept)
+def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
+    """Drop a partition unless one of `kept_rows` (of this table) is there. True if it was
+    dropped."""
+    return _change(table, f"DROP PARTITION {part.name}", kept_rows)
 
 
 @contextmanager
 def alone(archive: Archive) -> Iterator[bool]:
-    """Yields true while no other process changes this archive's tables. Always true on a database
+    """Yields True while no other process changes this archive's tables. Always true on a database
     without such locks: there only rows are deleted, and it does no harm to do that twice."""
     if not archive.tables[0].has_partitions:
         yield True
@@ -163,11 +163,11 @@ def alone(archive: Archive) -> Iterator[bool]:
         cursor.execute("SELECT DATABASE()")
         name = f"{cursor.fetchone()[0]}.archive.{archive.name}"
         cursor.execute("SELECT GET_LOCK(%s, 0)", [name])
-        mine = cursor.fetchone()[0] == 1
+        has_lock = cursor.fetchone()[0] == 1
         try:
-            yield mine
+            yield has_lock
         finally:
-            if mine:
+            if has_lock:
                 cursor.execute("SELECT RELEASE_LOCK(%s)", [name])
 
 

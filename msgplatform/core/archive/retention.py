@@ -18,9 +18,8 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import DAY, horizon
-from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.description import CHUNK, Archive, Table, delete_whole
 from msgplatform.core.archive.partitions import partitions_of
-from msgplatform.core.archive.rows import CHUNK, delete_whole
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
@@ -77,15 +76,15 @@ class Retention:
         if not self._next_purge.take():
             return False
         try:
-            done = purge(self._archive, now)
+            count = purge(self._archive, now)
         except DatabaseError as error:
             self._report(now, reason(error))
             raise
-        if done:
+        if count:
             self._next_purge.at_once()
         else:
             self._report(now, NOT_FINAL)
-        return done > 0
+        return count > 0
 
     def _report(self, now: datetime, why: str) -> None:
         report(self._archive, now, self._no_partitions or why, self._no_partitions)
@@ -98,28 +97,30 @@ def purge(archive: Archive, now: datetime) -> int:
     age = archive.keep()
     if age is None:
         return 0
-    before, gone = horizon(now, age), 0
-    with partitions.alone(archive) as mine:
-        for table in archive.tables if mine else ():
-            kept = table.not_final(now) if table.not_final else Q(pk__in=())
+    before, deleted_count = horizon(now, age), 0
+    with partitions.alone(archive) as has_lock:
+        for table in archive.tables if has_lock else ():
+            kept_condition = table.not_final(now) if table.not_final else Q(pk__in=())
             if partitions_of(table):
-                gone += _drop(table, before, kept)
+                deleted_count += _drop(table, before, kept_condition)
                 failpoint("archive_half_gone")
-                gone += _purge_parts(table, before)
+                deleted_count += _purge_parts(table, before)
                 continue
-            gone += _delete_chunk(table, table.rows().filter(table.below(before)).exclude(kept))
+            deleted_count += _delete_chunk(
+                table, table.rows().filter(table.below(before)).exclude(kept_condition)
+            )
             for part in table.parts:  # rows that belong to none go by their own age
                 of_none = part.rows().filter(part.below(before), **{part.of: 0})
-                gone += _delete_chunk(part, of_none)
-    return gone
+                deleted_count += _delete_chunk(part, of_none)
+    return deleted_count
 
 
-def _drop(table: Table, before: int, kept: Q) -> int:
-    """Drop the oldest partition if it is below `before` and holds no row `kept`; 1 if it was
+def _drop(table: Table, before: int, kept_condition: Q) -> int:
+    """Drop the oldest partition if it is below `before` and holds no row to keep; 1 if it was
     dropped."""
     for oldest in partitions_of(table)[:1]:
         if oldest.bound is not None and oldest.is_below(before):
-            rows = table.rows().filter(kept, table.below(oldest.bound))
+            rows = table.rows().filter(kept_condition, table.below(oldest.bound))
             # First without the lock that `drop` takes: it may take a while to find no row.
             return int(not rows.exists() and partitions.drop(table, oldest, rows))
     return 0
@@ -130,15 +131,15 @@ def _purge_parts(table: Table, before: int) -> int:
     it belongs to, so some are in months that stay."""
     # The first id of the oldest month that is still there, `before` at most.
     floor = min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
-    done = 0
+    deleted_count = 0
     for part in table.parts:
-        done += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
-        there = table.rows().filter(id=OuterRef(part.of))
-        left = part.rows().filter(**{f"{part.of}__gt": 0, f"{part.of}__lt": floor})
+        deleted_count += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
+        owners = table.rows().filter(id=OuterRef(part.of))
+        orphans = part.rows().filter(**{f"{part.of}__gt": 0, f"{part.of}__lt": floor})
         # Ordered by the index that finds them: ordered by id, the whole table would be read.
-        done += _delete_chunk(part, left.filter(~Exists(there)).order_by(part.of))
-        done += _purge_parts(part, floor)
-    return done
+        deleted_count += _delete_chunk(part, orphans.filter(~Exists(owners)).order_by(part.of))
+        deleted_count += _purge_parts(part, floor)
+    return deleted_count
 
 
 def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
@@ -206,7 +207,7 @@ def reason(error: Exception) -> str:
 
 
 def metric(archive: Archive) -> Metric:
-    """What `samples` tells."""
+    """The metric of `samples`."""
     return Metric(
         f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
         "For how long archived rows have been overdue for deletion",

@@ -34,14 +34,14 @@ def look_ages(firsts: Iterable[float]) -> list[float]:
     `firsts` are the ages at which a row may become movable, such as one for messages that were
     delivered and one for those that failed. After each of them the looks become rarer and rarer.
     """
-    found = set()
+    ages = set()
     for first in firsts:
-        found.add(first)
+        ages.add(first)
         step = _FIRST_STEP_SECONDS
         while step < _MAX_SECONDS:
-            found.add(first + step)
+            ages.add(first + step)
             step *= 2
-    return sorted(found)
+    return sorted(ages)
 
 
 class Walk:
@@ -64,13 +64,13 @@ class Walk:
     def page(self, now: datetime) -> list[int] | None:
         """The next candidates to look at, at most PAGE; None until another row reaches an age."""
         for age, cursor in sorted(self._cursors.items()):
-            reached = horizon(now, age)
-            if cursor >= reached:
+            end_id = horizon(now, age)
+            if cursor >= end_id:
                 continue
-            found = list(self._candidates(cursor, reached)[:PAGE])
-            self._cursors[age] = found[-1] + 1 if len(found) == PAGE else reached
-            if found:
-                return found
+            row_ids = list(self._candidates(cursor, end_id)[:PAGE])
+            self._cursors[age] = row_ids[-1] + 1 if len(row_ids) == PAGE else end_id
+            if row_ids:
+                return row_ids
         return None
 
     def lag(self, now: datetime) -> float:

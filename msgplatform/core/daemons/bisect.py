@@ -1,4 +1,4 @@
-"""An item that makes its whole batch fail is set aside, and does not hold up the others."""
+"""Set an item aside that makes its whole batch fail, so that it does not hold up the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.get(__name__)
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Whether a server is unavailable: no item is to blame."""
+    """True if a server is unavailable: no item is to blame."""
     return isinstance(error, UNAVAILABLE)
 
 

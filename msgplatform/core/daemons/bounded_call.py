@@ -1,4 +1,4 @@
-"""Asks a database in a thread of its own, and waits only for a moment.
+"""Call a function in a thread of its own, and wait for it only for a moment.
 
 For a process that answers requests: most of what it needs is cached, and a database that hangs
 must hold up neither the request that happens to refresh the cache nor those behind it.
@@ -35,13 +35,13 @@ def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     def run() -> None:
         try:
             answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             answer.set_exception(error)
         finally:
             connections.close_all()
 
     try:
-        threading.Thread(target=run, name="beside", daemon=True).start()
+        threading.Thread(target=run, name="bounded-call", daemon=True).start()
     except RuntimeError:  # no thread can be started, and only `work` releases what the caller holds
         run()
     return answer.result(patience)

@@ -32,7 +32,7 @@ log = logging.get(__name__)
 
 
 class Stop:
-    """The flag that signals set; waiting on it ends at once."""
+    """The flag that SIGTERM and SIGINT set; a wait for it ends at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -40,13 +40,14 @@ class Stop:
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """The first SIGTERM or SIGINT asks to drain and uninstalls itself: the second kills."""
+        """Have the first SIGTERM or SIGINT ask to drain and uninstall itself, so that the second
+        kills."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        for installed in self._previous:
-            signal.signal(installed, signal.SIG_DFL)
+        for signal_number in self._previous:
+            signal.signal(signal_number, signal.SIG_DFL)
         # In a thread: this one may hold the event's lock, or that of the log, when it is
         # interrupted, and would wait for itself.
         _thread.start_new_thread(self._begin, (number,))
@@ -60,14 +61,14 @@ class Stop:
         self._woken.set()
 
     def wake(self) -> None:
-        """There is new work: ends `wait_for_work`, now or the next time."""
+        """End `wait_for_work`, now or the next time: there is new work."""
         self._woken.set()
 
     def __bool__(self) -> bool:
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`; true when asked to stop."""
+        """Wait at most `seconds`; True when asked to stop."""
         return self._event.wait(seconds)
 
     def wait_for_work(self, seconds: float) -> None:
@@ -77,22 +78,22 @@ class Stop:
 
 
 class Worker:
-    """What a role implements. `turn()` does one bounded piece of work; true if there was any.
+    """Base of the roles. `turn()` does one bounded piece of work; True if there was any.
 
     `start()` and `stop()` frame the loop in the process that runs it; `drain(deadline)` finishes
-    what is in hand, and is called once after the first signal.
+    the work in flight, and is called once after the first signal.
     """
 
     role = ""
-    # The longest wait between two turns that find nothing to do. Who makes work rings; this is for
-    # rings that are lost, and for what becomes due by itself.
+    # The longest wait between two turns that find nothing to do. New work sends a wake-up signal;
+    # the wait is for signals that are lost, and for work that becomes due by itself.
     idle_seconds = 2.0
-    # Whether its process also runs the watch, which needs the platform's database and its Redis.
+    # True if its process also runs the watch, which needs the platform's database and its Redis.
     watches = True
-    # Whether its first id must not wait for the database. Each such process takes one of the nodes.
+    # True if its first id must not wait for the database. Each such process takes one of the nodes.
     needs_ids_at_once = False
-    # Rung by those who make work for it; without a bell it polls.
-    bell: WakeSignal | None = None
+    # Sent by the programs that make work for it; without a signal the role polls.
+    wake_signal: WakeSignal | None = None
 
     def __init__(self) -> None:
         self.heartbeat = Heartbeat(self.role)
@@ -117,7 +118,9 @@ class Loop:
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         self.beat = beat(worker.heartbeat)
         self.watch = watch() if worker.watches else None
-        self.listener = Listener(worker.bell, worker.stopping.wake) if worker.bell else None
+        self.listener = (
+            Listener(worker.wake_signal, worker.stopping.wake) if worker.wake_signal else None
+        )
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
@@ -160,7 +163,7 @@ class Loop:
         return self.idle.next()
 
     def _report(self, error: Exception) -> None:
-        """Log what a turn raised, and pause. New work does not shorten the pause: it would be in
+        """Log the error of a turn, and pause. New work does not shorten the pause: it would be in
         the same trouble."""
         pause, role = self.trouble.next(), self.worker.role
         lack = schema_state.reason(error) if self.worker.watches else ""

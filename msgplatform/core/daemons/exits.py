@@ -53,15 +53,15 @@ _exits = Presence(work_redis, "platform:exits", Exits, _TTL_SECONDS)
 _decoder = msgspec.json.Decoder(list[Exits])
 
 
-def report(exits: Sequence[Exits], over: Sequence[Exits]) -> None:
-    """Write down what ends again and again on this machine, without those that are over. Raises
+def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
+    """Store the programs that keep ending on this machine, and remove `finished_exits`. Raises
     OSError, RedisError."""
     path = _path()
     part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(exits))
     part.replace(path)
-    there = {_name(each) for each in exits}
-    _exits.withdraw(*({_name(each) for each in over} - there))
+    names = {_name(each) for each in exits}
+    _exits.withdraw(*({_name(each) for each in finished_exits} - names))
     _exits.report({_name(each): each for each in exits})
 
 
@@ -72,7 +72,7 @@ def of_platform() -> dict[str, Exits]:
 
 
 def of_machine() -> dict[str, Exits]:
-    """The same of this machine, without Redis, as far as `up` runs here."""
+    """Role → its exits on this machine, without Redis, as far as `up` runs here."""
     with suppress(OSError, msgspec.MsgspecError):
         return {each.role: each for each in _decoder.decode(_path().read_bytes())}
     return {}

@@ -28,8 +28,8 @@ class Lease:
     def hold(self, me: str) -> bool:
         """Take it or renew it; false while another one has it."""
         arguments: list[str | int] = [me, int(self._seconds * 1000)]
-        held = self._hold(keys=[self.key], args=arguments, client=self._redis())
-        return bool(held == 1)
+        answer = self._hold(keys=[self.key], args=arguments, client=self._redis())
+        return bool(answer == 1)
 
     def release(self, me: str) -> None:
         """Give it up at once; nothing happens when `me` has lost it already."""

@@ -1,4 +1,4 @@
-"""What running processes report about themselves: records that expire unless they are repeated.
+"""Reports of running processes about themselves: records that expire unless they are repeated.
 
 Methods raise RedisError when Redis is unavailable.
 """
@@ -82,16 +82,16 @@ class Presence(Generic[T]):
             pipe.hgetall(self._key)
             (seconds, micros), rows = pipe.execute()
         now = seconds + micros / 1e6
-        found = {}
+        records = {}
         for name, row in rows.items():
             try:
-                at, over, record = row.split(b" ", 2)
-                if float(over) > now:
+                at, expires_at, record = row.split(b" ", 2)
+                if float(expires_at) > now:
                     age = max(0.0, now - float(at))
-                    found[name.decode()] = self._decoder.decode(record), age
+                    records[name.decode()] = self._decoder.decode(record), age
             except (ValueError, msgspec.MsgspecError):
                 continue  # written by another version: during an upgrade both run
-        return found
+        return records
 
     @cached_property
     def _script(self) -> Script:

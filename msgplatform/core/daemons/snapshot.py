@@ -26,7 +26,8 @@ REFRESH_SECONDS = 2.0
 
 
 class Snapshot(Generic[T]):
-    """What `load` read last. A subclass implements `load`; all threads of a process share it.
+    """The settings that `load` read last. A subclass implements `load`; all threads of a process
+    share the snapshot.
 
     `known` is replaced as a whole: read values that belong together from the same `known`.
     """
@@ -48,14 +49,14 @@ class Snapshot(Generic[T]):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether `refresh` would not ask the database now."""
+        """True if `refresh` would not ask the database now."""
         return not self._is_due(at_once=False)
 
     def refresh(self, at_once: bool = False) -> None:
         """Load again when `refresh_seconds` are over, or `at_once`.
 
-        While the database is unavailable, or hangs (see `beside`), the last values stay. Its error
-        is raised only if nothing was ever loaded; errors of other kinds are always raised.
+        While the database is unavailable, or hangs (see `bounded_call`), the last values stay. Its
+        error is raised only if nothing was ever loaded; errors of other kinds are always raised.
         """
         if not self._is_due(at_once):
             return
@@ -108,12 +109,12 @@ class Rows(Generic[Row, T]):
         self._reported: frozenset[int] | None = None
 
     def usable(self, rows: Iterable[Row]) -> dict[int, T]:
-        """What `make` returned, by id, in the order of the rows."""
-        found: dict[int, T] = {}
+        """The results of `make` by id, in the order of the rows."""
+        usable_rows: dict[int, T] = {}
         unusable: dict[int, alerts.Condition] = {}
         for row in rows:
             try:
-                found[row.pk] = self._make(row)
+                usable_rows[row.pk] = self._make(row)
             except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
@@ -121,8 +122,8 @@ class Rows(Generic[Row, T]):
         self._unusable = frozenset(unusable)
         if self._unusable != self._reported and alerts.reconcile([self._kind], unusable.values()):
             self._reported = self._unusable
-        return found
+        return usable_rows
 
     def is_unusable(self, row_id: int) -> bool:
-        """Whether the row exists, but cannot be used until somebody corrects it."""
+        """True if the row exists, but cannot be used until somebody corrects it."""
         return row_id in self._unusable

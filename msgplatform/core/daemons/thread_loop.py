@@ -19,7 +19,7 @@ class ThreadLoop:
     """Calls `turn` in a thread of its own until it is stopped, then `last` once.
 
     `turn` does one bounded piece of work. It returns the seconds until its next call, which
-    `wake()` ends early; None means `every`. What it raises is logged, and it is called again after
+    `wake()` ends early; None means `every`. Its errors are logged, and it is called again after
     a pause that grows to `longest_pause`. No `turn` holds up the end of the process: after a stop
     it may go on for a while, and an unavailable server is then no longer logged.
     """
@@ -69,13 +69,13 @@ class ThreadLoop:
             self._guarded(self._last)
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
-        """Seconds to wait; None after trouble. Whatever happens, the thread must not end."""
+        """Seconds to wait; None after trouble. The thread must not end, whatever happens."""
         try:
             close_old_connections()  # this thread has its own; the server may have closed it
             seconds = work()
         except UNAVAILABLE as error:
             # A turn that a stop found waiting ends when its server does, perhaps with the process.
-            # What else went wrong in it is logged all the same.
+            # Its other errors are logged all the same.
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
             if work is not self._turn or not self._stopping.is_set() or not of_server:
                 why = schema_state.reason(error) or str(error)[:200]

@@ -1,4 +1,4 @@
-"""A timer for what a loop does only now and then."""
+"""Timers of a loop: for work that it does now and then, and for batches that are worth a wait."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 
 class Every:
-    """Due at once the first time, and again each time `seconds` have passed since `restart`.
+    """A timer that is due at once the first time, and then `seconds` after each `restart`.
 
-    Not a thread: the owner's loop asks. `clock` gives seconds that do not go back.
+    The owner's loop asks whether it is due; there is no thread. `clock` gives seconds that never go
+    back.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,16 +23,59 @@ class Every:
         return self._clock() >= self._next
 
     def take(self) -> bool:
-        """Whether it is due; if so, it restarts."""
-        due = self.is_due
-        if due:
+        """True if it is due; the timer is then restarted."""
+        is_due = self.is_due
+        if is_due:
             self.restart()
-        return due
+        return is_due
 
     def restart(self) -> None:
-        """Due again `seconds` from now."""
+        """Be due `seconds` from now."""
         self._next = self._clock() + self._seconds
 
     def at_once(self) -> None:
-        """Due now."""
+        """Be due now."""
         self._next = -math.inf
+
+
+# How long (seconds) the measured rate takes to follow a change of the real one.
+_MEMORY_SECONDS = 0.5
+# A batch of so many costs about twice what each of its items costs in a full one.
+WORTH = 20
+
+
+class Gather:
+    """Tells when a step should take its next batch: at once, or `seconds` later, so that the batch
+    is large enough to be cheap.
+
+    A wait is worth it if at least `worth` items are expected meanwhile, at the rate of the last
+    batches. There is no wait after a full batch or an empty one, so an idle step takes new items at
+    once.
+    """
+
+    def __init__(
+        self,
+        full: int,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        worth: int = WORTH,
+    ) -> None:
+        self._full, self._seconds, self._clock, self._worth = full, seconds, clock, worth
+        self._next = Every(seconds, clock)
+        self._rate, self._last_at = 0.0, clock()
+
+    @property
+    def is_due(self) -> bool:
+        return self._next.is_due
+
+    def note_batch(self, count: int) -> float:
+        """Note that `count` items were taken, and return the seconds until the next batch is
+        due."""
+        now = self._clock()
+        span, self._last_at = max(1e-3, now - self._last_at), now
+        self._rate += (count / span - self._rate) * (1 - math.exp(-span / _MEMORY_SECONDS))
+        if 0 < count < self._full and self._rate * self._seconds >= self._worth:
+            self._next.restart()
+            return self._seconds
+        self._next.at_once()
+        return 0.0

@@ -71,21 +71,21 @@ def claim(
     _refuse_what_an_update_cannot_repeat(queryset)
     database = using or queryset.db
     free = _free(queryset.using(database), until)
-    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
-    while len(made.ids) < limit:
-        wanted = min(CHUNK, limit - len(made.ids))
+    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
+    while len(new_claim.ids) < limit:
+        page_size = min(CHUNK, limit - len(new_claim.ids))
         # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
         ids: list[Any] = transactions.retrying(
-            partial(list, free.values_list("pk", flat=True)[:wanted]), database
+            partial(list, free.values_list("pk", flat=True)[:page_size]), database
         )
         if not ids:
             break
-        changed = update_by_key(free.filter(pk__in=ids), values, database)
-        _collect(made, queryset.model, ids, changed, until, database)
-        if len(ids) < wanted:  # no more were free; asking again would cost another statement
+        row_count = update_by_key(free.filter(pk__in=ids), values, database)
+        _collect(new_claim, queryset.model, ids, row_count, until, database)
+        if len(ids) < page_size:  # no more were free; asking again would cost another statement
             break
-    return made
+    return new_claim
 
 
 def claim_ids(
@@ -97,7 +97,7 @@ def claim_ids(
     until: str = "lease_until",
     read: Sequence[str] = (),
 ) -> Claim:
-    """Claim those of the rows `ids` that are free and in `queryset`; the caller chose them before.
+    """Claim the rows among `ids` that are free and in `queryset`; the caller chose them before.
 
     Otherwise like `claim`; the ids come in the given order. `read` names columns to read back into
     `Claim.read`, since they may have changed after the caller chose the rows.
@@ -105,12 +105,12 @@ def claim_ids(
     _refuse_what_an_update_cannot_repeat(queryset)
     database = queryset.db
     free = _free(queryset, until)
-    made = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": made.token, until: Now() + timedelta(seconds=lease)}
+    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
     for chunk in chunks(ids, CHUNK):
-        changed = update_by_key(free.filter(pk__in=chunk), values, database)
-        _collect(made, queryset.model, chunk, changed, until, database, read)
-    return made
+        row_count = update_by_key(free.filter(pk__in=chunk), values, database)
+        _collect(new_claim, queryset.model, chunk, row_count, until, database, read)
+    return new_claim
 
 
 def renew(
@@ -126,10 +126,10 @@ def renew(
     lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
         seconds=lease
     )
-    renewed = _update_claimed(model, claim, {until: lease_until}, database)
+    row_count = _update_claimed(model, claim, {until: lease_until}, database)
     if isinstance(claim, Claim):
         claim.lease_until = lease_until
-    return renewed
+    return row_count
 
 
 def release(
@@ -144,16 +144,16 @@ def release(
     Their time column becomes NULL, or now if it cannot be NULL, unless `set` gives it a value.
     """
     database = using or router.db_for_write(model)
-    over = None if model._meta.get_field(until).null else Now()
-    values = {"claimed_by": "", until: over, **(set or {})}
+    free_time = None if model._meta.get_field(until).null else Now()
+    values = {"claimed_by": "", until: free_time, **(set or {})}
     return _update_claimed(model, claim, values, database)
 
 
 def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
-    over = Q(**{f"{until}__lte": Now()})
+    is_free = Q(**{f"{until}__lte": Now()})
     if queryset.model._meta.get_field(until).null:
-        over |= Q(**{f"{until}__isnull": True})
-    return queryset.filter(over)
+        is_free |= Q(**{f"{until}__isnull": True})
+    return queryset.filter(is_free)
 
 
 def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
@@ -166,32 +166,32 @@ def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
 
 
 def _collect(
-    made: Claim,
+    new_claim: Claim,
     model: type[models.Model],
     ids: Sequence[Any],
-    changed: int,
+    row_count: int,
     until: str,
     using: str,
     read: Sequence[str] = (),
 ) -> None:
-    """Add those of `ids` that carry the claim's token.
+    """Add the rows among `ids` that carry the claim's token.
 
     When the UPDATE changed all of them, one row is enough to learn when the lease ends. It reports
     fewer, or none, when it was repeated after a lost connection: then all are read.
     """
-    all_won = changed == len(ids) and not read
-    asked = ids[:1] if all_won else ids
-    rows = model._base_manager.using(using).filter(pk__in=asked, claimed_by=made.token)
-    found: list[Any] = transactions.retrying(
+    all_won = row_count == len(ids) and not read
+    ids_to_read = ids[:1] if all_won else ids
+    rows = model._base_manager.using(using).filter(pk__in=ids_to_read, claimed_by=new_claim.token)
+    read_rows: list[Any] = transactions.retrying(
         partial(list, rows.values_list("pk", until, *read)), using
     )
-    won = {row[0]: row[1:] for row in found}
-    if won:
-        earliest = min(row[0] for row in won.values())
-        made.lease_until = min(earliest, made.lease_until) if made.ids else earliest
-        made.ids += ids if all_won else [row_id for row_id in ids if row_id in won]
+    own_rows = {row[0]: row[1:] for row in read_rows}
+    if own_rows:
+        earliest = min(row[0] for row in own_rows.values())
+        new_claim.lease_until = min(earliest, new_claim.lease_until) if new_claim.ids else earliest
+        new_claim.ids += ids if all_won else [row_id for row_id in ids if row_id in own_rows]
         if read:
-            made.read.update((row_id, row[1:]) for row_id, row in won.items())
+            new_claim.read.update((row_id, row[1:]) for row_id, row in own_rows.items())
 
 
 def _update_claimed(
@@ -228,7 +228,7 @@ def update_by_key(
 
 @lru_cache(maxsize=256)
 def _by_primary_key(table: str, using: str) -> str:
-    """What makes the database find rows by primary key."""
+    """The hint that makes the database find rows by primary key."""
     if connections[using].vendor == "mysql":
         return "FORCE INDEX (PRIMARY)"
     # Only an INTEGER PRIMARY KEY is SQLite's row id, which NOT INDEXED leaves; another one is an

@@ -71,13 +71,13 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
 
 
 def is_mysql(config: Mapping[str, Any]) -> bool:
-    """Whether an entry is for a MySQL or MariaDB server."""
+    """True if an entry is for a MySQL or MariaDB server."""
     return str(config["ENGINE"]).endswith("mysql")
 
 
 def add(alias: str, config: Mapping[str, Any]) -> str:
     """Make the database known to Django as `alias`, and return that."""
     # Django fills in the other settings of a connection only for a set that has a default.
-    filled = connections.configure_settings({"default": dict(config)})
-    connections.settings[alias] = filled["default"]
+    complete_settings = connections.configure_settings({"default": dict(config)})
+    connections.settings[alias] = complete_settings["default"]
     return alias

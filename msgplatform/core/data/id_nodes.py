@@ -120,18 +120,18 @@ def release(hold: Hold, using: str) -> None:
 def _free(using: str) -> tuple[int, list[_Free]]:
     """The floor of whoever takes one now, and the free nodes."""
     now = sql.now_sql(using=using)
-    over = f"lease_until IS NULL OR lease_until <= {now}"
+    free_condition = f"lease_until IS NULL OR lease_until <= {now}"
     with connections[using].cursor() as cursor:
         cursor.execute(
             # The join gives the time also when there are no nodes yet.
-            f"SELECT present, node, last_tick, CASE WHEN {over} THEN 1 ELSE 0 END"  # noqa: S608
+            f"SELECT present, node, last_tick, CASE WHEN {free_condition} THEN 1 ELSE 0 END"  # noqa: S608
             f" FROM (SELECT {now} AS present) AS clock LEFT JOIN {NODE_TABLE} ON 1 = 1",
             (),
         )
         rows = cursor.fetchall()
     seconds = (sql.read_time(rows[0][0]) - EPOCH).total_seconds() - _BEHIND_SECONDS
-    known = {node for _, node, _, _ in rows}
-    fresh = [_Free(node, 0, exists=False) for node in range(NODES) if node not in known]
+    existing_nodes = {node for _, node, _, _ in rows}
+    fresh = [_Free(node, 0, exists=False) for node in range(NODES) if node not in existing_nodes]
     random.shuffle(fresh)
     used = [
         _Free(node, last, exists=True)
@@ -146,12 +146,12 @@ def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
     if not free.exists:
         columns = ("node", "holder", "lease_until", "last_tick")
         sql.insert_or_keep(NODE_TABLE, columns, [(free.node, "", None, 0)], using)
-    over = f"(lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)})"
+    free_condition = f"(lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)})"
     with connections[using].cursor() as cursor:
         cursor.execute(
             f"UPDATE {NODE_TABLE} SET holder = %s, last_tick = %s,"  # noqa: S608
             f" lease_until = {sql.now_sql(lease, using)}"
-            f" WHERE node = %s AND last_tick = %s AND {over}",
+            f" WHERE node = %s AND last_tick = %s AND {free_condition}",
             (hold.holder, hold.ceiling, hold.node, free.last_tick),
         )
         return bool(cursor.rowcount == 1)

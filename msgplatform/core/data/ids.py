@@ -130,13 +130,13 @@ class Allocator:
         self._hold: id_nodes.Hold | None = None
         self._owner: tuple[int, str] | None = None
         self._begin()
-        again = weakref.WeakMethod(self._begin)
-        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+        restart = weakref.WeakMethod(self._begin)
+        os.register_at_fork(after_in_child=lambda: (method := restart()) and method())
 
     def _begin(self) -> None:
         """The state of a new process: another thread may have held a lock when it was forked."""
-        # `_lock` guards `_hold`; nobody asks the database while holding it. `_asking` is held by
-        # the one thread that does, and is always taken first.
+        # `_lock` guards `_hold`, and is not held while the database is asked. `_asking` is held by
+        # the one thread that asks, and is always taken first.
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._keeper: ThreadLoop | None = None
@@ -209,8 +209,8 @@ class Allocator:
         try:
             yield
         except OutcomeUnknown as error:
-            # Unknown is only whether the ceiling was raised. Too high a ceiling costs nothing, and
-            # nobody has got an id.
+            # Only the ceiling is unknown. Too high a ceiling costs nothing, and no caller got an
+            # id.
             log.warning("ids_not_reserved", why=str(error)[:200])
             raise Unavailable("the database does not answer: no ids could be reserved") from error
         finally:
@@ -234,8 +234,8 @@ class Allocator:
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
-            unused = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
-            if (hold or at_once) and unused < ahead - used:
+            reserve_ticks = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
+            if (hold or at_once) and reserve_ticks < ahead - used:
                 self._raise_ceiling(ahead)
                 connections[self._using].close()
 

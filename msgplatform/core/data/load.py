@@ -19,7 +19,7 @@ def running_statements() -> int:
 def running_connections() -> set[int]:
     """The connections that run a statement at this moment, without this one; none on SQLite.
 
-    Those of other database users are only seen with the privilege PROCESS.
+    Connections of other database users are only seen with the privilege PROCESS.
     """
     if connection.vendor != "mysql":
         return set()

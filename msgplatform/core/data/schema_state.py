@@ -1,4 +1,4 @@
-"""Whether a database has every migration, and every table that its migrations made."""
+"""Tell whether a database has every migration, and every table that its migrations made."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from msgplatform.core.data.transactions import error_code
 
 _UNKNOWN_COLUMN, _NO_TABLE = 1054, 1146
 _OF_SQLITE = re.compile(r"no such (?:table|column)")
-# What applies migrations takes a while, and each look reads all their files.
+# Applying migrations takes a while, and each look reads all their files.
 _LOOK_SECONDS = 10.0
-_looked: tuple[float, str] | None = None  # when (monotonic), and the sentence then
+_last_look: tuple[float, str] | None = None  # time (monotonic) and sentence of the last look
 _MAX_NAMED = 5  # tables in the sentence
 
 
@@ -39,13 +39,14 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
     database with nothing to migrate.
     """
     loader = MigrationLoader(connection)
-    applied = [node for node in loader.graph.nodes if node in (loader.applied_migrations or {})]
-    expected = {
+    records = loader.applied_migrations or {}
+    nodes = [node for node in loader.graph.nodes if node in records]
+    table_names = {
         model._meta.db_table
-        for model in loader.project_state(applied).apps.get_models(include_auto_created=True)
+        for model in loader.project_state(nodes).apps.get_models(include_auto_created=True)
         if model._meta.managed and router.allow_migrate_model(connection.alias, model)
     }
-    missing = sorted(expected.difference(connection.introspection.table_names()))
+    missing = sorted(table_names.difference(connection.introspection.table_names()))
     if not missing:
         return ""
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
@@ -58,15 +59,15 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
 
 def reason(error: Exception) -> str:
     """A sentence when the error comes from missing migrations of the main database, else ''."""
-    global _looked
+    global _last_look
     if not isinstance(error, DatabaseError):
         return ""
     is_of_schema = error_code(error) in (_UNKNOWN_COLUMN, _NO_TABLE)
     if not is_of_schema and not _OF_SQLITE.search(str(error)):
         return ""
-    if _looked is None or time.monotonic() - _looked[0] > _LOOK_SECONDS:
-        _looked = time.monotonic(), _lack()
-    return _looked[1]
+    if _last_look is None or time.monotonic() - _last_look[0] > _LOOK_SECONDS:
+        _last_look = time.monotonic(), _lack()
+    return _last_look[1]
 
 
 def _lack() -> str:

@@ -1,4 +1,4 @@
-"""Transactions: repeated when they failed, and what is certain after an error."""
+"""Repeat transactions that failed, and tell what is certain after an error."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.get(__name__)
 R = TypeVar("R")
 
 LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
-# The connection broke; if that was during COMMIT, nobody knows whether it happened.
+# The connection broke; if that was during COMMIT, the transaction may have been stored or not.
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
 REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
 # No room on the disk, for a temporary table or for the table itself: the statement did nothing.
 _DISK_FULL = frozenset({1021, 1114})
 # A server that is not there, stops, has no connection left, is read only, or ended the statement:
-# whatever is asked may fail, and may succeed later. A full disk is no such thing: somebody has to
-# make room. Any other error comes from what was asked.
+# any statement may fail, and may succeed later. A full disk is different: a person has to make
+# room. Any other error comes from the statement.
 _AWAY = REPEATABLE | {1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005}
 # MySQL's errors after which nothing of the transaction is stored: too many connections, no
 # connection, no privilege, lock timeout, deadlock, read only, a trigger whose user does not exist,
@@ -47,7 +47,7 @@ class Locked(Exception):
 
 
 def in_transaction(using: str = "default") -> bool:
-    """Whether the caller has a transaction open; the one around a Django TestCase does not count.
+    """True if the caller has a transaction open; the one around a Django TestCase does not count.
 
     Opens no connection.
     """
@@ -57,26 +57,26 @@ def in_transaction(using: str = "default") -> bool:
 
 
 def retrying(work: Callable[[], R], using: str = "default") -> R:
-    """`work()`, again after a lock timeout, a deadlock or a lost connection (MySQL errors only).
+    """Call `work()`, once more after a lock timeout, a deadlock or a lost connection (MySQL only).
 
     `work` is a whole transaction that can be repeated: if the connection was lost during COMMIT,
-    the first attempt may have been stored. If no later attempt succeeds, OutcomeUnknown is raised,
-    whatever they raised; if no connection was lost, the error of the last attempt. Inside a
+    the first attempt may have been stored. If no later attempt succeeds, OutcomeUnknown is raised
+    if a connection was lost in any of them, else the error of the last attempt. Inside a
     transaction of the caller nothing is repeated, because the server rolled back more than `work`.
     """
     connection = connections[using]
     if connection.in_atomic_block:
         return work()
     pauses = Backoff(first=0.02, factor=2.5, cap=1.0, jitter=0.5)
-    attempt, lost = 1, False
+    attempt, was_lost = 1, False
     while True:
         try:
             return work()
         except Error as error:
             code = error_code(error)
-            lost = lost or _is_lost(error)
+            was_lost = was_lost or _is_lost(error)
             if code not in REPEATABLE or attempt == ATTEMPTS:
-                if lost:
+                if was_lost:
                     raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
                 raise
             log.info("database_repeat", code=code, attempt=attempt, database=using)
@@ -99,7 +99,7 @@ def without_patience() -> Iterator[None]:
 
 
 def nothing_happened(error: Error) -> bool:
-    """Whether it is certain that the transaction which raised this has changed nothing."""
+    """True if it is certain that the transaction which raised this has changed nothing."""
     if _is_lost(error):
         return False
     if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
@@ -108,12 +108,12 @@ def nothing_happened(error: Error) -> bool:
 
 
 def is_away(error: Error) -> bool:
-    """Whether the server was away or busy, so that a repeat may succeed with nothing changed."""
+    """True if the server was away or busy, so that a repeat may succeed with nothing changed."""
     return error_code(error) in _AWAY or str(error) in _SQLITE_NOTHING_HAPPENED
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether a connection was lost during the transaction. At the end of `atomic` Django handles
+    """True if a connection was lost during the transaction. At the end of `atomic` Django handles
     the loss by connecting again; if that fails too, the loss is only in the error's context."""
     while error is not None:
         if isinstance(error, Error) and error_code(error) in LOST:

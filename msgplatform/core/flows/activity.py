@@ -40,7 +40,7 @@ class Key(NamedTuple):
 class Measure:
     """The sum of some counters: a column of statistics.
 
-    The tone `good` is for what was delivered and `lost` for what was given up: each flow has one of
+    The tone `good` is for what was delivered and `lost` for failures: each flow has one of
     each. `bad` is for attempts that failed, and may be tried again.
     """
 

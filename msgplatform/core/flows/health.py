@@ -72,7 +72,8 @@ class Button:
 
 @dataclass(frozen=True)
 class Failure:
-    """What was given up at one place with one answer, and was neither sent again nor acknowledged.
+    """Messages that failed at one place with one answer; nobody has sent them again or acknowledged
+    them.
 
     `id` is its row's; `lost` and `last_at` say what a person has seen who acknowledges it.
     """
@@ -92,22 +93,20 @@ class Failure:
     list_page: ViewLink | None = None  # the list of these messages
     action: str = ""  # the bulk action that sends them again; '' when there is none
     filter: Mapping[str, str] = field(default_factory=dict)  # of that action
-    # The filter for what was given up at this place in the same state, whatever the answer; empty
-    # where there is none.
+    # The filter for the failures of this place in the same state, whatever the answer; empty where
+    # there is none.
     place_filter: Mapping[str, str] = field(default_factory=dict)
     button: Button | None = None  # acts on the place
 
 
 @dataclass(frozen=True)
 class Runbook:
-    """What to do about the alerts of one kind.
+    """Where to act on the alerts of one kind; `docs/operations.md` has a section for each kind.
 
-    `first` is one sentence: what to look at first. `docs/operations.md` has a paragraph for each
-    kind. `view` is the URL name of the page on which to act; its argument, if it `takes_subject`,
-    is what follows the kind in the alert's key.
+    `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
+    part of the alert's key behind the kind.
     """
 
-    first: Text
     view: str
     takes_subject: bool = False
     button: Button | None = None
@@ -147,7 +146,7 @@ class Health:
     conditions: Callable[[], Iterable[Condition]] = _none
     condition_kinds: Sequence[str] = ()
     failures: Callable[[], Sequence[Failure]] = _none
-    failures_alert: str = ""  # the kind of alert that reports failures; '': `<flow>.given_up`
+    failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics

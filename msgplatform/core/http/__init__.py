@@ -2,11 +2,10 @@
 
 engine            the public module: Engine, Request, Response; a window of transfers
 transfer          one libcurl handle and its callbacks
-idle              handles between two transfers, by destination
 admission         which job gets a slot, and which is refused before
-jobs              a request in flight: lines, pins, proxy
+jobs              requests in flight: lines, pins, proxy
 messages          Request and Response; the common part of many requests, checked once
-response_headers  which headers of an answer are kept; Retry-After
+response          the headers of an answer that are kept, Retry-After, the body for readers
 readiness         epoll for libcurl's sockets, and the wake-up
 resolver          names to addresses in threads, cached briefly
 destinations      reading a URL strictly

@@ -1,4 +1,4 @@
-"""Which addresses the platform may connect to: the guard against server-side request forgery.
+"""The guard against server-side request forgery: the addresses that the platform may connect to.
 
 A subscriber's URL is somebody else's text. The guard refuses what would lead into the platform's
 own network: an address is judged in its canonical form (an IPv4 address inside IPv6 is the IPv4
@@ -131,7 +131,7 @@ def _number(part: str) -> int:
 
 
 def inside(text: str, networks: Iterable[Network]) -> bool:
-    """Whether one of the networks holds this address; false for what is no address.
+    """True if one of the networks holds this address; False for a text that is no address.
 
     IPv4-mapped IPv6 counts as IPv4, in the address and in the networks.
     """

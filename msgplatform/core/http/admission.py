@@ -1,7 +1,7 @@
-"""Which request may start: the window, the queue before it, names and the address guard.
+"""Admit requests: the window, the queue before it, names and the address guard.
 
-No HTTP library here. A job gets a slot, then addresses, and is then handed to a transfer; or it is
-answered without one.
+No HTTP library here. A job gets a slot, then addresses, and then a transfer; or it is answered
+without a transfer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Admission:
         self._ready: list[Job] = []
 
     def submit(self, request: Request) -> None:
-        """Take a request in. Whatever is wrong with it becomes its response."""
+        """Take a request in. A fault of the request becomes its response."""
         now = time.monotonic()
         outline = request.outline or outline_of(request)
         destination = outline.destination
@@ -64,7 +64,7 @@ class Admission:
             self._deadlines.watch(job)
 
     def take_ready(self) -> list[Job]:
-        """Jobs to start now. One that is late already is answered instead."""
+        """Jobs to start now. A job that is late already is answered instead."""
         ready = self._ready
         if not ready:
             return ready
@@ -131,20 +131,20 @@ class Admission:
             addresses = self._narrowed(job, addresses)
             if not addresses:
                 return False
-        # What a transfer is bound to: nothing when a proxy takes names.
+        # The addresses that a transfer is bound to: none when a proxy takes names.
         job.addresses = () if self._takes_names else addresses[:_ADDRESSES_TRIED]
         return True
 
     def _narrowed(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:
-        """Those inside the request's own networks; without any the job is refused.
+        """The addresses inside the request's own networks; without any the job is refused.
 
         A proxy that takes names picks the address itself, so then all of them have to be inside.
         """
         networks, host = job.request.networks, job.destination.host
-        kept = [address for address in addresses if self._inside(address, networks)]
-        if kept and (len(kept) == len(addresses) or not self._takes_names):
-            return kept
-        others = [address for address in addresses if address not in kept]
+        inside_addresses = [address for address in addresses if self._inside(address, networks)]
+        if inside_addresses and (len(inside_addresses) == len(addresses) or not self._takes_names):
+            return inside_addresses
+        others = [address for address in addresses if address not in inside_addresses]
         if not others:
             detail = f"{host} cannot be resolved here, and could be {_ELSEWHERE}."
         elif host == others[0]:

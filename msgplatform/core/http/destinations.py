@@ -52,21 +52,21 @@ def parse(url: str) -> Destination:
         raise InvalidInput(
             lazy_message(_("The URL holds a space, a control character or a backslash."))
         )
-    found = _URL.fullmatch(url)
-    if not found:
+    match = _URL.fullmatch(url)
+    if not match:
         raise InvalidInput(lazy_message(_("The URL does not begin with http:// or https://.")))
-    scheme, authority, rest = found[1].lower(), found[2], found[3]
+    scheme, authority, rest = match[1].lower(), match[2], match[3]
     host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
-    shown = f"[{host}]" if ":" in host else host
+    authority_text = f"[{host}]" if ":" in host else host
     if port != _DEFAULT_PORTS[scheme]:
-        shown = f"{shown}:{port}"
+        authority_text = f"{authority_text}:{port}"
     try:
         path = quote(rest, safe=_PRINTABLE)
     except UnicodeError:  # half of a surrogate pair
         raise InvalidInput(lazy_message(_("The URL is not valid Unicode."))) from None
     if not path.startswith("/"):
         path = f"/{path}"
-    return Destination(scheme, host, port, address, f"{scheme}://{shown}{path}")
+    return Destination(scheme, host, port, address, f"{scheme}://{authority_text}{path}")
 
 
 def origin(url: str) -> str:
@@ -86,16 +86,16 @@ def _authority(text: str, default_port: int) -> tuple[str, str, int]:
         raise InvalidInput(
             lazy_message(_("The URL holds a user name or password; use a header instead."))
         )
-    found = _AUTHORITY.fullmatch(text)
-    if not found:
+    match = _AUTHORITY.fullmatch(text)
+    if not match:
         raise InvalidInput(lazy_message(_("The URL's host or port cannot be read.")))
-    port = int(found[3]) if found[3] else default_port
+    port = int(match[3]) if match[3] else default_port
     if not 0 < port < 65536:
         raise InvalidInput(lazy_message(_("The URL's port is not between 1 and 65535.")))
-    if found[1] is not None:
-        host = address = _ipv6(found[1])
+    if match[1] is not None:
+        host = address = _ipv6(match[1])
     else:
-        host, address = _host(found[2])
+        host, address = _host(match[2])
     return host, address, port
 
 

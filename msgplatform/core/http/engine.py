@@ -33,12 +33,53 @@ from msgplatform.core import outbound
 from msgplatform.core.http.addresses import AddressGuard
 from msgplatform.core.http.admission import Admission
 from msgplatform.core.http.environment import allow_sockets, system_ca_file
-from msgplatform.core.http.idle import IdleTransfers
 from msgplatform.core.http.jobs import Job, Proxy
 from msgplatform.core.http.messages import Outline, Request, Response, outline
 from msgplatform.core.http.readiness import Readiness
 from msgplatform.core.http.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
 from msgplatform.core.http.transfer import Policy, Transfer
+
+# From this many idle handles on (about a megabyte) those of other destinations are reused.
+_SPARE = 256
+
+
+class IdleTransfers:
+    """Idle handles by destination: a handle that served a destination has most of its options
+    set."""
+
+    def __init__(self) -> None:
+        self._by_url: dict[str, list[Transfer]] = {}  # no list is empty
+        self._count = 0
+
+    def take(self, url: str) -> Transfer | None:
+        """The handle last used for `url`; if there is none, one of another destination or None."""
+        transfers = self._by_url.get(url)
+        if transfers is None:
+            if self._count < _SPARE:
+                return None
+            url = next(iter(self._by_url))
+            transfers = self._by_url[url]
+        transfer = transfers.pop()
+        if not transfers:
+            del self._by_url[url]
+        self._count -= 1
+        return transfer
+
+    def put(self, transfer: Transfer) -> None:
+        self._count += 1
+        url = transfer.job.destination.url
+        if transfers := self._by_url.get(url):
+            transfers.append(transfer)
+        else:
+            self._by_url[url] = [transfer]
+
+    def clear(self) -> list[Transfer]:
+        """Remove and return all, for the caller to close."""
+        transfers = [transfer for handles in self._by_url.values() for transfer in handles]
+        self._by_url.clear()
+        self._count = 0
+        return transfers
+
 
 __all__ = [
     "AddressGuard",
@@ -113,14 +154,14 @@ class Engine:
     def poll(self, timeout: float) -> list[Response]:
         """Drive the transfers until some are finished, for at most `timeout` seconds."""
         admission = self._admission
-        done: list[Response] = []
+        responses: list[Response] = []
         now = time.monotonic()
         end = now + timeout
         while True:
             self._start_ready()
             # Do not wait for sockets if there is something to return already.
-            finished = admission.refused or self._woken or self._active < len(self._running)
-            until = now if finished else min(end, admission.next_deadline())
+            has_responses = admission.refused or self._woken or self._active < len(self._running)
+            until = now if has_responses else min(end, admission.next_deadline())
             milliseconds = self._multi.timeout()  # when libcurl wants to be called; -1: never
             due = now + milliseconds / 1000 if milliseconds >= 0 else math.inf
             for fd, ready_for in self._readiness.wait(min(due, until) - now):
@@ -128,16 +169,16 @@ class Engine:
             if due < math.inf and due <= time.monotonic():
                 self._run_due()
             now = time.monotonic()
-            self._harvest(now, done)
+            self._harvest(now, responses)
             admission.settle(now)
             if admission.refused:
-                done += admission.refused
+                responses += admission.refused
                 admission.refused.clear()
-            if done or self._woken or now >= end:
+            if responses or self._woken or now >= end:
                 self._woken = False
                 # Slots that have just become free are used now, not at the caller's next poll.
                 self._start_ready()
-                return done
+                return responses
 
     def wake(self) -> None:
         """Make the current poll(), or else the next one, return early. For any thread."""
@@ -183,28 +224,28 @@ class Engine:
         """Let libcurl do what is due by its own clock: starts, timeouts."""
         self._active = self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)[1]
 
-    def _harvest(self, now: float, done: list[Response]) -> None:
+    def _harvest(self, now: float, responses: list[Response]) -> None:
         """Turn finished transfers into responses, or start them again with their next address."""
         if self._active >= len(self._running):
             return
-        _, succeeded, failed = self._multi.info_read(len(self._running))
+        _, good_handles, failures = self._multi.info_read(len(self._running))
         remove, pop, keep = self._multi.remove_handle, self._running.pop, self._idle.put
-        for curl in succeeded:
+        for curl in good_handles:
             remove(curl)
             transfer = pop(curl)
             if transfer.job.attempt:  # the first address failed: try this one first from now on
                 self._admission.prefer(transfer.job)
-            done.append(transfer.response(0, "", now))
+            responses.append(transfer.response(0, "", now))
             keep(transfer)
-        self._admission.release(len(succeeded))
-        for curl, code, message in failed:
+        self._admission.release(len(good_handles))
+        for curl, code, message in failures:
             remove(curl)
             transfer = pop(curl)
             if transfer.may_try_next(code, now):
                 transfer.job.attempt += 1
                 self._start(transfer, transfer.job, now)
             else:
-                done.append(transfer.response(code, message, now))
+                responses.append(transfer.response(code, message, now))
                 keep(transfer)
                 self._admission.release()
 
@@ -212,8 +253,8 @@ class Engine:
 def engine_from_settings(**overrides: Any) -> Engine:
     """An engine configured by the settings OUTBOUND_*; `overrides` are Engine's arguments."""
     guard = overrides.pop("guard", None) or AddressGuard(settings.OUTBOUND_ALLOW)
-    configured = {"proxy": settings.OUTBOUND_PROXY, "ca_file": settings.OUTBOUND_CA_FILE}
-    return Engine(guard, **{**configured, **overrides})
+    arguments = {"proxy": settings.OUTBOUND_PROXY, "ca_file": settings.OUTBOUND_CA_FILE}
+    return Engine(guard, **{**arguments, **overrides})
 
 
 def _options(proxy: str, user_agent: str, ca_file: str) -> list[tuple[int, Any]]:

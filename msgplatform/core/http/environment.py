@@ -1,4 +1,4 @@
-"""What the HTTP engine needs of the machine: trusted certificates and open files."""
+"""Trusted certificates and open files: the HTTP engine's needs of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgplatform.core import logging
 
 log = logging.get(__name__)
 
-# Where distributions keep their bundle, if Python does not know.
+# Places of the bundle in distributions, if Python does not know it.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -24,8 +24,8 @@ def system_ca_file() -> str:
 
     The libcurl in pycurl's wheel looks only where one distribution keeps it.
     """
-    known = ssl.get_default_verify_paths().cafile
-    return known or next((path for path in _BUNDLES if Path(path).exists()), "")
+    default_file = ssl.get_default_verify_paths().cafile
+    return default_file or next((path for path in _BUNDLES if Path(path).exists()), "")
 
 
 def allow_sockets(count: int) -> int:
@@ -37,9 +37,9 @@ def allow_sockets(count: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= count + _OTHER_FILES:
         return count
-    wanted = count + _OTHER_FILES
-    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    file_count = count + _OTHER_FILES
+    soft = file_count if hard == resource.RLIM_INFINITY else min(file_count, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft < wanted:
-        log.warning("few_open_files", limit=soft, wanted=wanted)
+    if soft < file_count:
+        log.warning("few_open_files", limit=soft, wanted=file_count)
     return min(count, soft - _OTHER_FILES)

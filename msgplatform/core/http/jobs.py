@@ -1,4 +1,4 @@
-"""What the HTTP engine keeps about a request until its transfer ends; no HTTP library here."""
+"""The state of a request in the HTTP engine until its transfer ends; no HTTP library here."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Proxy:
     host: str
     port: int
     address: str
-    resolves: bool  # whether it takes names; a socks5 proxy takes addresses
+    resolves: bool  # True if it takes names; a socks5 proxy takes addresses
 
     @classmethod
     def parse(cls, url: str) -> Proxy:

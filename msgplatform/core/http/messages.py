@@ -87,20 +87,20 @@ def header_lines(request: Request) -> list[str | bytes]:
     if not _is_token(request.method):
         raise InvalidInput("The request's method is not an HTTP token.", "method")
     lines: list[str | bytes] = []
-    typed = False
+    has_content_type = False
     for name, value in request.headers:
         kind = _header_kind(name)
         if kind is not _OTHER:
             if kind is _Header.RESERVED:
                 raise InvalidInput(f"The header {printable(name)!r} may not be set.", "headers")
-            typed = True
+            has_content_type = True
         if "\n" in value or "\r" in value or "\0" in value:
             raise InvalidInput(f"The header {name} holds a line break.", "headers")
         # libcurl's notation for a header with an empty value is "name;".
         line = f"{name}: {value}" if value and not value.isspace() else f"{name};"
         lines.append(line if line.isascii() else line.encode("utf-8", "replace"))
     # "name:" keeps libcurl from adding that header.
-    if not typed:
+    if not has_content_type:
         lines.append("Content-Type:")
     return lines
 
@@ -127,7 +127,7 @@ def _is_token(method: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Safe to show and to log: one line of visible ASCII characters, capped."""
+    """One line of visible ASCII characters, capped: safe to show and to log."""
     return _UNPRINTABLE.sub(" ", text).strip()[:DETAIL_LENGTH]
 
 
@@ -164,9 +164,13 @@ def outline(
 ) -> Outline:
     """Make an outline; invalid values become its `problem`. The arguments are those of Request;
     `own` are the names of the headers that each request will add."""
-    made = outline_of(Request(url, b"", headers, timeout, None, method, networks))
-    named = outline_of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
-    return msgspec.structs.replace(made, problem=named.problem) if named.problem[0] else made
+    shared_outline = outline_of(Request(url, b"", headers, timeout, None, method, networks))
+    own_outline = outline_of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
+    return (
+        msgspec.structs.replace(shared_outline, problem=own_outline.problem)
+        if own_outline.problem[0]
+        else shared_outline
+    )
 
 
 def outline_of(request: Request) -> Outline:

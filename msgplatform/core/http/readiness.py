@@ -62,9 +62,9 @@ class Readiness:
     def wait(self, seconds: float) -> list[tuple[int, int]]:
         """(socket, libcurl's bits for what it is ready for), after at most `seconds`."""
         ready = []
-        wanted = self._wanted
+        interests = self._wanted
         for fd, events in self._epoll.poll(seconds if seconds > 0.0 else 0.0):
-            if wanted.get(fd, _REMOVE) != _REMOVE:
+            if interests.get(fd, _REMOVE) != _REMOVE:
                 ready.append((fd, _ACTIONS.get(events, _BOTH)))
             elif fd == self._wake_fd:
                 os.eventfd_read(fd)

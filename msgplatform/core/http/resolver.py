@@ -55,8 +55,8 @@ class Answer:
 
 def system_lookup(name: str) -> list[str]:
     """The system's answer (hosts file, DNS), best first. Raises OSError."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    return [str(entry[4][0]) for entry in found]
+    entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [str(entry[4][0]) for entry in entries]
 
 
 class Resolver:
@@ -95,8 +95,8 @@ class Resolver:
         return answer if answer is not None and now < answer.usable_until else None
 
     def collect(self) -> list[Answer]:
-        """Answers that arrived since the last call."""
-        arrived = []
+        """Answers that have come since the last call."""
+        answers = []
         while not self._results.empty():
             answer = self._results.get()
             self._asked.discard(answer.name)
@@ -104,8 +104,8 @@ class Resolver:
             self._answers.move_to_end(answer.name)
             if len(self._answers) > _CAPACITY:
                 self._answers.popitem(last=False)
-            arrived.append(answer)
-        return arrived
+            answers.append(answer)
+        return answers
 
     def close(self) -> None:
         """Ask the threads to end; one that is inside a lookup ends after it."""
@@ -122,16 +122,16 @@ class Resolver:
         self._notify()
 
     def _answer(self, name: str) -> Answer:
-        answer, started = Answer(name), time.monotonic()
+        answer, start = Answer(name), time.monotonic()
         try:
-            found = self._lookup(name)
-            answer.addresses = list(dict.fromkeys(str(canonical(text)) for text in found))
+            addresses = self._lookup(name)
+            answer.addresses = list(dict.fromkeys(str(canonical(text)) for text in addresses))
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a lookup raises
             cause = error.strerror if isinstance(error, OSError) else None
             cause = cause or type(error).__name__
             answer.error, answer.detail = "dns", f"The name {name} cannot be resolved: {cause}."
         now = time.monotonic()
-        answer.seconds = now - started
+        answer.seconds = now - start
         if not answer.error and not answer.addresses:
             answer.error, answer.detail = "dns", f"The name {name} has no address."
         # One forbidden address refuses the name: otherwise chance would decide which one is used.
@@ -145,7 +145,7 @@ class Resolver:
 
 class _Lane:
     """Names that wait, and threads that `work` on them: as many as there are names, up to a bound.
-    They end when they have nothing to do."""
+    A thread ends when it has nothing to do."""
 
     def __init__(self, max_threads: int, work: Callable[[str], None]) -> None:
         self._max_threads, self._work = max_threads, work

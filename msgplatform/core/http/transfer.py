@@ -15,7 +15,7 @@ from msgplatform.core.http.addresses import AddressGuard, canonical, inside
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
-from msgplatform.core.http.response_headers import are_whole, start_of_final
+from msgplatform.core.http.response import are_whole, start_of_final
 
 _HEADER_CAP = 8192  # bytes of headers that are kept
 _HEADER_FLOOD = 300 * 1024  # bytes of headers at which libcurl gives up (as at 5,000 lines)
@@ -62,7 +62,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What all transfers of an engine share. `opened` is called for each new socket."""
+    """The parts that all transfers of an engine share. `opened` is called for each new socket."""
 
     guard: AddressGuard
     proxy: Proxy | None
@@ -127,7 +127,7 @@ class Transfer:
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
-        """Whether no connection came about, and there is another address and time to try it."""
+        """True if no connection came about, and there is another address and time to try it."""
         job = self.job
         return (
             code in (_CONNECT_FAILED, _TIMED_OUT)
@@ -212,27 +212,29 @@ class Transfer:
 
     def _set_deadline(self, job: Job, now: float) -> None:
         """The time for the whole transfer, and for connecting to one of several addresses."""
-        left = job.deadline - now
-        limit = _milliseconds(left)
+        remaining = job.deadline - now
+        limit = _milliseconds(remaining)
         if limit != self._limit:
             self._limit = limit
             self.curl.setopt(pycurl.TIMEOUT_MS, limit)
         share = 0  # no limit but the deadline (and libcurl's own five minutes)
         if (addresses := len(job.addresses) - job.attempt) > 1:
-            share = _milliseconds(min(left / addresses, _CONNECT_SHARE_SECONDS))
+            share = _milliseconds(min(remaining / addresses, _CONNECT_SHARE_SECONDS))
         if share != self._share:
             self._share = share
             self.curl.setopt(pycurl.CONNECTTIMEOUT_MS, share)
 
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
-        """The last look: whatever libcurl made of the URL, this is where it is about to go."""
+        """Check the address to which libcurl is about to connect, whatever it made of the URL."""
         address, job = str(canonical(peer.addr[0])), self.job
-        proxied, networks = self._policy.proxy is not None, job.request.networks
-        if address not in (job.peers if proxied else job.addresses[job.attempt : job.attempt + 1]):
+        has_proxy, networks = self._policy.proxy is not None, job.request.networks
+        if address not in (
+            job.peers if has_proxy else job.addresses[job.attempt : job.attempt + 1]
+        ):
             self._fault = ("address_forbidden", f"{address} is not the address that was vetted.")
-        elif not proxied and (reason := self._policy.guard.reason(address)):
+        elif not has_proxy and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
-        elif not proxied and networks and not inside(address, networks):
+        elif not has_proxy and networks and not inside(address, networks):
             self._fault = ("address_forbidden", f"{address} is not in an allowed network.")
         if self._fault:
             return pycurl.SOCKET_BAD

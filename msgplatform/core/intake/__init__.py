@@ -1,1 +1,1 @@
-"""What the intake of every flow uses: a verdict on each item, each stored once, group commit."""
+"""The intake of every flow: a verdict on each item, each item stored once, group commit."""

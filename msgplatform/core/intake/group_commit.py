@@ -68,7 +68,7 @@ class _Slot(Generic[T, R]):
 
 
 class _LaterSlot(_Slot[T, R]):
-    """An item that nobody waits for: `call` gets the result or the error, once."""
+    """An item whose caller does not wait: `call` gets the result or the error, once."""
 
     __slots__ = ("calls", "due")
 
@@ -113,8 +113,8 @@ class GroupCommit(Generic[T, R]):
         self._commit, self._max_items = commit, max_items
         self._timeout, self._max_queue, self._name = timeout, max_queue, name
         self._reset()
-        again = weakref.WeakMethod(self._reset)
-        os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+        restart = weakref.WeakMethod(self._reset)
+        os.register_at_fork(after_in_child=lambda: (method := restart()) and method())
 
     def submit(self, item: T) -> R:
         """Wait until the item's group has committed, and return its result.
@@ -140,9 +140,9 @@ class GroupCommit(Generic[T, R]):
         return slot.result  # type: ignore[return-value]  # R may itself be None
 
     def submit_later(self, item: T, call: Callable[[R | None, Exception | None], None]) -> None:
-        """Like `submit`, but nobody waits: `call(result, error)` comes once, in another thread.
+        """Like `submit`, without a wait: `call(result, error)` is called once, in another thread.
 
-        It must be quick, since the rest of the group waits for it. Raises Unavailable when the
+        `call` must be quick, since the rest of the group waits for it. Raises Unavailable when the
         item is not taken; `call` is then not called.
         """
         self._put(_LaterSlot(item, call, time.monotonic() + self._timeout))
@@ -150,7 +150,7 @@ class GroupCommit(Generic[T, R]):
             self._later.set()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Take nothing new, commit what waits; true when that was done within `timeout`."""
+        """Refuse new items and commit those that wait; True when that was done within `timeout`."""
         with self._wakeup:
             self._closing = True
             self._wakeup.notify()
@@ -161,13 +161,13 @@ class GroupCommit(Generic[T, R]):
         return not thread.is_alive()
 
     def _reset(self) -> None:
-        """The state of a new process: a fork's child has neither the thread nor its callers."""
+        """Set the state of a new process: a forked child has neither the thread nor its callers."""
         self._queue: deque[_Slot[T, R]] = deque()
         self._wakeup = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._closing = False
         self._started: list[_Slot[T, R]] = []  # the group that commits now
-        self._later = threading.Event()  # set while somebody is to be called
+        self._later = threading.Event()  # set while a `call` is outstanding
         self._watcher: threading.Thread | None = None
 
     def _put(self, slot: _Slot[T, R]) -> None:
@@ -176,7 +176,7 @@ class GroupCommit(Generic[T, R]):
                 raise Unavailable("this process is shutting down; send it again")
             if len(self._queue) >= self._max_queue:
                 raise Unavailable("too many requests are waiting; send it again later")
-            # Before the item is queued: if no thread can be started, nobody would answer it.
+            # Before the item is queued: without a thread no item would be answered.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -199,11 +199,11 @@ class GroupCommit(Generic[T, R]):
                 late = [slot for slot in late if slot.stage is _Stage.WAITING]
                 for slot in late:
                     slot.stage = _Stage.WITHDRAWN
-                started = [s for s in self._started if isinstance(s, _LaterSlot) and s.due <= now]
+                no_answer = [s for s in self._started if isinstance(s, _LaterSlot) and s.due <= now]
                 if not self._queue and not self._started:
                     self._later.clear()
             _fail(late, Unavailable, _TOO_SLOW)
-            _fail(started, OutcomeUnknown, _NO_ANSWER)
+            _fail(no_answer, OutcomeUnknown, _NO_ANSWER)
 
     # -- in the committing thread --------------------------------------------------------------
     def _run(self) -> None:
@@ -217,7 +217,7 @@ class GroupCommit(Generic[T, R]):
             connections.close_all()
 
     def _next_group(self) -> list[_Slot[T, R]]:
-        """Whatever waits, at most `max_items`; empty when closed and nothing is left."""
+        """The items that wait, at most `max_items`; empty when closed and no item is left."""
         group: list[_Slot[T, R]] = []
         with self._wakeup:
             while not group:

@@ -1,9 +1,9 @@
-"""Items that are stored once, however often they are sent.
+"""Store each item once, however often it is sent.
 
 Each flow has a table of idempotency keys (a model that inherits IdempotencyRow) beside the table
 of its items. A key is unique for a business system within a bucket, which its item's id carries
-too, so that one shard holds both. Rows are kept longer than anybody repeats a request, and deleted
-by the flow's own retention.
+too, so that one shard holds both. Rows are kept for longer than a caller repeats a request, and
+deleted by the flow's own retention.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOKUP = 100  # keys looked up per statement
 
 
 class IdempotencyRow(models.Model):
-    """Which item a (business system, key) pair became; `id` is that item's id.
+    """The item that a (business system, key) pair became; `id` is the item's id.
 
     A model that inherits it adds this constraint, under a name that is unique in the database:
     `UniqueConstraint(fields=IdempotencyRow.UNIQUE, name=…)`.
@@ -89,9 +89,9 @@ def payload_hash(*parts: bytes) -> str:
     return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
-def item(body: T, biz: int, key: str | None, *hashed: bytes) -> Item[T]:
-    """`hashed` are the parts of the payload hash; `key` has been checked, or is None."""
-    digest = payload_hash(*hashed) if key is not None else ""
+def item(body: T, biz: int, key: str | None, *payload_parts: bytes) -> Item[T]:
+    """Make an item. `payload_parts` are hashed; `key` has been checked, or is None."""
+    digest = payload_hash(*payload_parts) if key is not None else ""
     return Item(body, biz, key, digest, ids.bucket(biz, key))
 
 
@@ -102,9 +102,13 @@ def store(
 ) -> list[Verdict]:
     """Store each item once, all in one transaction; the verdicts come in the same order.
 
-    `insert(new items, now)` writes the rows of the items that are new, `now` as the database
-    stores it. It must keep rows that exist (`sql.insert_or_keep`): if the connection is lost
-    during COMMIT, the same items are inserted again with the same ids.
+        reserve ids ─▶ BEGIN ─▶ claim keys ─▶ insert(new items, now) ─▶ COMMIT ─▶ created
+                                    └─ key exists ─▶ read its first item ──────▶ duplicate, conflict
+        connection lost, deadlock ─▶ everything from BEGIN once more, with the same ids
+
+    `insert` writes the rows of the items that are new; `now` is the time as the database stores it.
+    It must keep rows that exist (`sql.insert_or_keep`), since a transaction whose connection was
+    lost during COMMIT may have been stored before it is repeated.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
     would not be durable. Raises OperationalError when the database is unavailable.
@@ -121,25 +125,28 @@ def _store_once(
     insert: Callable[[Sequence[Item[T]], Any], None],
 ) -> list[Verdict]:
     now = sql.stored(timezone.now())  # once, instead of for each row
-    keyed = [each for each in items if each.key is not None]
+    keyed_items = [each for each in items if each.key is not None]
     with transaction.atomic(durable=True):
-        won = _claim_keys(keyed, keys, now)
-        lost = [each for each in keyed if each.id not in won]
-        new = [each for each in items if each.key is None or each.id in won]
+        new_ids = _claim_keys(keyed_items, keys, now)
+        repeat_items = [each for each in keyed_items if each.id not in new_ids]
+        new = [each for each in items if each.key is None or each.id in new_ids]
         if new:
             insert(new, now)
         failpoint("intake_before_commit")
-        first = first_ones(lost, keys)
+        first = first_ones(repeat_items, keys)
     failpoint("intake_after_commit")
-    repeated = {}
-    for each in lost:
+    repeat_verdicts = {}
+    for each in repeat_items:
         first_id, first_hash = first[each.biz, each.key]
-        repeated[each.id] = Verdict.repeated(first_hash == each.payload_hash, first_id)
-    return [repeated.get(each.id) or Verdict("created", each.id) for each in items]
+        repeat_verdicts[each.id] = Verdict.duplicate_or_conflict(
+            first_hash == each.payload_hash, first_id
+        )
+    return [repeat_verdicts.get(each.id) or Verdict("created", each.id) for each in items]
 
 
 def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
-    """Insert the keys that are new; the ids of their items: those whose row carries our id."""
+    """Insert the keys that are new, and return the ids of their items: a key is new if its row
+    carries our id."""
     if not items:
         return set()
     # Sorted, so that two groups with common keys wait for each other instead of deadlocking.
@@ -158,19 +165,20 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
             f"SELECT id FROM {table} WHERE id IN ({places})",  # noqa: S608
             [each.id for each in items],
         )
-        return {found for (found,) in cursor.fetchall()}
+        return {row_id for (row_id,) in cursor.fetchall()}
 
 
 def first_ones(
     items: Sequence[Item[T]], keys: type[IdempotencyRow]
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
-    """(biz, key) → id and payload hash of the item that was stored with the key, where one was."""
-    found: dict[tuple[int, str | None], tuple[int, str]] = {}
+    """(biz, key) → id and payload hash of the item that was stored with the key, if there is
+    one."""
+    first_rows: dict[tuple[int, str | None], tuple[int, str]] = {}
     for some in chunks(items, _LOOKUP):
         condition = Q()
         for each in some:
             condition |= Q(bucket=each.bucket, biz_id=each.biz, key=each.key)
         rows = keys._default_manager.filter(condition)
         for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
-            found[biz, key] = (row_id, digest)
-    return found
+            first_rows[biz, key] = (row_id, digest)
+    return first_rows

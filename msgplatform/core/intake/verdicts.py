@@ -22,10 +22,10 @@ Outcome = Literal["created", "duplicate", "rejected"]
 class Verdict:
     """The result of one item.
 
-    `id` is the id under which it was stored, for a duplicate the first one's; `ids` replaces it
-    when one item is stored as several, as a text to several recipients is. For a rejected item
+    `id` is the id under which the item was stored, for a duplicate the first item's. `ids` replaces
+    it when one item is stored as several, such as a text to several recipients. For a rejected item
     `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says what to change
-    and `reason` how; `error` is what it was rejected with, where that is known.
+    and `reason` how; `error` is the error with which it was rejected, where that is known.
     """
 
     outcome: Outcome
@@ -45,9 +45,12 @@ class Verdict:
         return cls("rejected", code=error.code, field=error.field, reason=str(error), error=error)
 
     @classmethod
-    def repeated(cls, same_payload: bool, id: int = 0, ids: Sequence[str] = ()) -> Verdict:
-        """For an item whose idempotency key was used before, by an item stored as `id` or `ids`."""
-        return cls("duplicate", id, ids) if same_payload else cls.rejected(Conflict())
+    def duplicate_or_conflict(
+        cls, is_same_payload: bool, id: int = 0, ids: Sequence[str] = ()
+    ) -> Verdict:
+        """The verdict on an item whose idempotency key was used before, by an item stored as `id`
+        or `ids`: a duplicate with the same payload, a conflict (rejected) with another one."""
+        return cls("duplicate", id, ids) if is_same_payload else cls.rejected(Conflict())
 
     def raise_rejected(self) -> None:
         """Raise Conflict or InvalidInput (or the flow's subclass) if the item was rejected; for
@@ -60,7 +63,7 @@ class Verdict:
             raise Conflict(self.reason)
         raise InvalidInput(self.reason, self.field)
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The verdict as an answer shows it, in JSON and in XML-RPC. Ids are strings."""
         if self.outcome == "rejected":
             return {
@@ -74,10 +77,10 @@ class Verdict:
         return {"outcome": self.outcome, "id": str(self.id)}
 
 
-def limit_items(items: Sequence[Any], most: int, name: str) -> None:
-    """Raises InvalidInput unless there are 1 to `most`; `name` is the field that holds them."""
-    if not 1 <= len(items) <= most:
-        raise InvalidInput(f"Send 1 to {most} {name} in one request.", name)
+def limit_items(items: Sequence[Any], max_items: int, name: str) -> None:
+    """Raise InvalidInput unless there are 1 to `max_items`; `name` is the field that holds them."""
+    if not 1 <= len(items) <= max_items:
+        raise InvalidInput(f"Send 1 to {max_items} {name} in one request.", name)
 
 
 def judge_each(
@@ -99,5 +102,5 @@ def judge_each(
             verdicts.append(Verdict.rejected(error))
         else:
             verdicts.append(None)
-    accepted = iter(accept(good) if good else ())
-    return [next(accepted) if verdict is None else verdict for verdict in verdicts]
+    accept_verdicts = iter(accept(good) if good else ())
+    return [next(accept_verdicts) if verdict is None else verdict for verdict in verdicts]

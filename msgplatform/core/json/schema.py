@@ -1,4 +1,4 @@
-"""JSON Schema: whether a schema can be used, and what is wrong with a value.
+"""JSON Schema: check a schema, and find the fault of a value.
 
 Draft 2020-12, unless `$schema` names another draft. References lead to places of the same document
 only: nothing is ever fetched. `format` is a note for people, as the specification has it.
@@ -22,11 +22,11 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json import keywords, patterns, steps
+from msgplatform.core.json import keywords, patterns
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
-# One error is shown; it is the best of so many.
+# One error is shown: the best of so many.
 _COMPARED = 20
 _MAX_WORDS = 300  # an error may quote the whole value
 _INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
@@ -36,15 +36,16 @@ _TOO_MANY_STEPS = (
     "it takes too long to compare it with the schema; write the schema with fewer references and "
     "alternatives, or send less in one payload"
 )
-# What the libraries raise when a reference leads to what is no schema (an address of its own that a
-# part of the schema has, `$id`, changes where references lead), and for a number beyond a float.
+# Errors of the libraries for a reference that leads to something other than a schema (an address of
+# its own that a part of the schema has, `$id`, changes where references lead), and for a number
+# beyond a float.
 _UNUSABLE = (
     Unresolvable, UnknownType, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a value; `path` such as `.lines[2].amount`, '' for the value itself."""
+    """The fault of a value; `path` such as `.lines[2].amount`, '' for the value itself."""
 
     path: str
     reason: str
@@ -54,11 +55,11 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     """A validator, which any thread may use. Raises InvalidInput saying what is wrong with the
     schema."""
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        most = MAX_SCHEMA_BYTES // 1024
-        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=most))
+        max_kib = MAX_SCHEMA_BYTES // 1024
+        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
     draft = keywords.bounded(_draft(schema))
     try:
-        with steps.counted(schema):
+        with keywords.counted(schema):
             _check_schema(draft, schema)
             _check_references(schema)
             _check_patterns(schema)
@@ -67,7 +68,7 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     except RecursionError:
         words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
-    except steps.TooManySteps:
+    except keywords.TooManySteps:
         words = lazy_message(
             _("The schema takes too long to use. Write it with fewer references and expressions.")
         )
@@ -79,11 +80,12 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
 
 
 def first_error(validator: Validator, value: Any) -> Wrong | None:
-    """What is wrong with a value, or None. Raises RecursionError for one that is too deep."""
+    """The fault of a value, or None. Raises RecursionError for a value that is nested too
+    deeply."""
     try:
-        with steps.counted(value):
+        with keywords.counted(value):
             error = _best(validator, value)
-    except steps.TooManySteps:
+    except keywords.TooManySteps:
         return Wrong("", _TOO_MANY_STEPS)
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
@@ -92,12 +94,12 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
 
 def _draft(schema: Mapping[str, Any]) -> Any:
     try:
-        found: type[Validator] = validator_for(schema, default=Draft202012Validator)
+        validator_class: type[Validator] = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
-        known = "https://json-schema.org/draft/2020-12/schema"
-        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=known)
+        default_draft = "https://json-schema.org/draft/2020-12/schema"
+        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
         raise InvalidInput(words) from None
-    return found
+    return validator_class
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
@@ -130,11 +132,11 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             words = _("%(reference)s: references to other documents are not followed.")
             raise InvalidInput(lazy_message(words, reference=reference))
         try:
-            found = resolver.lookup(reference).contents
+            target = resolver.lookup(reference).contents
         except (Unresolvable, TypeError, ValueError):  # the last two: into a number, into a list
             words = _("%(reference)s leads nowhere in this schema.")
             raise InvalidInput(lazy_message(words, reference=reference)) from None
-        if not isinstance(found, Mapping | bool):
+        if not isinstance(target, Mapping | bool):
             words = _("%(reference)s leads to what is no schema.")
             raise InvalidInput(lazy_message(words, reference=reference))
 
@@ -158,7 +160,7 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
 
 
 def _check_pattern(pattern: str) -> None:
-    steps.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
+    keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
 
 
 def _references(schema: Any) -> Iterator[str]:

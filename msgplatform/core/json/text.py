@@ -1,47 +1,83 @@
-"""JSON as people read it."""
+"""JSON as people read it, and as they write it into forms."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from msgplatform.core.json.values import MAX_DEPTH, depth
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 # The longest escape of a character is six characters.
 _MAX_ESCAPE = 6
 
 
-def pretty(text: str, most: int) -> str:
-    """About the first `most` characters of a text; JSON is indented, with the letters of every
-    script as they are.
+def pretty(text: str, max_length: int) -> str:
+    """Indent JSON for a reader, with the letters of every script; cut it after about `max_length`
+    characters.
 
-    Numbers and names stay as they were written: nothing is decoded but escaped characters. What is
-    no JSON stays as it is.
+    Numbers and names stay as they were written: only escaped characters are decoded. A text that is
+    no JSON is only cut.
     """
     try:
-        shown = msgspec.json.format(text, indent=2)
+        readable = msgspec.json.format(text, indent=2)
     except msgspec.DecodeError:
-        shown = text
+        readable = text
     else:
-        shown = shown[: most * _MAX_ESCAPE]
-        if "\\u" in shown:
-            shown = _STRING.sub(_readable, shown)
-    return shown if len(shown) <= most else f"{shown[:most]}\n…"
+        readable = readable[: max_length * _MAX_ESCAPE]
+        if "\\u" in readable:
+            readable = _STRING.sub(_without_escapes, readable)
+    return readable if len(readable) <= max_length else f"{readable[:max_length]}\n…"
 
 
-def _readable(found: re.Match[str]) -> str:
-    """A JSON string without escapes, where they are letters; one that could turn the text around,
-    or is no character, stays escaped."""
-    written = found[0]
-    if "\\u" not in written:
-        return written
-    shown = json.dumps(json.loads(written), ensure_ascii=False)
-    return shown if shown.isprintable() else written
+def _without_escapes(match: re.Match[str]) -> str:
+    """A JSON string with its escaped letters decoded. The whole string stays escaped if an escape
+    is no printable character: such a character could turn the text around."""
+    escaped_text = match[0]
+    if "\\u" not in escaped_text:
+        return escaped_text
+    text = json.dumps(json.loads(escaped_text), ensure_ascii=False)
+    return text if text.isprintable() else escaped_text
 
 
 def with_raw(fields: Mapping[str, str], name: str, raw: str) -> str:
-    """An object of these fields, and one more whose value is JSON as it was written."""
+    """Encode an object of these fields and one more, `name`, whose value is the JSON `raw`."""
     content = {**fields, name: msgspec.Raw(raw.encode())}
     return msgspec.json.encode(content).decode()
+
+
+SYNTAX = "syntax"  # code of the error for a text that is no JSON at all
+
+
+def parse_json(text: str, max_levels: int = MAX_DEPTH) -> Any:
+    """Return the value that a person wrote. Raises ValidationError, also for values that Python
+    reads and that databases and CRMs refuse."""
+    try:
+        value = json.loads(text)
+        # NaN, 1e999 and half a surrogate pair pass until here.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except json.JSONDecodeError as error:
+        raise ValidationError(
+            _("Line %(line)d, column %(column)d: this is not JSON. %(why)s.")
+            % {"line": error.lineno, "column": error.colno, "why": error.msg},
+            code=SYNTAX,
+        ) from None
+    except RecursionError:
+        raise ValidationError(_("This is nested too deeply.")) from None
+    except UnicodeError:
+        raise ValidationError(
+            _("A text has half a character, such as \\ud800 alone: write whole characters.")
+        ) from None
+    except ValueError:
+        raise ValidationError(
+            _("It has a number that cannot be stored: NaN, Infinity, or one that is too large.")
+        ) from None
+    if depth(value) > max_levels:
+        raise ValidationError(_("It is nested more than %d levels deep.") % max_levels)
+    return value

@@ -1,1 +1,1 @@
-"""RQ: work orders put, claimed and done; the queues' names; who may take from one."""
+"""RQ: work orders that are put, claimed and done; names and owners of queues."""

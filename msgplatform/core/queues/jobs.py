@@ -102,14 +102,14 @@ class Serializer:
 
 
 def not_for_workers(*_args: Any) -> None:
-    """What a job names as its function: `rqworker` must fail the job, not consume it."""
+    """The function that a job names: `rqworker` must fail the job, not consume it."""
     raise RuntimeError("work orders are delivered by the platform's own daemons, not by rqworker")
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """An order that this process holds; `data` is what was put. `waited` is how many seconds ago,
-    by Redis' clock; 0 for an order of an earlier release."""
+    """An order that this process holds. `data` was put `waited` seconds ago by Redis' clock; 0 for
+    an order of an earlier release."""
 
     queue: str
     id: str
@@ -148,16 +148,16 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
     if not by_queue:
         return
     with work_redis().pipeline(transaction=True) as pipe:
-        made: list[Job] = []
+        jobs: list[Job] = []
         for name, of_queue in by_queue.items():
-            made += _queue(name, work_redis()).enqueue_many(
+            jobs += _queue(name, work_redis()).enqueue_many(
                 [
                     Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
                     for order in of_queue
                 ],
                 pipeline=pipe,
             )
-        pipe.eval(_PUT_AT, len(made), *(Job.key_for(job.id) for job in made))
+        pipe.eval(_PUT_AT, len(jobs), *(Job.key_for(job.id) for job in jobs))
         pipe.execute()
 
 
@@ -174,33 +174,33 @@ def replace(name: str, orders: Sequence[Any]) -> None:
 
 def claim(name: str, seconds: float) -> Claimed | None:
     """Take the first order of a queue for `seconds`, as plain data; None when it is empty."""
-    for found in _claim([name], seconds)[0]:
-        return Claimed(name, found[1], _decoder(Any).decode(_data(found[2]))[2][0], found[3])
+    for order in _claim([name], seconds)[0]:
+        return Claimed(name, order[1], _decoder(Any).decode(_data(order[2]))[2][0], order[3])
     return None
 
 
 def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Claimed], int]:
     """Take the first order of each of these queues for `seconds`, decoded as `kind`: one script.
 
-    Also returns how many of the queues were asked: it ends early with the order that reaches
-    CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and dropped:
+    Also returns how many of the queues were looked at: it ends early with the order that reaches
+    CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and dropped;
     the lease of its rows brings the work back.
     """
-    claimed, unreadable = [], []
+    readable, unreadable = [], []
     decode = _decoder(kind).decode
-    found, asked = _claim(names, seconds)
-    for name, job_id, data, waited in found:
+    rows, queue_count = _claim(names, seconds)
+    for name, job_id, data, seconds_waited in rows:
         try:
-            claimed.append(Claimed(name, job_id, decode(_data(data))[2][0], waited))
+            readable.append(Claimed(name, job_id, decode(_data(data))[2][0], seconds_waited))
         except (msgspec.DecodeError, zlib.error):
             log.exception("order_unreadable", queue=name, job=job_id)
-            unreadable.append(Claimed(name, job_id, None, waited))
+            unreadable.append(Claimed(name, job_id, None, seconds_waited))
     done(unreadable)
-    return claimed, asked
+    return readable, queue_count
 
 
 def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, bytes, float]], int]:
-    """Queue, job id, data and age of each order taken, and how many queues were asked.
+    """Queue, job id, data and age of each order taken, and how many queues were looked at.
 
     One script, so that a killed process leaves an entry with its claim, or no entry.
     """
@@ -208,26 +208,28 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, b
         return [], 0
     lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
     script = work_redis().register_script(_CLAIM)
-    taken: Any = script(keys=[CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
-    fields = iter(taken)
-    asked = int(next(fields))
+    answer: Any = script(keys=[CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
+    fields = iter(answer)
+    queue_count = int(next(fields))
     orders = zip(fields, fields, fields, fields, strict=True)
-    return [(names[i], job.decode(), data, float(age or 0)) for i, job, data, age in orders], asked
+    return [
+        (names[i], job.decode(), data, float(age or 0)) for i, job, data, age in orders
+    ], queue_count
 
 
 @lru_cache(maxsize=16)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Of what RQ stores for a job: (function, instance, args, kwargs)."""
+    """A decoder of the data that RQ stores for a job: (function, instance, args, kwargs)."""
     return msgspec.json.Decoder(tuple[Any, Any, tuple[kind], Any])
 
 
-def _data(stored: bytes) -> bytes:
+def _data(data: bytes) -> bytes:
     """A job's data, which RQ itself compresses and we do not; uncompressed, it is a JSON list."""
-    return stored if stored.startswith(b"[") else zlib.decompress(stored)
+    return data if data.startswith(b"[") else zlib.decompress(data)
 
 
 def done(orders: Iterable[Claimed]) -> None:
-    """Forget finished orders: job, intermediate entry and claim."""
+    """Remove finished orders: job, intermediate entry and claim."""
     orders = list(orders)
     if not orders:
         return
@@ -273,8 +275,8 @@ def oldest_seconds(name: str) -> float:
     # The oldest is at one of the ends: an order that had to wait for a lock was put last.
     ends = [(key, at) for key in (queue.key, queue.intermediate_queue_key) for at in (0, -1)]
     for key, at in ends:
-        found: Any = connection.lindex(key, at)
-        put_at: Any = found and connection.hget(Job.key_for(found.decode()), "put_at")
+        job_id: Any = connection.lindex(key, at)
+        put_at: Any = job_id and connection.hget(Job.key_for(job_id.decode()), "put_at")
         if put_at:
             ages.append(clock(connection) - float(put_at))
     return max(ages)

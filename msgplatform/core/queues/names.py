@@ -22,13 +22,13 @@ def _fixed() -> list[str]:
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a flow has, or may have, a queue of this name."""
+    """True if a flow has, or may have, a queue of this name."""
     patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
     return name in _fixed() or any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def holds_only_copies(name: str) -> bool:
-    """Whether the orders in this queue cannot be made again from the database."""
+    """True if the orders in this queue cannot be made again from the database."""
     return any(name in flow.only_copies for flow in flows.all())
 
 
@@ -59,9 +59,12 @@ class RqQueues(dict[str, Any]):
             keys: Any = work_redis().smembers("rq:queues")
         except RedisError:
             keys = set()
-        found = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}
-        fixed = _fixed()
-        return [*fixed, *sorted(name for name in found.difference(fixed) if name in self)]
+        queue_names = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}
+        fixed_names = _fixed()
+        return [
+            *fixed_names,
+            *sorted(name for name in queue_names.difference(fixed_names) if name in self),
+        ]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -1,4 +1,9 @@
-"""One process at a time owns a queue and may take orders from it, for a time that it renews."""
+"""One process at a time owns a queue and may take orders from it, for a time that it renews.
+
+An owner renews its queue while it holds any of the queue's orders. So if a queue has no owner, no
+process works on the orders claimed from it, long before the claims are over: they are dropped, and
+do not count as queued.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgplatform.core.connections import work_redis
+from msgplatform.core.queues.jobs import CLAIMS
 
-OWNER = "queues:owner:"  # string per name, expiring: who may pop its queues
+OWNER = "queues:owner:"  # string per name, expiring: the process that may pop its queues
 
 # KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
 # name how many queues it has. Returns the indices of the names that have work in one of their
@@ -30,7 +36,7 @@ end
 return won
 """
 # KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has. A missing
-# key (it ran out, or Redis was flushed) is taken again: its work is still in hand.
+# key (it ran out, or Redis was flushed) is taken again: its work is still in flight.
 _RENEW = """
 redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
 local lost = {}
@@ -66,9 +72,9 @@ def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) 
         keys += [OWNER + name, *(f"rq:queue:{queue}" for queue in queues)]
     script = work_redis().register_script(_OWN)
     counts = [len(queues) for queues in groups.values()]
-    won: Any = script(keys=keys, args=[owner, int(seconds * 1000), *counts])
+    indices: Any = script(keys=keys, args=[owner, int(seconds * 1000), *counts])
     names = list(groups)
-    return [names[index - 1] for index in won]
+    return [names[index - 1] for index in indices]
 
 
 def renew(names: Sequence[str], owner: str, seconds: float) -> list[str]:
@@ -77,11 +83,45 @@ def renew(names: Sequence[str], owner: str, seconds: float) -> list[str]:
     if not names:
         return []
     script = work_redis().register_script(_RENEW)
-    lost: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
-    return [names[index - 1] for index in lost]
+    indices: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+    return [names[index - 1] for index in indices]
 
 
 def disown(names: Sequence[str], owner: str) -> None:
-    """Let another process have these queues at once."""
+    """Give these queues up at once, for another process."""
     if names:
         work_redis().register_script(_DISOWN)(keys=[OWNER + name for name in names], args=[owner])
+
+
+# KEYS: the claims, then each queue's owner key and intermediate list. ARGV: the queues' names.
+# Returns the indices of the queues from which orders were dropped.
+_DROP = """
+local from = {}
+for i = 1, #ARGV do
+  local hands = KEYS[2 * i + 1]
+  if redis.call('LLEN', hands) > 0 and redis.call('EXISTS', KEYS[2 * i]) == 0 then
+    for _, id in ipairs(redis.call('LRANGE', hands, 0, -1)) do
+      redis.call('DEL', 'rq:job:' .. id)
+      redis.call('ZREM', KEYS[1], ARGV[i] .. '|' .. id)
+    end
+    redis.call('DEL', hands)
+    from[#from + 1] = i
+  end
+end
+return from
+"""
+
+
+def drop(names: Sequence[str]) -> list[str]:
+    """Drop the claimed orders of the queues among `names` that have no owner; returns those queues.
+
+    Only for orders that can be made again: the lease of their rows brings the work back. If the
+    holder lives after all, it finishes its orders or gives them back, and `jobs.done` finds nothing
+    to remove.
+    """
+    if not names:
+        return []
+    keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
+    script = work_redis().register_script(_DROP)
+    indices: Any = script(keys=[CLAIMS, *keys], args=list(names))
+    return [names[index - 1] for index in indices]

@@ -122,14 +122,14 @@ def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
     """
     connection = work_redis()
     queues = _with_entries(connection)
-    recovered = _recover_registries(queues, put_back)
+    order_count = _recover_registries(queues, put_back)
     for queue in queues:
         if not put_back(queue.name):
-            recovered += _drop_expired(queue, connection)
-        recovered += _recover_claimed(queue, put_back(queue.name), grace)
+            order_count += _drop_expired(queue, connection)
+        order_count += _recover_claimed(queue, put_back(queue.name), grace)
     # Claims whose order is long gone: its process died between the steps of `done()`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
-    return recovered
+    return order_count
 
 
 def _with_entries(connection: Any) -> list[Queue]:
@@ -138,52 +138,52 @@ def _with_entries(connection: Any) -> list[Queue]:
     every = Queue.all(connection=connection, serializer=Serializer)
     script = connection.register_script(_WITH_ENTRIES)
     kinds = (StartedJobRegistry, *_ENDED)
-    found: list[Queue] = []
+    busy_queues: list[Queue] = []
     for some in chunks(every, _NAMES_A_SCRIPT):
         keys = [RQ_QUEUES]
         for queue in some:
             keys += [queue.key, queue.intermediate_queue_key]
             keys += [kind.key_template.format(queue.name) for kind in kinds]
         others: Any = script(keys=keys, args=[queue.key for queue in some])
-        found += [some[index - 1] for index in others]
-    return found
+        busy_queues += [some[index - 1] for index in others]
+    return busy_queues
 
 
-def _recover_claimed(queue: Queue, back: bool, grace: float) -> int:
+def _recover_claimed(queue: Queue, is_only_copy: bool, grace: float) -> int:
     """Entries of the intermediate list whose claim is over; how many."""
     connection = work_redis()
     job_ids = queue.intermediate_queue.get_job_ids()
     if not job_ids:
         return 0
     members = [f"{queue.name}|{job_id}" for job_id in job_ids]
-    now, recovered = clock(connection), 0
+    now, order_count = clock(connection), 0
     claims: Any = connection.zmscore(CLAIMS, members)
     for job_id, member, until in zip(job_ids, members, claims, strict=True):
         if until is None:
             connection.register_script(_GRACE)(keys=[CLAIMS], args=[member, now + grace])
         elif float(until) < now:
-            _recover_one(queue, job_id, back)
-            recovered += 1
-    return recovered
+            _recover_one(queue, job_id, is_only_copy)
+            order_count += 1
+    return order_count
 
 
 def _drop_expired(queue: Queue, connection: Any) -> int:
     """Entries whose order's ttl is over: a queue that nobody drains would grow for ever."""
-    dropped = 0
+    order_count = 0
     for key in (queue.key, queue.intermediate_queue_key):
         entries: Any = connection.lrange(key, 0, -1)
         with connection.pipeline(transaction=False) as pipe:
             for job_id in entries:
                 pipe.exists(Job.key_for(job_id.decode()))
-            there = pipe.execute()
-        for job_id in (entry for entry, exists in zip(entries, there, strict=True) if not exists):
-            dropped += int(connection.lrem(key, 1, job_id))
-    return dropped
+            answers = pipe.execute()
+        for job_id in (entry for entry, exists in zip(entries, answers, strict=True) if not exists):
+            order_count += int(connection.lrem(key, 1, job_id))
+    return order_count
 
 
-def _recover_one(queue: Queue, job_id: str, back: bool) -> None:
-    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=back)
-    if back:
+def _recover_one(queue: Queue, job_id: str, is_only_copy: bool) -> None:
+    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_only_copy)
+    if is_only_copy:
         script = work_redis().register_script(_PUT_BACK)
         lists = [queue.key, queue.intermediate_queue_key]
         script(keys=[*lists, CLAIMS], args=[job_id, f"{queue.name}|{job_id}"])
@@ -203,19 +203,19 @@ def _recover_registries(queues: Sequence[Queue], put_back: Callable[[str], bool]
     connection = work_redis()
     now = clock(connection)
     script = connection.register_script(_RECOVER)
-    recovered = 0
+    order_count = 0
     for entry in _entries(queues, now):
         name, job = entry.queue.name, entry.job
-        beside = [Result.get_key(job), ExecutionRegistry(job, connection).key]
+        job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
         lists = [entry.queue.key, entry.queue.intermediate_queue_key]
         became: Any = script(
-            keys=[entry.registry, *lists, CLAIMS, Job.key_for(job), *beside],
+            keys=[entry.registry, *lists, CLAIMS, Job.key_for(job), *job_keys],
             args=[entry.member, job, f"{name}|{job}", now, int(put_back(name))],
         )
         if became:
             log.warning("rq_worker_left_order", queue=name, job=job, became=became.decode())
-            recovered += 1
-    return recovered
+            order_count += 1
+    return order_count
 
 
 def _entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
@@ -227,10 +227,10 @@ def _entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
     with work_redis().pipeline(transaction=False) as pipe:
         for _queue, key, until in places:
             pipe.zrangebyscore(key, "-inf", until)
-        found: list[Any] = pipe.execute()
+        member_lists: list[Any] = pipe.execute()
     return [
         _Entry(queue, key, member)
-        for (queue, key, _until), members in zip(places, found, strict=True)
+        for (queue, key, _until), members in zip(places, member_lists, strict=True)
         for member in members
     ]
 

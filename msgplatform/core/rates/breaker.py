@@ -75,7 +75,7 @@ class Breaker:
         self._retry_at = now + wait
 
     def allow(self, now: float) -> bool:
-        """Whether a call may start now. True while not closed makes this call the probe."""
+        """True if a call may start now. While the breaker is not closed that call is the probe."""
         if self.state is State.CLOSED:
             return True
         if now < self._retry_at:
@@ -94,10 +94,10 @@ class Breaker:
         """Seconds until `allow` can say yes; 0 when it would now."""
         return 0.0 if self.state is State.CLOSED else max(0.0, self._retry_at - now)
 
-    def success(self, now: float, started: float | None = None, calls: int = 1) -> None:
-        """A call that started at `started` (default: now) succeeded; or `calls` of them, none of
-        which started earlier."""
-        if self._is_stale(now, started):
+    def success(self, now: float, start: float | None = None, calls: int = 1) -> None:
+        """Note that a call that started at `start` (default: now) succeeded; or `calls` of them,
+        none of which started earlier."""
+        if self._is_stale(now, start):
             return
         self._row = 0
         if self.state is State.HALF_OPEN:
@@ -105,17 +105,17 @@ class Breaker:
             self.opened_in_a_row = 0
             self._change(now)
         else:
-            self._count(now, calls, failed=0)
+            self._count(now, calls, failures=0)
 
-    def failure(self, now: float, started: float | None = None) -> None:
-        """A call that started at `started` (default: now) failed."""
-        if self._is_stale(now, started):
+    def failure(self, now: float, start: float | None = None) -> None:
+        """Note that a call that started at `start` (default: now) failed."""
+        if self._is_stale(now, start):
             return
         if self.state is State.HALF_OPEN:
             self._open(now)
             return
         self._row += 1
-        self._count(now, 1, failed=1)
+        self._count(now, 1, failures=1)
         policy = self.policy
         results = sum(part[1] for part in self._slices)
         failures = sum(part[2] for part in self._slices)
@@ -125,11 +125,11 @@ class Breaker:
         if self._row >= policy.failures_in_a_row or share_is_too_high:
             self._open(now)
 
-    def _is_stale(self, now: float, started: float | None) -> bool:
-        """Whether a result is to be ignored: the breaker is open, or the call began before the last
+    def _is_stale(self, now: float, start: float | None) -> bool:
+        """True if a result is to be ignored: the breaker is open, or the call began before the last
         change of state. Dozens may still be in flight to a consumer that stopped answering."""
-        begun = now if started is None else started
-        return self.state is State.OPEN or (self._since is not None and begun < self._since)
+        call_start = now if start is None else start
+        return self.state is State.OPEN or (self._since is not None and call_start < self._since)
 
     def _open(self, now: float) -> None:
         policy = self.policy
@@ -148,11 +148,11 @@ class Breaker:
         self._row = 0
         self._slices.clear()
 
-    def _count(self, now: float, calls: int, failed: int) -> None:
+    def _count(self, now: float, calls: int, failures: int) -> None:
         number = int(now * _SLICES // self.policy.window)
         while self._slices and self._slices[0][0] <= number - _SLICES:
             self._slices.popleft()
         if not self._slices or self._slices[-1][0] != number:
             self._slices.append([number, 0, 0])
         self._slices[-1][1] += calls
-        self._slices[-1][2] += failed
+        self._slices[-1][2] += failures

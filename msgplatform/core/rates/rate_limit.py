@@ -52,5 +52,5 @@ class RateLimit:
         self.take(now, self.burst)
 
     def is_idle(self, now: float) -> bool:
-        """Whether earlier calls no longer matter: a new RateLimit would behave the same."""
+        """True if earlier calls no longer matter: a new RateLimit would behave the same."""
         return self._due <= now

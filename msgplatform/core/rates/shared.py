@@ -76,13 +76,13 @@ class SharedRateLimit:
     def __init__(self, redis: Callable[[], Redis], key: str) -> None:
         self._redis, self._key = redis, key
 
-    def take(self, rate: float, wanted: int) -> tuple[int, float]:
-        """How many of `wanted` calls start now, and the seconds until more may."""
-        if not rate or wanted <= 0:
-            return max(0, wanted), 0.0
-        arguments = [rate, wanted, BURST_SECONDS]
-        allowed, wait = self._script(keys=[self._key], args=arguments, client=self._redis())
-        return int(allowed), int(wait) / 1000
+    def take(self, rate: float, count: int) -> tuple[int, float]:
+        """How many of `count` calls start now, and the seconds until more may."""
+        if not rate or count <= 0:
+            return max(0, count), 0.0
+        arguments = [rate, count, BURST_SECONDS]
+        allowed_count, wait = self._script(keys=[self._key], args=arguments, client=self._redis())
+        return int(allowed_count), int(wait) / 1000
 
     @cached_property
     def _script(self) -> Script:
@@ -102,11 +102,11 @@ class Quota:
         return self.take(key, limit, seconds, count).wait
 
     def take(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
-        """As `spend`, with what is left afterwards."""
+        """Like `spend`, with the units that are left afterwards."""
         arguments = [limit, int(seconds * 1000), count]
         answer: Any = self._script(keys=[key], args=arguments, client=self._redis())
-        is_allowed, left, milliseconds = answer
-        return Spent(bool(is_allowed), int(left), float(milliseconds) / 1000)
+        is_allowed, remaining, milliseconds = answer
+        return Spent(bool(is_allowed), int(remaining), float(milliseconds) / 1000)
 
     @cached_property
     def _script(self) -> Script:

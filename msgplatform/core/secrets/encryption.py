@@ -45,8 +45,8 @@ def malformed(keys: Sequence[str]) -> list[int]:
     return places
 
 
-def is_encrypted(stored: str) -> bool:
-    return stored.startswith(PREFIX)
+def is_encrypted(stored_text: str) -> bool:
+    return stored_text.startswith(PREFIX)
 
 
 def encrypt(clear: str) -> str:
@@ -54,23 +54,23 @@ def encrypt(clear: str) -> str:
     return PREFIX + _fernet(_keys()).encrypt(clear.encode()).decode()
 
 
-def decrypt(stored: str) -> str:
+def decrypt(stored_text: str) -> str:
     """The clear text; text without the prefix is returned as it is. Raises Undecryptable.
 
     Results are cached: daemons read the same rows every two seconds.
     """
-    return _decrypted(stored, _keys()) if is_encrypted(stored) else stored
+    return _decrypted(stored_text, _keys()) if is_encrypted(stored_text) else stored_text
 
 
-def state(stored: str) -> State:
+def state(stored_text: str) -> State:
     """Empty text counts as current: there is nothing to hide."""
-    if not is_encrypted(stored):
-        return State.CLEAR if stored else State.CURRENT
+    if not is_encrypted(stored_text):
+        return State.CLEAR if stored_text else State.CURRENT
     keys = _keys()
     # With the first key alone: MultiFernet does not say which of its keys decrypted a text.
-    if _opens(keys[:1], stored):
+    if _opens(keys[:1], stored_text):
         return State.CURRENT
-    return State.OLD if _opens(keys, stored) else State.UNREADABLE
+    return State.OLD if _opens(keys, stored_text) else State.UNREADABLE
 
 
 def _keys() -> tuple[str, ...]:
@@ -78,9 +78,9 @@ def _keys() -> tuple[str, ...]:
     return keys
 
 
-def _opens(keys: tuple[str, ...], stored: str) -> bool:
+def _opens(keys: tuple[str, ...], stored_text: str) -> bool:
     try:
-        _decrypted(stored, keys)
+        _decrypted(stored_text, keys)
     except Undecryptable:
         return False
     return True
@@ -95,8 +95,8 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
 
 # By keys too: tests and a change of settings must not get results of other keys.
 @lru_cache(maxsize=65_536)
-def _decrypted(stored: str, keys: tuple[str, ...]) -> str:
+def _decrypted(stored_text: str, keys: tuple[str, ...]) -> str:
     try:
-        return _fernet(keys).decrypt(stored.removeprefix(PREFIX)).decode()
+        return _fernet(keys).decrypt(stored_text.removeprefix(PREFIX)).decode()
     except (InvalidToken, UnicodeDecodeError):
         raise Undecryptable("no key in ENCRYPTION_KEY decrypts it") from None

@@ -1,8 +1,8 @@
 """Encrypted columns of all installed models: counting their values' states, and encrypting them
 with the first key.
 
-A page of rows is read, then written in one short transaction, each value only if it has not changed
-since it was read: what somebody else wrote meanwhile stays. Everything can be repeated at any time.
+A page of rows is read, then written in one short transaction. A value that changed since it was
+read stays as it is. Everything can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -70,27 +70,29 @@ def columns_of(model: type[Model], using: str) -> list[Column]:
 
 
 def count(column: Column) -> Counter[State]:
-    """How many values are in which state; changes nothing."""
-    found: Counter[State] = Counter()
+    """Count the values of each state; changes nothing."""
+    counts: Counter[State] = Counter()
     for page in _pages(column, PAGE):
-        found.update(encryption.state(stored) for _, stored in page)
-    return found
+        counts.update(encryption.state(stored_text) for _, stored_text in page)
+    return counts
 
 
 def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     """Encrypt values in clear text or under an old key; yields the number of rows of each page.
 
-    What no key decrypts stays as it is.
+    A value that no key decrypts stays as it is.
     """
     connection, was_clear = connections[column.using], False
     if connection.vendor == "sqlite":  # else the old text would stay in free pages of the file
         overwrite_deleted(connection)
     for page in _pages(column, size):
-        was_clear = was_clear or any(not encryption.is_encrypted(stored) for _, stored in page)
+        was_clear = was_clear or any(
+            not encryption.is_encrypted(stored_text) for _, stored_text in page
+        )
         new = [
-            (pk, stored, encryption.encrypt(encryption.decrypt(stored)))
-            for pk, stored in page
-            if encryption.state(stored) in _RENEWED
+            (pk, stored_text, encryption.encrypt(encryption.decrypt(stored_text)))
+            for pk, stored_text in page
+            if encryption.state(stored_text) in _RENEWED
         ]
         if new:
             transactions.retrying(partial(_write, column, new), column.using)
@@ -102,7 +104,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
 
 
 def overwrite_deleted(connection: Any) -> None:
-    """From now on SQLite overwrites in its file what this connection deletes."""
+    """Have SQLite overwrite in its file the rows that this connection deletes from now on."""
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA secure_delete=ON")
 
@@ -120,9 +122,9 @@ def _write(column: Column, new: list[tuple[Any, str, str]]) -> None:
     puts no clear text into a statement."""
     with transaction.atomic(column.using):
         rows = column.rows.alias(stored_digest=SHA256(column.stored))
-        for pk, stored, encrypted in new:
-            unchanged = rows.filter(
-                pk=pk, stored_digest=hashlib.sha256(stored.encode()).hexdigest()
+        for pk, old_text, new_text in new:
+            same_row = rows.filter(
+                pk=pk, stored_digest=hashlib.sha256(old_text.encode()).hexdigest()
             )
-            unchanged.update(**{column.field: Value(encrypted, output_field=TextField())})
+            same_row.update(**{column.field: Value(new_text, output_field=TextField())})
         failpoint("reencrypt.write")

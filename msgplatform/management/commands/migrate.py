@@ -24,9 +24,9 @@ _LIMITS = ("read_timeout", "write_timeout")
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
-        given = connection.settings_dict["OPTIONS"]
-        patient = {name: value for name, value in given.items() if name not in _LIMITS}
-        if patient == given:
+        options_before = connection.settings_dict["OPTIONS"]
+        patient = {name: value for name, value in options_before.items() if name not in _LIMITS}
+        if patient == options_before:
             self._migrate(*args, **options)
             return
         connection.close()  # its limits are those with which it was opened
@@ -35,7 +35,7 @@ class Command(migrate.Command):
             self._migrate(*args, **options)
         finally:
             connection.close()
-            connection.settings_dict["OPTIONS"] = given
+            connection.settings_dict["OPTIONS"] = options_before
 
     def _migrate(self, *args: Any, **options: Any) -> None:
         if missing := schema_state.missing_tables(connections[options["database"]]):

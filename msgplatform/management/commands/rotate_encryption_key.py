@@ -27,10 +27,10 @@ class Command(BaseCommand):
             raise CommandError("--page must be at least 1")
         columns = reencrypt.columns()
         for column in columns:
-            rows, done = column.rows.count(), 0
-            for seen in reencrypt.renew(column, options["page"]):
-                done += seen
-                self.stdout.write(f"{column}: {done} of {rows}")
+            rows, total_done = column.rows.count(), 0
+            for count in reencrypt.renew(column, options["page"]):
+                total_done += count
+                self.stdout.write(f"{column}: {total_done} of {rows}")
                 self.stdout.flush()
         total = sum(map(reencrypt.count, columns), Counter())
         for state in State:

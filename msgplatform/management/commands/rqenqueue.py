@@ -1,5 +1,1 @@
-from msgplatform.management.no_rq_workers import RefusedCommand
-
-
-class Command(RefusedCommand):
-    instead = "Send messages over the REST API; /api/docs/ describes it."
+from msgplatform.management.no_rq_workers import Command  # noqa: F401 - refuses

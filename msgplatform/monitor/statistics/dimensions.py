@@ -3,7 +3,7 @@ counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -16,8 +16,9 @@ from msgplatform.core.flows import Dimension, Group, Key
 from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
+from msgplatform.monitor.subjects import Subject
 
-_MOST = 2**63 - 1
+_MAX_ID = 2**63 - 1
 
 
 class BySystem(Dimension):
@@ -33,8 +34,8 @@ class BySystem(Dimension):
     def __init__(self, relation: str) -> None:
         self.relation = relation
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.biz) for counter in counted if counter.biz}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.biz) for counter in counter_keys if counter.biz}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(Biz.objects.all(), keys)
@@ -49,18 +50,17 @@ class BySubject(Dimension):
     names_subjects = True
 
     def __init__(
-        self, name: str, title: Text, rows: Callable[[], QuerySet[Any]], *,
+        self, subject: Subject, *,
         relation: str = "", sign: int = 1, is_apart: bool = False, without: Collection[str] = (),
     ) -> None:  # fmt: skip
-        meta = rows().model._meta
-        self.name, self.title, self.relation, self.is_apart = name, title, relation, is_apart
-        self._rows, self._sign, self.without = rows, sign, without
-        self.permission = f"{meta.app_label}.view_{meta.model_name}"
+        self.name, self.title, self.permission = subject.name, subject.title, subject.permission
+        self.relation, self.is_apart, self.without = relation, is_apart, without
+        self._rows, self._sign = subject.rows, sign
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         return {
             counter: str(counter.subject * self._sign)
-            for counter in counted
+            for counter in counter_keys
             if counter.subject * self._sign > 0
         }
 
@@ -80,14 +80,15 @@ def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group
     if not keys:
         return {}
     page = f"admin:{rows.model._meta.app_label}_{rows.model._meta.model_name}_change"
-    found = rows.in_bulk([int(key) for key in keys])
+    rows_by_id = rows.in_bulk([int(key) for key in keys])
     return {
-        str(pk): Group(str(pk), str(row), reverse(page, args=[pk])) for pk, row in found.items()
+        str(pk): Group(str(pk), str(row), reverse(page, args=[pk]))
+        for pk, row in rows_by_id.items()
     }
 
 
 def row_id(key: str, field: str) -> int:
     """The id that a group's key stands for. Raises InvalidInput."""
-    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MOST:
+    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MAX_ID:
         raise InvalidInput(_("There is no such choice."), field)
     return int(key)

@@ -1,20 +1,25 @@
-"""The sums of each group of a flow's dimensions, ranked by what was lost; and by what kept failing.
+"""The sums of each group of a flow's dimensions, ranked by failures; and the lines of a CSV file.
 
-All dimensions come from the same sums: of each business system, subject and counter. There are as
-many of those as there are things that people have set up, however many messages there were.
+All dimensions come from the same sums, one for each business system, subject and counter. Their
+number depends on how many subscriptions, gateways and the like exist, not on messages.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any
 
 from django.db.models import Sum
+from django.utils.translation import gettext as _
 
 from msgplatform.core.flows import Activity, Dimension, Group, Key
 from msgplatform.core.flows.activity import Counts
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery
 
 Sums = Mapping[Key, int]
 
@@ -27,53 +32,100 @@ class Line:
     counts: Counts
 
 
-def sums(counted: Counted) -> Sums:
+def sums(query: CounterQuery) -> Sums:
     """The counters of the whole time, by what they are about. One statement for each table that is
     read."""
     columns = ("biz_id", "subject", "name")
-    found: Counter[Key] = Counter()
-    for rows in counted.rows_of_sum():
+    totals: Counter[Key] = Counter()
+    for rows in query.rows_of_sum():
         for *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
-            found[Key(*key)] += value
-    return found
+            totals[Key(*key)] += value
+    return totals
 
 
-def table(counted: Counted, dimension: Dimension, found: Sums) -> list[Line]:
-    """`ranked`, with each message counted once; `found` is what `sums` returned."""
-    if not dimension.is_apart and not counted.activity.is_apart(counted.chosen):
-        found = {key: value for key, value in found.items() if key.subject >= 0}
-    return ranked(counted.activity, dimension, found)
+def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]:
+    """The groups of a dimension as `ranked` sorts them, each message counted once; `totals` come
+    from `sums`."""
+    if not dimension.is_apart and not query.activity.is_apart(query.selection):
+        totals = {key: value for key, value in totals.items() if key.subject >= 0}
+    return ranked(query.activity, dimension, totals)
 
 
-def whole(found: Sums) -> Counts:
+def whole(totals: Sums) -> Counts:
     """The counters by their name alone, each message counted once."""
     counts: Counter[str] = Counter()
-    for key, value in found.items():
+    for key, value in totals.items():
         if key.subject >= 0:
             counts[key.name] += value
     return counts
 
 
-def ranked(activity: Activity, dimension: Dimension, found: Sums) -> list[Line]:
-    """The groups of a dimension: first what lost most, then what failed most, then the busiest."""
-    groups = dimension.groups(found.keys())
+def ranked(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
+    """The groups of a dimension: first by failures, then by failed attempts, then by deliveries."""
+    groups = dimension.groups(totals.keys())
     counts: dict[Group, Counter[str]] = defaultdict(Counter)
     for key, group in groups.items():
-        counts[group][key.name] += found[key]
+        counts[group][key.name] += totals[key]
 
     def rank(line: Line) -> tuple[int, int, int, str]:
-        lost, bad, good = (activity.counted(tone, line.counts) for tone in ("lost", "bad", "good"))
-        return -lost, -bad, -good, line.group.title
+        failures, failed_attempts, deliveries = (
+            activity.counted(tone, line.counts) for tone in ("lost", "bad", "good")
+        )
+        return -failures, -failed_attempts, -deliveries, line.group.title
 
-    return sorted((Line(group, found) for group, found in counts.items()), key=rank)
+    return sorted((Line(group, totals) for group, totals in counts.items()), key=rank)
 
 
 def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
     """(title, how many) of each answer with which attempts failed, the most frequent first."""
     if activity.answer is None:
         return []
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name, value in counts.items():
         if title := activity.answer(name):
-            found[title] += value
-    return [(title, value) for title, value in found.most_common() if value > 0]
+            totals[title] += value
+    return [(title, value) for title, value in totals.most_common() if value > 0]
+
+
+_WHOLE = Group("", "")
+
+
+def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
+    """A line for every step in which anything was counted, and for each group of the dimension; the
+    header first.
+
+    Times are ISO 8601 with their zone, days are dates; figures in seconds, shares from 0 to 1.
+    Raises InvalidInput before the first line.
+    """
+    query.check()
+    activity = query.activity
+    tables = query.rows_of_groups() if dimension and dimension.is_apart else query.rows()
+    of = dimension.groups(groups.sums(query).keys()) if dimension else None
+    titles = [dimension.name, f"{dimension.name}_title"] if dimension else []
+    yield [
+        _("time"), *titles, *(measure.name for measure in activity.stored),
+        "success", *(figure.name for figure in activity.figures),
+    ]  # fmt: skip
+    columns = ("at", "biz_id", "subject", "name", "value")
+    counter_rows = chain.from_iterable(
+        piece.values_list(*columns).iterator()
+        for rows in tables
+        for piece in time_steps.in_order(rows)
+    )
+    # The rows come in the order of their steps: no more than one step is in memory.
+    for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):
+        counts: dict[Group, Counter[str]] = defaultdict(Counter)
+        for _at, *key, value in step_rows:
+            group = of.get(tuple(key)) if of is not None else _WHOLE  # type: ignore[call-overload]
+            if group is not None:
+                counts[group][key[-1]] += value
+        for group, each in sorted(counts.items(), key=lambda pair: pair[0].title):
+            names = [group.key, group.title] if dimension else []
+            yield [at.isoformat(), *names, *_numbers(query, each)]
+
+
+def _numbers(query: CounterQuery, counts: Counts) -> list[str]:
+    activity = query.activity
+    measures = [str(measure.of(counts)) for measure in activity.stored]
+    shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]
+    return [*measures, *("" if share is None else f"{share:.4f}" for share in shares)]

@@ -1,11 +1,11 @@
 """A flow's counters in steps of time, and their sum.
 
-    counted = Counted(flow.health.activity, "hour", since, until, {"subscription": "7"})
-    counted.series()     a Point for every hour, gaps filled with zeros
+    query = CounterQuery(flow.health.activity, "hour", since, until, {"subscription": "7"})
+    query.series()       a Point for every hour, gaps filled with zeros
     total(points)        the whole time as one Point
 
 `since`, `until` and the steps are those of `monitor/time_steps.py`. Raises InvalidInput for a
-time that is too long for its step, and for a choice that there is not.
+time that is too long for its step, and for a group that does not exist.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from msgplatform.monitor.time_steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The counters of one step; nothing was counted of a name that is not there."""
+    """The counters of one step; a name without a count is left out."""
 
     at: datetime
     counts: Counts
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The counters of a flow in a period; `chosen` is dimension → key of the group wanted."""
+class CounterQuery:
+    """The counters of a flow in a period; `selection` is dimension → key of a group."""
 
     activity: Activity
     step: Step
     since: datetime
     until: datetime
-    chosen: Mapping[str, str] = field(default_factory=dict)
+    selection: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises InvalidInput for a time that is too long for its step."""
@@ -61,36 +61,36 @@ class Counted:
         return [Point(start, counts.get(start, {})) for start in starts]
 
     @cached_property
-    def narrowed(self) -> Q:
-        """The counters of what was chosen. Raises InvalidInput."""
-        return self.activity.narrowed(self.chosen)
+    def condition(self) -> Q:
+        """The condition for the counters of the selection. Raises InvalidInput."""
+        return self.activity.narrowed(self.selection)
 
     def rows(self) -> list[QuerySet[Any]]:
         """The counters in which each message counts once; each with `at`, the start of its step.
         They are in one table or in several, see `time_steps.rows`."""
-        found = self.rows_of_groups()
-        if self.activity.is_apart(self.chosen):
-            return found
-        return [rows.filter(WHOLE) for rows in found]
+        tables = self.rows_of_groups()
+        if self.activity.is_apart(self.selection):
+            return tables
+        return [rows.filter(WHOLE) for rows in tables]
 
     def rows_of_groups(self) -> list[QuerySet[Any]]:
-        """The same with the counters of dimensions that are counted apart."""
-        found = time_steps.rows(self.step, self.since, self.until)
-        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+        """Like `rows`, with the counters of dimensions that are counted apart."""
+        tables = time_steps.rows(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.condition)) for rows in tables]
 
     def rows_of_sum(self) -> list[QuerySet[Any]]:
-        """The same for the sum of the whole time: without `at`, and of minutes only those are read
-        that are in no hour."""
-        found = time_steps.rows_of_sum(self.step, self.since, self.until)
-        return [self._of_flow(rows.filter(self.narrowed)) for rows in found]
+        """Like `rows_of_groups`, for the sum of the whole time: without `at`, and with hours
+        instead of the minutes that they sum up."""
+        tables = time_steps.rows_of_sum(self.step, self.since, self.until)
+        return [self._of_flow(rows.filter(self.condition)) for rows in tables]
 
     def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        if rows.model is not MinuteCounter or self.activity.names_subjects(self.chosen):
+        if rows.model is not MinuteCounter or self.activity.names_subjects(self.selection):
             return rows.filter(flow=self.activity.counters)
         # Not by the column itself: SQLite would choose the index that begins with it, and read
-        # every minute that is kept instead of those that are wanted.
-        found: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
-        return found.filter(of=self.activity.counters)
+        # every minute that is kept.
+        aliased_rows: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
+        return aliased_rows.filter(of=self.activity.counters)
 
 
 def total(points: Iterable[Point]) -> Counts:

@@ -1,22 +1,24 @@
-"""The last minutes of every flow, for the overview: the same statement for all flows.
+"""The last minutes of every flow for the overview, and the groups in most trouble in the last hour.
 
-It names no flow, so that a database has no index to choose but the one by minute: what it reads
-depends on the time that is looked at, and not on how long counters are kept.
+The statement for the minutes names no flow, so that a database has no index to choose but the one
+by minute: how many rows it reads depends on the span, not on how long counters are kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows import Activity, Flow
+from msgplatform.core.flows import Activity, Flow, Group, Key
 from msgplatform.core.flows.activity import WHOLE, Counts
+from msgplatform.models import MinuteCounter
 from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import Point
 from msgplatform.monitor.time_steps import Step
 
@@ -40,47 +42,116 @@ class Span:
         return at - timedelta(seconds=at.timestamp() % self.length.total_seconds())
 
 
-def series(wanted: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
+def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
     """Flow → a Point for every step up to now. Flows that count nothing are left out."""
     starts = span.starts(now)
-    able = {
-        one.health.activity.counters: (one, one.health.activity)
-        for one in wanted
-        if one.health.activity
+    activities = {
+        activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
     }
-    names = {name for _flow, activity in able.values() for name in _shown(activity)}
+    names = {
+        name for _flow, activity in activities.values() for name in _overview_counters(activity)
+    }
     counts: dict[str, dict[datetime, Counter[str]]] = {
-        flow.name: _live(activity, span, starts[0], now) for flow, activity in able.values()
+        flow.name: _live_counts(activity, span, starts[0], now)
+        for flow, activity in activities.values()
     }
     # Hours are added up already, but for the last ones.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in time_steps.rows(step, starts[0], now + _INSTANT):
-        wanted_rows = rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
-        for counters, at, name, value in wanted_rows.annotate(Sum("value")).order_by():
-            if counters in able:
-                counts[able[counters][0].name][span.start(at)][name] += value
+        counter_rows = rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
+        for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():
+            if counters in activities:
+                counts[activities[counters][0].name][span.start(at)][name] += value
     return {
         name: [Point(start, found.get(start, {})) for start in starts]
         for name, found in counts.items()
     }
 
 
-def _shown(activity: Activity) -> set[str]:
+def _overview_counters(activity: Activity) -> set[str]:
     """The counters that the overview shows."""
     measures = [one for one in activity.stored if one.tone in ("accepted", "good", "lost")]
-    found = {name for measure in measures for name in measure.counters}
-    return found.union(*(figure.counters for figure in activity.figures))
+    names = {name for measure in measures for name in measure.counters}
+    return names.union(*(figure.counters for figure in activity.figures))
 
 
-def _live(
+def _live_counts(
     activity: Activity, span: Span, since: datetime, until: datetime
 ) -> dict[datetime, Counter[str]]:
-    """What a flow counts outside of the database, by the start of its step."""
-    found: dict[datetime, Counter[str]] = defaultdict(Counter)
+    """The counts that a flow keeps outside of the database, by the start of their step."""
+    counts_by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
     try:
         counts: Mapping[datetime, Counts] = activity.live(since, until) if activity.live else {}
     except RedisError:
-        return found  # the flow's status says that its Redis does not answer
+        return counts_by_step  # the flow's status says that its Redis does not answer
     for minute, live in counts.items():
-        found[span.start(minute)].update(live)
-    return found
+        counts_by_step[span.start(minute)].update(live)
+    return counts_by_step
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A group of a flow's first dimension, such as a subscription.
+
+    `lost` and `failed` count the last hour; `oldest_seconds` is None when nothing is late.
+    """
+
+    flow: Flow
+    group: Group
+    lost: int
+    failed: int
+    oldest_seconds: float | None
+
+
+def worst(
+    lags: Mapping[Flow, Mapping[str, float]], now: datetime, limit: int, late: float
+) -> list[Trouble]:
+    """Groups with failures first, then those that lag most, then those with most failed attempts.
+
+    `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
+    trouble. One statement for the counters, and at most three for the names of each flow.
+    """
+    activities = [(flow, flow.health.activity) for flow in lags]
+    able = [(flow, activity) for flow, activity in activities if activity and activity.dimensions]
+    sums = _last_hour([activity for _flow, activity in able], now)
+    groups_in_trouble = [
+        trouble
+        for flow, activity in able
+        for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
+    ]
+    groups_in_trouble.sort(key=lambda one: (-one.lost, -(one.oldest_seconds or 0), -one.failed))
+    return groups_in_trouble[:limit]
+
+
+def _last_hour(able: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
+    """Flow → its counters of failures and failed attempts."""
+    names = {
+        name
+        for activity in able
+        for measure in activity.measures
+        if measure.tone in ("lost", "bad")
+        for name in measure.counters
+    }
+    rows = MinuteCounter.objects.filter(minute__gt=now - _HOUR, name__in=names)
+    columns = ("flow", "biz_id", "subject", "name")
+    sums_by_flow: dict[str, dict[Key, int]] = defaultdict(dict)
+    for flow, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
+        sums_by_flow[flow][Key(*key)] = value
+    return sums_by_flow
+
+
+def _troubles_of(
+    flow: Flow, activity: Activity, sums: groups.Sums, lags: Mapping[str, float], late: float
+) -> Iterator[Trouble]:
+    dimension = activity.dimensions[0]
+    lines = {line.group.key: line for line in groups.ranked(activity, dimension, sums)}
+    ages = {key: age for key, age in lags.items() if age >= late}
+    silent = dimension.named([key for key in ages if key not in lines])
+    for group in (*(line.group for line in lines.values()), *silent.values()):
+        counts = lines[group.key].counts if group.key in lines else {}
+        failures, failed_attempts = (
+            activity.counted("lost", counts),
+            activity.counted("bad", counts),
+        )
+        if failures > 0 or failed_attempts > 0 or group.key in ages:
+            yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))

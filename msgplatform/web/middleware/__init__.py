@@ -1,1 +1,1 @@
-"""Each person's language and time zone (preferences), sessions that have ended."""
+"""Each person's language and time zone, sessions that have ended, headers of answers."""

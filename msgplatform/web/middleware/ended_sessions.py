@@ -1,4 +1,4 @@
-"""Sessions that have ended: they lead back to where one was, and say what was not done."""
+"""Sessions that have ended: the login leads back to the page, and says that nothing was done."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def _leads_to_login(request: HttpRequest, response: HttpResponseBase) -> bool:
 
 
 def _is_fetch(request: HttpRequest) -> bool:
-    """Whether a script asks. Every browser of today says so; jQuery and htmx always did."""
+    """True if a script sent the request. Today's browsers say so in a header, and jQuery and htmx
+    always did."""
     headers = request.headers
     destination = headers.get("Sec-Fetch-Dest", "")
     by_library = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers

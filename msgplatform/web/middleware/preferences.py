@@ -12,7 +12,7 @@ from django.utils import timezone, translation
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import Preferences
 
-# Answers to programs are in the platform's language and zone, whoever asks.
+# Answers to programs are in the platform's language and zone, whoever the caller is.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 
 
@@ -29,14 +29,14 @@ class PreferencesMiddleware(LocaleMiddleware):
         if request.path.startswith(_PROGRAMS):
             return
         super().process_request(request)
-        chosen = _of(request)
-        if chosen is None:
+        preferences = _of(request)
+        if preferences is None:
             return
-        if chosen.language in dict(settings.LANGUAGES):
-            translation.activate(chosen.language)
+        if preferences.language in dict(settings.LANGUAGES):
+            translation.activate(preferences.language)
             request.LANGUAGE_CODE = translation.get_language()
-        if chosen.zone:
-            timezone.activate(chosen.zone)
+        if preferences.zone:
+            timezone.activate(preferences.zone)
 
     def process_response(self, request: HttpRequest, response: Any) -> HttpResponseBase:
         if request.path.startswith(_PROGRAMS):

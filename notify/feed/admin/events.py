@@ -27,8 +27,8 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
-from msgplatform.core.ages import age
 from msgplatform.core.data import ids, sql
+from msgplatform.core.durations import age
 from notify.feed.actions.replay import replay
 from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
@@ -102,18 +102,18 @@ class EventAdmin(rows.HotRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         """A status that few events have, or one of a chosen topic."""
         found = {"qid_since", "qid_until", "age"}
-        status = chosen.get("status__exact")
-        if status and (chosen.get("topic__exact") or status in _RARE):
+        status = selection.get("status__exact")
+        if status and (selection.get("topic__exact") or status in _RARE):
             found |= {"topic__exact", "status__exact"}
         if _is_event(query):
             found.add("q")
         return found
 
-    def found(self, rows: QuerySet[EventQueue], text: str) -> QuerySet[EventQueue]:
-        return super().found(rows, text) if _is_event(text) else rows.filter(uid=text)
+    def search_rows(self, rows: QuerySet[EventQueue], text: str) -> QuerySet[EventQueue]:
+        return super().search_rows(rows, text) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         queue = queue_bar.lines()

@@ -68,19 +68,19 @@ class PostAdmin(rows.HotRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Feed]:
         return super().get_queryset(request).prefetch_related("biz")
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         """An author's posts, and those of a system that has few."""
         found = {"id_since", "id_until"}
-        biz = row_id(chosen.get("biz__id__exact"))
+        biz = row_id(selection.get("biz__id__exact"))
         if query:
             found.add("q")
         elif biz is not None:
             of_system = Feed.objects.filter(biz_id=biz).order_by()
-            if of_system[: recent_rows.LOOKED_AT].count() < recent_rows.LOOKED_AT:
+            if of_system[: recent_rows.MAX_RECENT_ROWS].count() < recent_rows.MAX_RECENT_ROWS:
                 found.add("biz__id__exact")
         return found
 
-    def found(self, rows: QuerySet[Feed], text: str) -> QuerySet[Feed]:
+    def search_rows(self, rows: QuerySet[Feed], text: str) -> QuerySet[Feed]:
         number = row_id(text)
         if number is not None and Feed.objects.filter(pk=number).exists():
             return rows.filter(pk=number)
@@ -88,7 +88,7 @@ class PostAdmin(rows.HotRowsAdmin):
         systems = list(Biz.objects.order_by().values_list("pk", flat=True))
         return rows.filter(biz_id__in=systems, uid=text)
 
-    def completed(self, rows: list[Any]) -> list[Any]:
+    def add_details(self, rows: list[Any]) -> list[Any]:
         """Adds the event of each post; one that was handled long ago is deleted."""
         events = EventQueue.objects.in_bulk({row.pk for row in rows})
         for row in rows:

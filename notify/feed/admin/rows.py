@@ -34,7 +34,7 @@ class HotRowsAdmin(RowsAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HotRowList]:
         return HotRowList
 
-    def indexed(self, chosen: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         """Which of the chosen filters an index serves, by their parameters; "q" is the search."""
         raise NotImplementedError
 

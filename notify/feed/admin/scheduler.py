@@ -17,9 +17,9 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, cells
 from msgplatform.admin.chart import Chart, Line, Unit, labels
-from msgplatform.core.ages import age
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
+from msgplatform.core.durations import age
 from notify.feed import presence
 from notify.feed.dispatcher.pace import COMFORTABLE
 from notify.feed.dispatcher.schedule import hours
@@ -68,11 +68,11 @@ def _now() -> dict[str, Any]:
     policies = [
         {"from": rule.first, "to": rule.end, "most": cells.percent(rule.most),
          "is_now": rule.holds(timezone.localtime(timezone=timezone.get_default_timezone()).hour)}
-        for rule in hours.parse(settings.FEED_HOURS)
+        for rule in hours.parse(settings.FEED_SHARE_BY_HOUR)
     ]  # fmt: skip
     found: dict[str, Any] = {
         "policies": policies,
-        "least": cells.percent(settings.FEED_SHARE_LEAST),
+        "least": cells.percent(settings.FEED_MIN_SHARE),
     }
     try:
         decision, working = presence.read(), presence.dispatchers.read()

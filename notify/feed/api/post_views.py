@@ -79,11 +79,11 @@ class PostListView(ListView):
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Feed.objects.none()
-        uid, topic = self.asked.get("uid", ""), self.asked.get("topic")
+        uid, topic = self.query_values.get("uid", ""), self.query_values.get("topic")
         posts.check_uid(uid)
         if topic is not None and topic not in Topic.values:
             raise InvalidInput(f"Use one of: {', '.join(Topic.values)}.", "topic")
-        app_id, src_type = kinds(self.asked)
+        app_id, src_type = kinds(self.query_values)
         return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
 
     @extend_schema(
@@ -196,11 +196,11 @@ class PostView(APIView):
         return Response(status=204)
 
 
-def kinds(asked: Mapping[str, str]) -> tuple[str, str]:
+def kinds(query: Mapping[str, str]) -> tuple[str, str]:
     """The application and the kind of post to narrow a list by. Raises InvalidInput."""
     for name in ("app_id", "src_type"):
-        posts.check_kind(asked.get(name, ""), name)
-    return asked.get("app_id", ""), asked.get("src_type", "")
+        posts.check_kind(query.get(name, ""), name)
+    return query.get("app_id", ""), query.get("src_type", "")
 
 
 def _post(biz: int, body: PostBody) -> Post:

@@ -77,13 +77,13 @@ class RelationListView(ListView):
 
     @property
     def direction(self) -> str:
-        asked = self.asked.get("direction", _DIRECTIONS[0])
-        return _one_of(_DIRECTIONS, asked, "direction")
+        value = self.query_values.get("direction", _DIRECTIONS[0])
+        return _one_of(_DIRECTIONS, value, "direction")
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Friend.objects.none()
-        uid, relation = self.asked.get("uid", ""), self.asked.get("relation", "")
+        uid, relation = self.query_values.get("uid", ""), self.query_values.get("relation", "")
         check_uid(uid)
         _one_of(Friend.Relation.values, relation, "relation")
         read = lists.authors if self.direction == "authors" else lists.recipients
@@ -92,7 +92,7 @@ class RelationListView(ListView):
     @extend_schema(
         summary="Change a relation",
         description="Timelines change at once. The answer is 409 when one of the two users has "
-        "blocked the other one, or the reader has FEED_MOST_AUTHORS authors already.",
+        "blocked the other one, or the reader has FEED_MAX_AUTHORS authors already.",
         request=ChangeSerializer,
         responses={200: OpenApiResponse(ChangedSerializer, "The relation is as asked for.")},
         examples=[
@@ -167,7 +167,7 @@ def _change(request: Request, body: RelationBody) -> Change:
 def _shown(verdict: Verdict) -> dict[str, Any]:
     """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
-        return verdict.shown()
+        return verdict.as_dict()
     return {"outcome": _OUTCOMES[verdict.outcome]}
 
 

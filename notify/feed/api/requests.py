@@ -1,4 +1,4 @@
-"""What a caller sends. Ids of posts are strings, ids of users are the caller's own."""
+"""Request bodies. Ids of posts are strings, ids of users are the caller's own."""
 
 from __future__ import annotations
 

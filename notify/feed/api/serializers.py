@@ -122,7 +122,7 @@ class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
         choices=["invalid", "blocked", "limit"],
         required=False,
         help_text="blocked: one of the two has blocked the other; limit: the reader has "
-        "FEED_MOST_AUTHORS authors already",
+        "FEED_MAX_AUTHORS authors already",
     )
     field = serializers.CharField(required=False, help_text="What to change")
     detail = serializers.CharField(required=False)

@@ -33,7 +33,7 @@ from notify.feed.api.serializers import (
 )
 from notify.feed.models import Feed
 
-_LIMIT, _MOST = 20, 200
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 200
 _BODY_BYTES = 4096
 # By how much clocks of web servers and the database may differ.
 _AHEAD = timedelta(minutes=1)
@@ -63,7 +63,7 @@ class TimelineView(QueryView):
         ),
         OpenApiParameter(
             "limit",
-            {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
+            {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT, "default": _DEFAULT_LIMIT},
             description="The most posts on a page",
         ),
         APP_ID,
@@ -80,12 +80,12 @@ class TimelineView(QueryView):
         responses=TimelineSerializer,
     )
     def get(self, request: Request, uid: str) -> Response:
-        asked = self.asked
-        before = number(asked["cursor"], "cursor") if "cursor" in asked else None
-        limit = asked.get("limit", str(_LIMIT))
-        if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MOST:
-            raise InvalidInput(f"Set it to a number from 1 to {_MOST}.", "limit")
-        app_id, src_type = kinds(asked)
+        query = self.query_values
+        before = number(query["cursor"], "cursor") if "cursor" in query else None
+        limit = query.get("limit", str(_DEFAULT_LIMIT))
+        if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MAX_LIMIT:
+            raise InvalidInput(f"Set it to a number from 1 to {_MAX_LIMIT}.", "limit")
+        app_id, src_type = kinds(query)
         biz = caller_of(request).biz_id
         page = timeline.read(biz, uid, before, int(limit), app_id, src_type)
         following = None

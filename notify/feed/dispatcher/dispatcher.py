@@ -37,7 +37,7 @@ class Dispatcher(Worker):
     """`topics` are those it works on, by default all."""
 
     role = "feed_dispatcher"
-    bell = DISPATCHER
+    wake_signal = DISPATCHER
 
     def __init__(self, topics: Collection[str] = _TOPICS) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class Receiver:
         if self._again.take():
             self._skipped.clear()
         return self._batch(self._effort.events(pace)) + self._slice(
-            max(1, round(settings.FEED_SLICE * pace.share))
+            max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         )
 
     def rest(self, pace: Pace, done: int, took: float) -> float:
@@ -100,7 +100,7 @@ class Receiver:
             recipients = author.recipients(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
                 merged.append(event)  # readers find the post themselves: nothing is written
-            elif recipients > settings.FEED_SLICE:
+            elif recipients > settings.FEED_FANOUT_BATCH:
                 large.append(event)
             elif pushed and sum(pushed.values()) + recipients > MAX_ENTRIES:
                 break  # what is left is the next batch's

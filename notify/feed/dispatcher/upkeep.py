@@ -52,7 +52,7 @@ class Upkeep:
         if self._again.take():
             self._skipped.clear()
         until = time.monotonic() + _SECONDS
-        size = max(1, round(settings.FEED_SLICE * pace.share))
+        size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         done = 0
         for status in _OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
@@ -145,7 +145,7 @@ def merge_author(event: Event, size: int) -> str | None:
         rows = rows.filter(fri_uid__lte=part.until)
     rows.update(delivery=Friend.Delivery.BOTH)
     if part.position is None:
-        few = author.friends + author.followers < settings.FEED_PUSH_BELOW
+        few = author.friends + author.followers < settings.FEED_WRITE_FANOUT_BELOW
         FeedUser.objects.filter(biz_id=event.biz, uid=event.uid).update(
             merging=merging.PUSHED if few else merging.MERGED
         )

@@ -158,8 +158,8 @@ def _item(post: Post) -> Item[Post]:
 
 def _store(items: Sequence[Item[Post]]) -> list[Verdict]:
     verdicts = idempotency.store(items, FeedIdempotency, _insert)
-    # After the commit. A ring that is lost costs at most a poll.
-    DISPATCHER.ring()
+    # After the commit. A signal that is lost costs at most a poll.
+    DISPATCHER.send()
     return verdicts
 
 

@@ -176,9 +176,9 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     readers = [reader for _uid, relation, reader in new if relation != _BLOCK]
     authors.update(readers)
     for reader in readers:
-        if authors[reader] > settings.FEED_MOST_AUTHORS:
+        if authors[reader] > settings.FEED_MAX_AUTHORS:
             reason = _("%(uid)s receives posts of %(most)d others, which is the most there can be.")
-            values = {"uid": reader, "most": settings.FEED_MOST_AUTHORS}
+            values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
             which = "uid" if reader == change.uid else "other"
             return Verdict("rejected", code=FULL, field=which, reason=reason % values)
     authors.subtract(reader for _uid, relation, reader in gone if relation != _BLOCK)
@@ -241,10 +241,10 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
     for uid in sorted({author for author, _relation in change}):
         user, new = users[uid], None
         recipients = user.friends + user.followers
-        if user.merging == merging.PUSHED and recipients > settings.FEED_MERGE_ABOVE:
+        if user.merging == merging.PUSHED and recipients > settings.FEED_READ_FANOUT_ABOVE:
             new = merging.BECOMING
             yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
-        elif user.merging == merging.MERGED and recipients < settings.FEED_PUSH_BELOW:
+        elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
             # An author who is becoming merged is looked at when that has ended, so that there are
             # never two events that do the same.
             new = merging.PUSHED

@@ -2,10 +2,10 @@
 
 How an author's posts reach readers (`FeedUser.merging`), and one reader (`Friend.delivery`):
 
-    pushed ── above FEED_MERGE_ABOVE ──▶ becoming merged ── every reader merges ──▶ merged
+    pushed ── above FEED_READ_FANOUT_ABOVE ──▶ becoming merged ── every reader merges ──▶ merged
       ▲ ▲                                      │                                      │
-      │ └── again below FEED_PUSH_BELOW then ──┘                                      │
-      └───────────────────────── below FEED_PUSH_BELOW ───────────────────────────────┘
+      │ └── again below FEED_WRITE_FANOUT_BELOW then ──┘                                      │
+      └───────────────────────── below FEED_WRITE_FANOUT_BELOW ───────────────────────────────┘
 
     both ── a backfill wrote the posts ──▶ pushed ── the author becomes merged ──▶ both
     both, pushed ── the reader stays away ──▶ merged ── the reader comes back ──▶ both

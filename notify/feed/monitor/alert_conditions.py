@@ -67,7 +67,7 @@ def _late() -> Iterator[Condition]:
 
 
 def examine() -> Iterator[Finding]:
-    """What `doctor` reports about Feed; the platform reports what was given up. May raise errors
+    """What `doctor` reports about Feed; the platform reports failures. May raise errors
     of the database."""
     ages = backlog.oldest(sql.now())
     late = {topic: age for topic, age in ages.items() if age > settings.FEED_LATE_SECONDS}

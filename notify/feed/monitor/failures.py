@@ -12,7 +12,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Back, Lost
+from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.feed.models import EventQueue
 from notify.feed.monitor.counters import FLOW
 
@@ -23,14 +23,14 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 def add(qid: int, topic: str, reason: str) -> None:
     """An event was set aside, in the caller's transaction."""
-    lost = Lost(_TOPICS.index(topic), answer(reason), qid, reason)
+    lost = Loss(_TOPICS.index(topic), answer(reason), qid, reason)
     # The time at which an event was set aside is not kept: `take_back` goes by when it was made.
     failure_store.add(FLOW, [lost], sql.now(), ended_since=_EVER)
 
 
 def take_back(events: Iterable[EventQueue]) -> None:
     """These events, which are set aside and locked, are replayed."""
-    back = [Back(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
+    back = [Rescue(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
     failure_store.take_back(FLOW, back)
 
 
@@ -38,7 +38,7 @@ def of_topics() -> dict[str, int]:
     """How many events of each topic were neither replayed nor acknowledged, topics without one
     left out."""
     counts: Counter[str] = Counter()
-    for group in failure_store.groups(FLOW):
+    for group in failure_store.open_groups(FLOW):
         counts[_TOPICS[group.subject]] += group.count
     return dict(sorted(counts.items()))
 
@@ -51,11 +51,11 @@ def answer(reason: str) -> str:
 def failures() -> list[Failure]:
     """What was set aside of each topic, by error."""
     found = []
-    for group in failure_store.groups(FLOW):
+    for group in failure_store.open_groups(FLOW):
         topic = EventQueue.Topic(_TOPICS[group.subject])
         query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
         found.append(
-            failure_store.failure(
+            failure_store.as_failure(
                 group,
                 where=lazy_message(_("events of topic %(topic)s"), topic=topic.label),
                 where_page=ViewLink("admin:feed_scheduler"),

@@ -75,15 +75,15 @@ class Command(DaemonCommand):
             raise CommandError(f"--{error.field}: {error}") from None
 
 
-def key_source(path: Path | None, given: str) -> Callable[[], str]:
+def key_source(path: Path | None, key: str) -> Callable[[], str]:
     """Where the API key comes from. A file is read for each request, so a key can be replaced.
 
     Raises InvalidInput when there is none.
     """
     if path is None:
-        if not given:
+        if not key:
             raise InvalidInput("no API key: name a file, or set AGENT_API_KEY", "key-file")
-        return lambda: given
+        return lambda: key
     read = path.read_text
     try:
         if not read(encoding="utf-8").strip():

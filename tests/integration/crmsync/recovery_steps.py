@@ -7,8 +7,7 @@ from typing import Any
 
 from django.db.models.functions import Now
 
-from crmsync import orders
-from crmsync.directory import crms, policies
+from crmsync import directory, orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.operations import endings
 from crmsync.orders import Request
@@ -75,8 +74,8 @@ def dead(
 
 def send_what_is_due(policy: Policy) -> None:
     """As poller and handler do it, once."""
-    crm = crms.from_row(policy.crm)
-    known = policies.from_row(policy)
+    crm = directory.crm_from_row(policy.crm)
+    known = directory.policy_from_row(policy)
     found = due.claim(known, crm.id, 500)
     DistributionCenter(known).retry(crm, found)
     with sync_support.running() as handler:

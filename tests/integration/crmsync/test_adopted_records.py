@@ -14,7 +14,7 @@ import pytest
 from crmsync import models
 from crmsync.directory import Crms, Page, Policies
 from crmsync.handler import marks
-from crmsync.hive import intake
+from crmsync.intake import intake
 from crmsync.models import Lead, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.poller.policy_poll import PolicyPoll

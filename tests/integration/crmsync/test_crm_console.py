@@ -13,30 +13,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
+from bench.harness.mariadb import MariaDb
+from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup import probes
 from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
-from crmsync.monitor import crm_status
 from crmsync.poller.reading import source as described
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import AuditLog, Biz, Preferences
+from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.sources import PASSWORD
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-ADMIN = "/admin/crmsync/"
 
 SECRETS = {"http": ["token"], "salesforce": ["client_id", "client_secret"],
            "tryton": ["password"], "hubspot": ["token"]}  # fmt: skip
@@ -82,26 +82,6 @@ def policy_form(source: Source, crm: Crm, **changes: Any) -> dict[str, Any]:
         "batch_size": 500, "sweep_cron": "30 3 * * *",
         "on_conflict": "fill_empty", **changes,
     }  # fmt: skip
-
-
-def post(client: Client, path: str, data: dict[str, Any] | None = None, status: int = 200) -> str:
-    answer = client.post(ADMIN + path, data or {})
-    assert answer.status_code == status, answer.content.decode()[:3000]
-    return answer.content.decode()
-
-
-def get(client: Client, path: str) -> str:
-    answer = client.get(ADMIN + path)
-    assert answer.status_code == 200, answer.status_code
-    return answer.content.decode()
-
-
-def person(name: str, *permissions: str) -> Client:
-    user = User.objects.create_user(name, is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
@@ -290,10 +270,10 @@ class TestCrms:
         }
         Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
         Crm.objects.filter(name="off").update(enabled=False)
-        crm_status.report({
-            crms["well"].pk: crm_status.Live(1, 0.25, 40.0),
-            crms["opened"].pk: crm_status.Live(breaker=State.OPEN, retry_in=30.0),
-            crms["held"].pk: crm_status.Live(held_for=12.0),
+        presence.report_crms({
+            crms["well"].pk: presence.LiveCrm(1, 0.25, 40.0),
+            crms["opened"].pk: presence.LiveCrm(breaker=State.OPEN, retry_in=30.0),
+            crms["held"].pk: presence.LiveCrm(held_for=12.0),
         })  # fmt: skip
         crm_rows.dead(crm_rows.policy(crms["well"]), "1", {"name": "x"})
         answer = admin_client.get(f"{ADMIN}crm/")

@@ -24,7 +24,7 @@ from crmsync.models import (
 from crmsync.orders import Request, load
 from msgplatform.core.data import sql
 from msgplatform.models import AuditLog, Biz
-from tests.integration.crmsync.test_crm_console import ADMIN, get, person, post
+from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.integration.support import crm_rows
 from tests.integration.support.crm_rows import EMAIL, NAME, PHONE, SECRET
 

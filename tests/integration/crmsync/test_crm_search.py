@@ -13,11 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from crmsync import orders
+from crmsync import orders, presence
 from crmsync.messages import timeline, tries
 from crmsync.messages.index import MESSAGES
 from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
-from crmsync.monitor import crm_status
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
@@ -321,8 +320,8 @@ class TestPage:
         assert "a poller reads it" in shown["tryton"].why
         assert shown["tryton"].again == ""
         assert page.again.startswith("1 dead record")
-        opened = crm_status.Live(breaker=State.OPEN, retry_in=30)
-        crm_status.report({sales.crm_id: opened})
+        opened = presence.LiveCrm(breaker=State.OPEN, retry_in=30)
+        presence.report_crms({sales.crm_id: opened})
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
         settings.REDIS_URL = "unix:///nowhere/redis.sock"
         assert any("Redis is unavailable" in note for note in self.card(lead, "sales").notes)

@@ -1,4 +1,4 @@
-"""The lease of an order that a handler has in hand."""
+"""The lease of an order that a worker has claimed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis
 from django.conf import settings
 
 from crmsync.adapters.outcomes import Ok, Retry
-from crmsync.directory.crms import from_row
+from crmsync.directory import crm_from_row
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
@@ -34,24 +34,24 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def hand(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaimedOrder:
+def order(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaimedOrder:
     """An order of three records, of whose lease little is left by the process' own clock."""
     queued(policy(Customers(tmp_path).crm()), requests(["1", "2", "3"]))
-    claimed = MainQueue("sales").claim()
-    assert claimed is not None
-    hand = ClaimedOrder(claimed)
-    assert len(hand.check()[0]) == 3
+    job = MainQueue("sales").claim()
+    assert job is not None
+    order = ClaimedOrder(job)
+    assert len(order.check()[0]) == 3
     later = time.monotonic() + settings.CRM_LEASE_SECONDS * 0.9
     monkeypatch.setattr(
         "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
     )
-    assert hand.is_lost
-    return hand
+    assert order.is_lost
+    return order
 
 
-def test_it_is_renewed(hand: ClaimedOrder) -> None:
-    hand.renew_if_due()
-    assert not hand.is_lost
+def test_it_is_renewed(order: ClaimedOrder) -> None:
+    order.renew_if_due()
+    assert not order.is_lost
 
 
 def test_a_process_that_was_stopped_sends_no_further_request(
@@ -70,19 +70,19 @@ def test_a_process_that_was_stopped_sends_no_further_request(
 
     with serving(stopped_meanwhile) as server:
         limits = {"concurrency": 1, "batch_size": 3}
-        crm = from_row(http_crm(server, store, settings=limits))
+        crm = crm_from_row(http_crm(server, store, settings=limits))
         queued(policy(Crm.objects.get()), requests(["1", "2", "3"]))
-        claimed = MainQueue(crm.name).claim()
-        assert claimed is not None
-        hand, adapter = ClaimedOrder(claimed), crm.open()
-        gate = CallLimits(crm.id, breaker.Policy())
-        made = Delivery(adapter, gate, hand, threading.Event()).run(*hand.check())
+        job = MainQueue(crm.name).claim()
+        assert job is not None
+        order, adapter = ClaimedOrder(job), crm.open()
+        limits_of_crm = CallLimits(crm.id, breaker.Policy())
+        result = Delivery(adapter, limits_of_crm, order, threading.Event()).run(*order.check())
         adapter.close()
     assert store.changed == ["1"]
-    assert [type(answer.outcome) for answer in made.answers] == [Ok, Retry, Retry]
+    assert [type(answer.outcome) for answer in result.answers] == [Ok, Retry, Retry]
 
 
-def test_records_of_which_another_process_has_one_are_not_sent(hand: ClaimedOrder) -> None:
+def test_records_of_which_another_process_has_one_are_not_sent(order: ClaimedOrder) -> None:
     Record.objects.filter(key="2").update(claimed_by="another")
-    hand.renew_if_due()
-    assert hand.is_lost
+    order.renew_if_due()
+    assert order.is_lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from crmsync.adapters.outcomes import Conflict, Invalid, Ok, Outcome, Retry, Throttled, Unknown
-from crmsync.directory import Crm, Crms
 from crmsync.handler import marks
-from crmsync.handler.answers import Answer, Delivered, Unsent
+from crmsync.handler.answers import Answer, DeliveryResult, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
 from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
+from tests.integration.crmsync.handler_marks import crm_of, mark
 from tests.integration.crmsync.sync_support import Queued
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,22 +27,6 @@ ANOTHER = "e" * 32
 def policy() -> Policy:
     made = sync.crm("sales", "http", settings={"url": "http://127.0.0.1/"}, retry_seconds=[0])
     return sync.policy(made)
-
-
-def crm_of(queued: Queued) -> Crm:
-    crms = Crms()
-    crms.refresh()
-    found = crms.get(queued.policy.crm_id)
-    assert found
-    return found
-
-
-def mark(queued: Queued, *outcomes: Outcome | Unsent) -> None:
-    """One outcome for each entry, or one for all."""
-    entries = queued.order.entries
-    given: Sequence[Any] = outcomes * len(entries) if len(outcomes) == 1 else outcomes
-    answers = [Answer(e, outcome) for e, outcome in zip(entries, given, strict=True)]
-    marks.apply(crm_of(queued), queued.order, Delivered(answers))
 
 
 def claimed_by_another(queued: Queued) -> None:
@@ -186,7 +169,7 @@ def test_the_number_of_statements_does_not_grow_with_the_records(policy: Policy)
         crm, entries = crm_of(queued), queued.order.entries
         answers = [Answer(e, o) for e, o in zip(entries, outcomes, strict=True)]
         with CaptureQueriesContext(connection) as queries:
-            marks.apply(crm, queued.order, Delivered(answers))
+            marks.apply(crm, queued.order, DeliveryResult(answers))
         found.append(len(queries))
     assert found[0] == found[1]
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
-from crmsync.monitor import crm_status
 from crmsync.queues import DeadQueue, MainQueue
+from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
@@ -54,9 +55,9 @@ def server(store: Store) -> Iterator[Sink]:
         yield sink
 
 
-def live(crm: Crm) -> crm_status.Live:
+def live(crm: Crm) -> presence.LiveCrm:
     """What is reported of it."""
-    return crm_status.read().get(crm.pk, crm_status.Live())
+    return presence.read_crms().get(crm.pk, presence.LiveCrm())
 
 
 class TestThrottled:
@@ -151,6 +152,7 @@ class TestCredentials:
             assert crm.paused_at is not None
             assert crm.paused_because == "HTTP 401: who are you"
             assert all(record.attempt == 0 for record in queued.records())
+            assert of_flows.report_conditions() == {}
             alert = Alert.objects.get(key=f"crm.paused:{crm.pk}")
             assert alert.resolved_at is None
             calls = store.calls
@@ -162,9 +164,8 @@ class TestCredentials:
             crm.credentials, crm.paused_at, crm.paused_because = {"token": "another"}, None, ""
             crm.save()
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
-            sync.turn_until(
-                handler, lambda: Alert.objects.get(key=alert.key).resolved_at is not None
-            )
+            assert of_flows.report_conditions() == {}
+            assert Alert.objects.get(key=alert.key).resolved_at is not None
 
     @pytest.mark.parametrize("calls", [{}, sync.BATCHES])
     def test_a_403_of_one_record_is_that_records(
@@ -229,7 +230,9 @@ class TestBreaker:
             store.always = None
             sync.again(queued)
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
-            sync.turn_until(handler, lambda: crm.pk in crm_status.read() and not live(crm).is_open)
+            sync.turn_until(
+                handler, lambda: crm.pk in presence.read_crms() and not live(crm).is_open
+            )
         assert queued.counts() == (6, 0, 0, 1)
 
     def test_a_crm_that_does_not_hold_a_record_has_answered(self) -> None:
@@ -237,8 +240,8 @@ class TestBreaker:
         slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
         with serving(store) as server:
             crm = sync.http_crm(server, store)
-            open_until_now = crm_status.Live(breaker=breaker.State.OPEN, retry_in=0.0)
-            crm_status.report({crm.pk: open_until_now})
+            open_until_now = presence.LiveCrm(breaker=breaker.State.OPEN, retry_in=0.0)
+            presence.report_crms({crm.pk: open_until_now})
             queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
             sync.handled(queued, policy=slow)
         assert queued.record("a").state == CONFIRMED  # looked up by the probe, then sent
@@ -248,7 +251,7 @@ class TestBreaker:
         slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
         crm = sync.http_crm(server, store)
         queued = sync.queued(sync.policy(crm), sync.requests("a"))
-        crm_status.report({crm.pk: crm_status.Live(breaker=breaker.State.OPEN, retry_in=600)})
+        presence.report_crms({crm.pk: presence.LiveCrm(breaker=breaker.State.OPEN, retry_in=600)})
         with sync.running(policy=slow) as handler:
             for _ in range(15):
                 handler.turn()
@@ -319,7 +322,7 @@ def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: St
     with serving(hang) as server:
         slow = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("a"))
         with sync.running() as handler:
-            sync.turn_until(handler, lambda: crm_status.read().get(slow.policy.crm_id))
+            sync.turn_until(handler, lambda: presence.read_crms().get(slow.policy.crm_id))
             quick = sync.queued(sync.policy(customers.crm()), sync.requests("xyz"))
             sync.turn_until(handler, lambda: set(quick.states().values()) == {CONFIRMED})
             assert slow.record("a").state == QUEUED
@@ -451,7 +454,7 @@ def test_what_is_reported(server: Sink, store: Store) -> None:
         said = live(crm)
         assert (said.breaker, said.in_flight) == ("closed", 0)
         sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
-    assert crm_status.read() == {}
+    assert presence.read_crms() == {}
 
 
 class TestWaiting:

@@ -266,7 +266,7 @@ def test_what_a_program_fills_in(page: LandingPage) -> None:
     assert visitor.send(**GOOD, **{HONEYPOT: ""}).status_code == 303
 
 
-@pytest.mark.parametrize("limit", ["CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"])
+@pytest.mark.parametrize("limit", ["CRM_RATE_PER_IP", "CRM_RATE_APPKEY"])
 def test_limits(page: LandingPage, settings: Any, limit: str) -> None:
     setattr(settings, limit, "2/hour")
     visitor = Visitor()
@@ -283,7 +283,7 @@ def test_limits(page: LandingPage, settings: Any, limit: str) -> None:
 
 
 def test_a_few_addresses_close_the_page_for_nobody(page: LandingPage, settings: Any) -> None:
-    settings.CRM_RATE_APPKEY, settings.CRM_RATE_ADDRESS = "3/hour", "5/hour"
+    settings.CRM_RATE_APPKEY, settings.CRM_RATE_PER_IP = "3/hour", "5/hour"
     crowd = Visitor()
     crowd.open()
 
@@ -302,7 +302,7 @@ def test_a_few_addresses_close_the_page_for_nobody(page: LandingPage, settings: 
 
 
 def test_an_ipv6_visitor_is_its_network(page: LandingPage, settings: Any) -> None:
-    settings.CRM_RATE_ADDRESS = "2/hour"
+    settings.CRM_RATE_PER_IP = "2/hour"
     visitor = Visitor()
     visitor.open()
     answers = []

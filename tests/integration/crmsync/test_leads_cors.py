@@ -151,7 +151,7 @@ def test_whoever_guesses_a_key_keeps_no_lead_out(visitor: Caller, page: LandingP
 def test_wrong_leads_count_for_their_address_alone(
     visitor: Caller, page: LandingPage, settings: Any
 ) -> None:
-    settings.CRM_RATE_APPKEY, settings.CRM_RATE_ADDRESS = "3/hour", "5/hour"
+    settings.CRM_RATE_APPKEY, settings.CRM_RATE_PER_IP = "3/hour", "5/hour"
 
     def post(address: str, **changes: str) -> int:
         return visitor.post({**BODY, **changes}, REMOTE_ADDR=address).status_code
@@ -162,7 +162,7 @@ def test_wrong_leads_count_for_their_address_alone(
     assert [post("203.0.113.9") for _ in range(2)] == [202, 429]
 
 
-@pytest.mark.parametrize("limit", ["CRM_RATE_ADDRESS", "CRM_RATE_APPKEY"])
+@pytest.mark.parametrize("limit", ["CRM_RATE_PER_IP", "CRM_RATE_APPKEY"])
 def test_limits(visitor: Caller, api: Api, page: LandingPage, settings: Any, limit: str) -> None:
     setattr(settings, limit, "3/hour")
     landing_page(page.biz, "ad-2")
@@ -175,7 +175,7 @@ def test_limits(visitor: Caller, api: Api, page: LandingPage, settings: Any, lim
     # Another address, another landing page, a business system.
     elsewhere = visitor.post(BODY, REMOTE_ADDR="192.0.2.7")
     other_page = visitor.post({**BODY, "appkey": "ad-2"})
-    by_address = limit == "CRM_RATE_ADDRESS"
+    by_address = limit == "CRM_RATE_PER_IP"
     # Above the page's limit an address that has stored nothing lately may store one.
     expected = (202, 429) if by_address else (202, 202)
     assert (elsewhere.status_code, other_page.status_code) == expected
@@ -185,7 +185,7 @@ def test_limits(visitor: Caller, api: Api, page: LandingPage, settings: Any, lim
 
 def test_an_ipv6_caller_is_its_network(visitor: Caller, settings: Any) -> None:
     """A line has a /64: an address of it costs nothing."""
-    settings.CRM_RATE_ADDRESS = "3/hour"
+    settings.CRM_RATE_PER_IP = "3/hour"
 
     def post(address: str) -> int:
         return visitor.post(BODY, REMOTE_ADDR=address).status_code

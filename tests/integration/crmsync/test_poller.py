@@ -16,13 +16,12 @@ from django.utils import timezone
 
 from crmsync import models
 from crmsync.directory import Crms, Page, Policies
-from crmsync.hive import intake
+from crmsync.intake import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
 from crmsync.poller import policy_poll
 from crmsync.poller.changes import Changes
-from crmsync.poller.leases import PolicyLeases
 from crmsync.poller.policy_poll import PolicyPoll
-from crmsync.poller.poller import Poll
+from crmsync.poller.poller import PolicyLeases, Poll
 from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
@@ -278,7 +277,7 @@ class TestRuns:
             context.setattr(policy_poll, "sql", ahead)
             first = polled.lead("a")
             polled.turn_until(is_read(first))
-            polled.turn_until(lambda: polled.poll._looked)
+            polled.turn_until(lambda: polled.poll._looked_at)
         if what == "look":
             second = polled.lead("b")
             polled.turn_until(is_read(second))
@@ -286,7 +285,7 @@ class TestRuns:
         rows.update(sweep_cron="* * * * *", swept_at=sql.now() + timedelta(hours=2))
         polled.turn()
         assert not Run.objects.filter(kind="sweep").exists()
-        polled.poll._compared = sql.now() - timedelta(minutes=2)  # as if they had passed
+        polled.poll._compared_at = sql.now() - timedelta(minutes=2)  # as if they had passed
         polled.turn_until(lambda: Run.objects.filter(kind="sweep").exists())
 
     def test_a_comparison_that_is_due_waits_for_the_hours(self, polled: Polled) -> None:

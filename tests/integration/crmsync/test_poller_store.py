@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import redis
 
-from crmsync import models, orders
-from crmsync.directory import crms, policies
+from crmsync import directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.operations import cache
 from crmsync.orders import Order
 from crmsync.poller import due, requests
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
-from crmsync.poller.store import Round, Stored, store
+from crmsync.poller.store import Round, StoredRound, store
 from crmsync.queues import MainQueue, RetryQueue
 from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
@@ -44,20 +43,22 @@ class Poller:
         source = models.Source.hive()
         self.row = models.Policy.objects.create(source=source, crm=self.crm_row, **given)
         self.hold(60)
-        self.crm = crms.from_row(self.crm_row)
+        self.crm = directory.crm_from_row(self.crm_row)
 
     @property
-    def policy(self) -> policies.Policy:
-        return policies.from_row(models.Policy.objects.select_related("source").get(pk=self.row.pk))
+    def policy(self) -> directory.Policy:
+        return directory.policy_from_row(
+            models.Policy.objects.select_related("source").get(pk=self.row.pk)
+        )
 
     def hold(self, seconds: float) -> None:
         until = sql.now() + timedelta(seconds=seconds)
         models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
 
-    def round(self, *rows: Row, run: int = 0) -> tuple[Round, Stored]:
+    def round(self, *rows: Row, run: int = 0) -> tuple[Round, StoredRound]:
         operation = ids.new(0)
         mark = Watermark(rows[-1].time, rows[-1].key) if rows else None
-        wanted = requests.wanted(self.policy, rows, operation)
+        wanted = requests.make_requests(self.policy, rows, operation)
         this = Round(self.policy, HOLDER, self.crm.id, operation, run, wanted, mark)
         return this, store(this)
 
@@ -206,7 +207,7 @@ class TestChanged:
         assert counts(first.operation) == (1, 0, 1, 0, 1)
 
 
-class TestGivenUp:
+class TestDismissed:
     def test_a_dismissed_version_stays_dismissed_whatever_the_mapping(self, poller: Poller) -> None:
         poller.round(lead(1))
         mark(1, state=State.DISMISSED, next_at=None, claimed_by="")

@@ -11,20 +11,19 @@ from typing import Any
 import pytest
 from django.db import DataError
 
-from crmsync import models
+from bench.harness.mariadb import MariaDb
+from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
-from crmsync.monitor import poller_status
-from crmsync.monitor.alert_conditions import AlertConditions
 from crmsync.poller import store
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
 from crmsync.queues import MainQueue
 from crmsync.recovery import actions
+from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.models import Alert
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.support.lead_tables import INSERT
@@ -54,7 +53,7 @@ class Shop:
         self._policies, self._crms = Policies(), Crms()
         self._poll = PolicyPoll(self.row.pk, HOLDER, self._policies, self._crms, lambda _: None)
 
-    def facts(self) -> poller_status.Facts:
+    def facts(self) -> presence.PolicyFacts:
         return self._poll.facts()
 
     def change(self, **fields: Any) -> None:
@@ -220,8 +219,8 @@ class TestOneBadRow:
         self.rows(mariadb)
         made = store._store_once
 
-        def refusing(this: store.Round, new_ids: Any) -> store.Stored:
-            if any(each.request.fields.get("uid") == "b" for each in this.wanted):
+        def refusing(this: store.Round, new_ids: Any) -> store.StoredRound:
+            if any(each.request.fields.get("uid") == "b" for each in this.row_requests):
                 raise DataError("odd")
             return made(this, new_ids)
 
@@ -239,8 +238,8 @@ class TestOneBadRow:
         shop = Shop(source, 60, "name = name", zone="+08:00")
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         assert shop.facts().without_time == 1
-        poller_status.report({shop.row.pk: shop.facts()})
-        AlertConditions().reconcile()
+        presence.report_policies({shop.row.pk: shop.facts()})
+        assert of_flows.report_conditions() == {}
         alert = Alert.objects.get(key=f"crm.source:{shop.row.pk}")
         assert "have no time" in str(alert.subject)
 

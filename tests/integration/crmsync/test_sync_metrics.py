@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
+from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
-from crmsync.monitor import alert_conditions, backlog, counters, crm_status, findings, poller_status
+from crmsync.monitor import backlog, conditions, counters, findings
 from crmsync.monitor import metrics as gauges
-from crmsync.monitor.alert_conditions import AlertConditions
-from crmsync.monitor.crm_status import Live
-from crmsync.monitor.poller_status import Facts
 from crmsync.orders import Order
+from crmsync.presence import LiveCrm, PolicyFacts
 from crmsync.queues import RetryQueue
 from msgplatform.core import flows, metrics
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, MinuteCounter
@@ -82,9 +83,11 @@ class TestMetrics:
         assert found["redis_up", ()] == 1
 
     def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
-        live = Live(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
-        crm_status.report({policy.crm_id: live})
-        poller_status.report({policy.pk: Facts(horizon_age=2.5, waiting=9, problem="gone")})
+        live = LiveCrm(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
+        presence.report_crms({policy.crm_id: live})
+        presence.report_policies(
+            {policy.pk: PolicyFacts(horizon_age=2.5, waiting=9, problem="gone")}
+        )
         found = scraped()
         of_crm = (("crm", "sales"),)
         names: tuple[str, ...] = ("call_seconds", "in_flight", "breaker", "held_seconds", "paused")
@@ -104,7 +107,7 @@ class TestMetrics:
     def test_counts_end(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(5):
             put(policy, DEAD, str(number))
-        assert backlog.counts([policy.pk], most=3) == Counter({(policy.pk, int(DEAD)): 3})
+        assert backlog.counts([policy.pk], limit=3) == Counter({(policy.pk, int(DEAD)): 3})
 
     def test_the_overview(self, policy: Policy) -> None:
         put(policy, WAITING, next_at=sql.now() - timedelta(seconds=40))
@@ -169,99 +172,84 @@ def opened() -> dict[str, str]:
 
 class TestAlerts:
     def test_a_source_that_cannot_be_read(self, policy: Policy) -> None:
-        conditions = AlertConditions()
         key = f"crm.source:{policy.pk}"
         report(policy, problem="no route", problem_for=59)
-        conditions.reconcile()
+        watch()
         assert opened() == {}
         report(policy, problem="no route", problem_for=61)
-        conditions.reconcile()
+        watch()
         assert opened() == {key: "The source hive cannot be read"}
         assert "no route" in Alert.objects.get(open_key=key).text
-        poller_status.withdraw([policy.pk])  # nobody can say whether it is over
-        conditions.reconcile()
+        presence.withdraw_policies([policy.pk])  # nobody can say whether it is over
+        watch()
         assert list(opened()) == [key]
         report(policy)
-        conditions.reconcile()
+        watch()
         assert opened() == {}
 
     def test_a_policy_that_is_switched_off_needs_nobody(self, policy: Policy) -> None:
         report(policy, problem="no route", problem_for=61)
-        AlertConditions().reconcile()
+        watch()
         Policy.objects.update(enabled=False)
-        AlertConditions().reconcile()
+        watch()
         assert opened() == {}
 
     def test_a_transaction_that_is_left_open(self, policy: Policy) -> None:
         report(policy, horizon_age=601, exact=False)
-        AlertConditions().reconcile()
+        watch()
         assert opened() == {}
         report(policy, horizon_age=601)
-        AlertConditions().reconcile()
+        watch()
         assert list(opened()) == [f"crm.horizon:{policy.pk}"]
 
-    def test_nothing_is_confirmed(self, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-        conditions = AlertConditions()
-        clock = Clock(monkeypatch)
+    def test_nothing_is_confirmed(self, policy: Policy) -> None:
         record = put(policy, RETRY, next_at=sql.now())
-        conditions.reconcile()
-        clock.seconds += 599
-        conditions.reconcile()
+        watch()
+        pass_seconds(599)
         assert opened() == {}
-        clock.seconds += 2
-        conditions.reconcile()
+        pass_seconds(2)
         assert opened() == {
             f"crm.stalled:{policy.crm_id}": "sales has confirmed nothing for 10 minutes"
         }
-        # Another process has not looked for as long: it leaves the alert alone.
-        AlertConditions().reconcile()
-        assert opened()
+        watch()
+        assert opened(), "another process may look next"
         count(policy, confirmed=1)
-        conditions.reconcile()
+        watch()
         assert opened() == {}
         Record.objects.filter(pk=record.pk).update(state=CONFIRMED)
-        clock.seconds += 700
-        conditions.reconcile()
+        pass_seconds(700)
         assert opened() == {}
 
     def test_a_record_that_is_not_due_stalls_nobody(
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It waits for its next try, as it was set up to."""
-        clock, conditions = Clock(monkeypatch), AlertConditions()
         record = put(policy, RETRY, next_at=sql.now() + timedelta(hours=1))
-        for _ in range(3):
-            conditions.reconcile()
-            clock.seconds += 700
+        watch()
+        pass_seconds(1400)
         assert opened() == {}
         Record.objects.filter(pk=record.pk).update(next_at=sql.now())
-        conditions.reconcile()
+        watch()
         assert opened() == {}, "it has been due for a moment"
-        clock.seconds += 601
-        conditions.reconcile()
+        pass_seconds(601)
         assert list(opened()) == [f"crm.stalled:{policy.crm_id}"]
 
     def test_a_crm_that_wants_fewer_calls_is_not_stalled(
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        clock, conditions = Clock(monkeypatch), AlertConditions()
         put(policy, WAITING, next_at=sql.now())
-        crm_status.report({policy.crm_id: crm_status.Live(held_for=3600)})
-        for _ in range(3):
-            conditions.reconcile()
-            clock.seconds += 700
+        presence.report_crms({policy.crm_id: presence.LiveCrm(held_for=3600)})
+        watch()
+        pass_seconds(1400)
         assert opened() == {}
 
     def test_a_paused_crm_has_an_alert_of_its_own(
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        clock = Clock(monkeypatch)
-        conditions = AlertConditions()
         put(policy, WAITING)
-        conditions.reconcile()
+        watch()
         Crm.objects.update(paused_at=sql.now())
-        clock.seconds += 700
-        conditions.reconcile()
+        pass_seconds(700)
         assert opened() == {}
 
     @pytest.mark.parametrize(("ended", "is_told"), [((19, 0), False), ((1, 19), False),
@@ -271,40 +259,77 @@ class TestAlerts:
     ) -> None:
         count(policy, 5, dead=ended[0], confirmed=ended[1])
         count(policy, 90, dead=500)
-        AlertConditions().reconcile()
+        watch()
         assert (f"crm.dead:{policy.pk}" in opened()) == is_told
 
     def test_the_recovery_log_is_left_lying(self, policy: Policy) -> None:
         _record, entry = recovery_steps.dead(policy, "1")
-        AlertConditions().reconcile()
+        watch()
         assert opened() == {}
         entry.created_at = sql.now() - timedelta(hours=25)
         entry.save()
-        AlertConditions().reconcile()
+        watch()
         assert opened() == {"crm.recovery:old":
                             "Entries of the recovery log open for more than a day: 1"}  # fmt: skip
+
+    def test_an_emptied_redis_leaves_a_stalled_crm_alone(self, policy: Policy) -> None:
+        put(policy, RETRY, next_at=sql.now())
+        watch()
+        pass_seconds(601)
+        key = f"crm.stalled:{policy.crm_id}"
+        work_redis().delete(conditions.STALLS)
+        watch()
+        assert list(opened()) == [key]
+        count(policy, confirmed=1)
+        watch()
+        assert opened() == {}
+
+    def test_the_time_in_which_no_program_looked_does_not_count(self, policy: Policy) -> None:
+        put(policy, RETRY, next_at=sql.now())
+        watch()
+        age_memory(3600)
+        watch()
+        assert opened() == {}
+
+    def test_an_alert_about_a_source_stays_without_a_poller(self, policy: Policy) -> None:
+        """With its texts in each language."""
+        report(policy, problem="no route", problem_for=61)
+        watch()
+        (before,) = Alert.objects.values("subject", "text", "said")
+        presence.withdraw_policies([policy.pk])
+        watch()
+        (after,) = Alert.objects.filter(open_key__isnull=False).values("subject", "text", "said")
+        assert after == before
 
     def test_an_alert_is_raised_once(self, policy: Policy) -> None:
         report(policy, horizon_age=700)
         for _ in range(3):
-            AlertConditions().reconcile()
+            watch()
         assert Alert.objects.get().count == 1
 
 
-class Clock:
-    """Seconds by which the process's clock is ahead."""
+def watch() -> None:
+    """One look of the platform's watch at the conditions of the flow."""
+    assert of_flows.report_conditions() == {}
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds, real = 0.0, time.monotonic
-        monkeypatch.setattr(
-            alert_conditions,
-            "time",
-            type("Ahead", (), {"monotonic": lambda: real() + self.seconds}),
-        )
+
+def pass_seconds(seconds: int) -> None:
+    """Looks at least every 100 seconds, while so many seconds pass."""
+    while seconds > 0:
+        age_memory(min(100, seconds))
+        seconds -= 100
+        watch()
+
+
+def age_memory(seconds: int) -> None:
+    """Make the last look at stalled CRMs so much older."""
+    memory = msgspec.json.decode(work_redis().get(conditions.STALLS) or b"")
+    memory["at"] -= seconds
+    work_redis().set(conditions.STALLS, msgspec.json.encode(memory))
 
 
 def report(policy: Policy, **facts: Any) -> None:
-    poller_status.report({policy.pk: Facts(**facts)})
+    presence.report_policies({policy.pk: PolicyFacts(**facts)})
 
 
 class TestDoctor:

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.operations import cache
-from crmsync.recovery import found
+from crmsync.recovery import operation_finder
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support
@@ -75,7 +75,7 @@ def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Cus
         confirmed(policy, key)
     longer_ago()
 
-    assert recover("--since", "2h") == {"operations": 3, "again": 3}
+    assert recover("--since", "2h") == {"operations": 3, "sent": 3}
 
     assert states() == {
         "old": _State.CONFIRMED, "a": _State.WAITING, "b": _State.WAITING, "c": _State.WAITING,
@@ -89,7 +89,7 @@ def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Cus
 
 
 def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found, "PAGE", 2)
+    monkeypatch.setattr(operation_finder, "PAGE", 2)
     monkeypatch.setattr(cache, "PAGE", 2)
     kept = [confirmed(policy, f"kept-{number}") for number in range(5)]
     lost = [new_operation(policy, [request(f"lost-{number}")]) for number in range(5)]
@@ -100,7 +100,7 @@ def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) ->
     longer_ago()
 
     assert recover("--since", "1h") == {
-        "operations": 10, "from_redis": 5, "again": 10, "made": 5,
+        "operations": 10, "operations_from_redis": 5, "sent": 10, "recreated": 5,
     }  # fmt: skip
     assert set(states().values()) == {_State.WAITING}
     assert len(states()) == len(kept) + len(lost)
@@ -119,7 +119,7 @@ def test_records_and_operations_are_made_again_from_redis(
     lose(operation)
 
     assert recover("--operation", str(pk)) == {
-        "operations": 1, "from_redis": 1, "again": 3, "made": 3,
+        "operations": 1, "operations_from_redis": 1, "sent": 3, "recreated": 3,
     }  # fmt: skip
 
     again = Operation.objects.get(pk=pk)
@@ -165,7 +165,7 @@ def test_each_record_is_sent_once_by_one_replay(policy: Policy) -> None:
     second = new_operation(policy, [request("a")])
     longer_ago()
 
-    assert recover("--since", "1h") == {"operations": 2, "again": 1, "since": 1}
+    assert recover("--since", "1h") == {"operations": 2, "sent": 1, "left_changed": 1}
 
     first.refresh_from_db()
     assert first.operation_id != second.pk
@@ -178,7 +178,7 @@ def test_what_is_on_its_way_is_left(policy: Policy) -> None:
     before = (flying.next_at, flying.claimed_by)
     longer_ago()
 
-    assert recover("--since", "1h") == {"operations": 1, "on_their_way": 1}
+    assert recover("--since", "1h") == {"operations": 1, "left_in_flight": 1}
 
     flying.refresh_from_db()
     assert (flying.next_at, flying.claimed_by) == before
@@ -192,7 +192,11 @@ def test_what_is_on_its_way_goes_on_with_the_newer_version(
     pk = newer.pk
     lose(newer)
 
-    assert recover("--since", "1h") == {"operations": 2, "from_redis": 1, "on_their_way": 2}
+    assert recover("--since", "1h") == {
+        "operations": 2,
+        "operations_from_redis": 1,
+        "left_in_flight": 2,
+    }
 
     sync_support.handled(on_its_way)
     assert on_its_way.states() == {"a": _State.WAITING}
@@ -207,14 +211,14 @@ def test_dismissed_records_stay(policy: Policy) -> None:
     Record.objects.update(state=_State.DISMISSED)
     longer_ago()
 
-    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "dismissed": 1}
+    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "left_dismissed": 1}
 
 
 def test_dead_records_leave_the_recovery_log(policy: Policy) -> None:
     gone, entry = dead(policy, "a")
     longer_ago()
 
-    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "again": 1}
+    assert recover("--operation", str(gone.operation_id)) == {"operations": 1, "sent": 1}
 
     entry.refresh_from_db()
     assert entry.state == RecoveryEntry.State.RETRIED
@@ -229,7 +233,7 @@ def test_an_operation_that_the_poller_did_not_find(policy: Policy, customers: Cu
     longer_ago()
 
     assert recover("--operation", str(gone.operation_id)) == {
-        "operations": 1, "from_redis": 1, "again": 1,
+        "operations": 1, "operations_from_redis": 1, "sent": 1,
     }  # fmt: skip
     send_what_is_due(policy)
     assert customers.rows() == {"a": ("name a", 1)}
@@ -241,7 +245,7 @@ def test_a_row_that_the_mapping_refused_is_not_sent_empty(policy: Policy) -> Non
     pk = operation.pk
     lose(operation)
 
-    assert recover("--operation", str(pk)) == {"operations": 1, "from_redis": 1}
+    assert recover("--operation", str(pk)) == {"operations": 1, "operations_from_redis": 1}
 
     assert not states()
     assert Operation.objects.get().replaced == 1
@@ -254,7 +258,7 @@ def test_a_dry_run_changes_nothing(policy: Policy) -> None:
     longer_ago()
 
     assert recover("--since", "1h", "--dry-run") == {
-        "operations": 2, "from_redis": 1, "again": 2, "made": 1, "dry_run": True,
+        "operations": 2, "operations_from_redis": 1, "sent": 2, "recreated": 1, "dry_run": True,
     }  # fmt: skip
 
     assert states() == {"a": _State.CONFIRMED}
@@ -269,7 +273,7 @@ def test_only_one_policy(policy: Policy) -> None:
     longer_ago()
 
     assert recover("--since", "1h", "--policy", "leads/support") == {
-        "operations": 2, "from_redis": 1, "again": 2, "made": 1,
+        "operations": 2, "operations_from_redis": 1, "sent": 2, "recreated": 1,
     }  # fmt: skip
     assert states() == {"a": _State.CONFIRMED, "b": _State.WAITING, "d": _State.WAITING}
 
@@ -279,7 +283,11 @@ def test_operations_of_a_policy_that_is_gone(policy: Policy) -> None:
     lose(operation)
     policy.delete()
 
-    assert recover("--since", "1h") == {"operations": 1, "from_redis": 1, "without_policy": 1}
+    assert recover("--since", "1h") == {
+        "operations": 1,
+        "operations_from_redis": 1,
+        "operations_without_policy": 1,
+    }
 
 
 def test_an_operation_that_is_nowhere(policy: Policy) -> None:

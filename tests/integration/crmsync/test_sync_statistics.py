@@ -17,7 +17,7 @@ from crmsync.monitor.activity import ACTIVITY
 from msgplatform.core.data import sql
 from msgplatform.monitor.counters import roll_up
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 from tests.integration.crmsync.sync_support import crm, hive, policy
 
@@ -42,8 +42,10 @@ def count(policy: Policy, at: datetime, **values: int) -> None:
     counters.add(Counter(found), at)
 
 
-def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> Counted:
-    return Counted(ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()})
+def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
+    return CounterQuery(
+        ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()}
+    )
 
 
 class TestSums:

@@ -20,8 +20,8 @@ from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import relations
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
-from tests.integration.platform.test_api_schema import api_views, document, statuses
 from tests.integration.support.answers import Answer
+from tests.integration.support.api_document import api_views, document, statuses
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -256,7 +256,7 @@ class TestRelations:
         problem(nothing, 503, "unavailable")
 
     def test_a_reader_has_so_many_authors_at_most(self, system: System, settings: Any) -> None:
-        settings.FEED_MOST_AUTHORS = 1
+        settings.FEED_MAX_AUTHORS = 1
         system.change("ann", "follow", "bob")
         body = problem(system.change("ann", "follow", "cat"), 409, "not-now")
         assert "the most there can be" in body["detail"]

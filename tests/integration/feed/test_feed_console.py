@@ -86,7 +86,7 @@ class TestPosts:
         vip = feed_rows.post(biz, "ann", topic="vip")
         after = [feed_rows.post(biz, "ann") for _ in range(5)]
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == [vip]
-        monkeypatch.setattr(recent_rows, "LOOKED_AT", 5)
+        monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 5)
         hint = "Only the newest 5 rows were searched"
         assert listed(admin_client, f"{POSTS}?topic__exact=vip") == []
         assert hint in get(admin_client, f"{POSTS}?topic__exact=vip")

@@ -116,7 +116,9 @@ class TestScheduler:
 
     def test_policies_by_hour(self, admin_client: Client, settings: Any) -> None:
         hour = timezone.localtime().hour
-        settings.FEED_HOURS = f"{hour}-{(hour + 2) % 24}:0.3, {(hour + 5) % 24}-{(hour + 6) % 24}:1"
+        settings.FEED_SHARE_BY_HOUR = (
+            f"{hour}-{(hour + 2) % 24}:0.3, {(hour + 5) % 24}-{(hour + 6) % 24}:1"
+        )
         rules = admin_client.get(f"{ADMIN}{SCHEDULER}").context["policies"]
         assert [(rule["most"], rule["is_now"]) for rule in rules] == [
             ("30 %", True), ("100 %", False),
@@ -125,7 +127,7 @@ class TestScheduler:
     def test_hours_are_in_the_zone_of_the_platform(
         self, admin_client: Client, settings: Any
     ) -> None:
-        settings.FEED_HOURS = "19-23:0.3"
+        settings.FEED_SHARE_BY_HOUR = "19-23:0.3"
         Preferences.objects.create(user=User.objects.get(), time_zone="Asia/Shanghai")
         assert f"Times are in {settings.TIME_ZONE};" in get(admin_client, SCHEDULER)
 
@@ -247,7 +249,7 @@ def wrong_steps(statement: str) -> list[str]:
 def test_whatever_is_chosen_is_read_from_an_index(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_rows, "LOOKED_AT", 500)
+    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 500)
     feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
     now = sql.now()
     made = ids.reserve(4000).ids(range(4000))

@@ -9,7 +9,7 @@ import pytest
 
 from notify.feed.models import EventQueue
 from tests.integration.feed.support import drain
-from tests.integration.feed.test_timeline_property import (
+from tests.integration.feed.timeline_world import (
     PEOPLE,
     Generator,
     check_drained,
@@ -24,7 +24,8 @@ __all__ = ["small"]
 # Turns until it is killed, with bounds that a few users reach.
 DISPATCHER = """
 from django.conf import settings
-settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
+settings.FEED_READ_FANOUT_ABOVE, settings.FEED_WRITE_FANOUT_BELOW = 3, 3
+settings.FEED_FANOUT_BATCH = 1
 settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
@@ -44,7 +45,11 @@ KILLS = [
 
 
 def test_timelines_are_right_after_kills(settings: Any) -> None:
-    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 3, 3, 1
+    (
+        settings.FEED_READ_FANOUT_ABOVE,
+        settings.FEED_WRITE_FANOUT_BELOW,
+        settings.FEED_FANOUT_BATCH,
+    ) = 3, 3, 1
     generator = Generator(1)
     generator.steps[generator.dispatch] = 5
     for kill in KILLS:

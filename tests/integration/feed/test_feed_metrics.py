@@ -15,7 +15,7 @@ from msgplatform.core import metrics
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Seen
+from msgplatform.monitor.failure_store import GroupSnapshot
 from notify.feed import presence
 from notify.feed.actions.replay import replay
 from notify.feed.dispatcher import fanout, queue
@@ -160,8 +160,8 @@ class TestAlerts:
         set_aside(biz, "ann")
         alert_conditions.reconcile()
         assert list(opened()) == [alert_conditions.SET_ASIDE_KEY]
-        (group,) = failure_store.groups("feed")
-        seen = Seen(group.pk, group.lost, group.last_at)
+        (group,) = failure_store.open_groups("feed")
+        seen = GroupSnapshot(group.pk, group.lost, group.last_at)
         failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
         alert_conditions.reconcile()
         assert opened() == {}

@@ -69,7 +69,7 @@ def test_a_replayed_event_reaches_its_recipients_once(
     biz: Biz, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails in the middle of its slices, and goes on where it was."""
-    settings.FEED_SLICE = 3
+    settings.FEED_FANOUT_BATCH = 3
     fans = [f"fan{n}" for n in range(8)]
     related(biz, *((fan, "follow", "star") for fan in fans))
     visited(biz, *fans)

@@ -11,8 +11,8 @@ import pytest
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz, MinuteCounter
-from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
@@ -33,8 +33,8 @@ def count(biz: int, topic: str, at: datetime, **values: int) -> None:
     counters.add(Counter({counters.key(biz, what, topic): n for what, n in values.items()}), at)
 
 
-def counted(step: Step, until: datetime, **chosen: str) -> Counted:
-    return Counted(ACTIVITY, step, NOON, until, chosen)
+def counted(step: Step, until: datetime, **chosen: str) -> CounterQuery:
+    return CounterQuery(ACTIVITY, step, NOON, until, chosen)
 
 
 def measures(counts: Mapping[str, int]) -> list[int]:
@@ -86,7 +86,7 @@ def test_posts_are_counted_when_they_are_accepted(biz: Biz) -> None:
     ]  # fmt: skip
     (accepted,) = (one for one in ACTIVITY.measures if one.tone == "accepted")
     now = sql.now()
-    whole = Counted(ACTIVITY, "minute", now - HOUR, now + timedelta(minutes=1))
+    whole = CounterQuery(ACTIVITY, "minute", now - HOUR, now + timedelta(minutes=1))
     assert accepted.of(total(whole.series())) == 3
 
 
@@ -107,7 +107,7 @@ def test_the_file(biz: Biz) -> None:
     count(biz.pk, "friend", NOON, handled=4, entries=100)
     count(biz.pk, "vip", NOON, set_aside=1)
     count(99999, "friend", NOON + HOUR, merged=3, handled=3)
-    header, *lines = files.lines(counted("hour", NOON + 3 * HOUR), ACTIVITY.dimensions[0])
+    header, *lines = groups.csv_lines(counted("hour", NOON + 3 * HOUR), ACTIVITY.dimensions[0])
     assert header[:3] == ["time", "topic", "topic_title"]
     accepted = header.index("accepted")
     assert [line[:accepted] + line[accepted + 1 : 8] for line in lines] == [

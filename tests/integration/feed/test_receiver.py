@@ -62,7 +62,7 @@ def test_friends_get_a_friend_post_and_followers_too_a_vip_post() -> None:
 
 
 def test_an_author_with_many_recipients_is_handled_in_slices(settings: Any) -> None:
-    settings.FEED_SLICE = 3
+    settings.FEED_FANOUT_BATCH = 3
     fans = [f"fan{n}" for n in range(8)]
     change(*((fan, "follow", "star") for fan in fans), ("star", "befriend", "bob"))
     visited(*fans, "bob")
@@ -109,7 +109,7 @@ def test_relations_are_counted_and_blocks_end_them(settings: Any) -> None:
 
 
 def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(settings: Any) -> None:
-    settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW = 10, 8
+    settings.FEED_READ_FANOUT_ABOVE, settings.FEED_WRITE_FANOUT_BELOW = 10, 8
     merging = FeedUser.Merging
 
     def state() -> int:
@@ -129,7 +129,7 @@ def test_an_author_becomes_merged_above_the_threshold_and_not_at_once_below(sett
 
 
 def test_nobody_receives_posts_of_more_than_the_most(settings: Any) -> None:
-    settings.FEED_MOST_AUTHORS = 10
+    settings.FEED_MAX_AUTHORS = 10
     follows = [("bob", "follow", f"page{n}") for n in range(12)]
     assert change(*follows) == ["created"] * 10 + ["rejected"] * 2
     assert change(("bob", "follow", "page3"), ("ann", "befriend", "bob")) == [

@@ -94,7 +94,7 @@ def test_a_post_of_which_an_entry_is_locked_does_not_hold_up_the_others() -> Non
 def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings: Any) -> None:
     if not ON_MARIADB:
         return
-    settings.FEED_SLICE = 1
+    settings.FEED_FANOUT_BATCH = 1
     fans = ["fan1", "fan2"]
     change(*((fan, "follow", star) for fan in fans for star in ("sun", "moon")))
     visited(*fans)
@@ -112,7 +112,7 @@ def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings: A
 def test_the_event_in_slices_that_failed_is_set_aside_not_the_oldest(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.FEED_SLICE = 1
+    settings.FEED_FANOUT_BATCH = 1
     fans = ["fan1", "fan2"]
     change(*((fan, "follow", star) for fan in fans for star in ("sun", "moon")))
     visited(*fans)

@@ -257,7 +257,7 @@ def test_a_new_connection_is_reported_at_once(dispatchers: Callable[[], Pacer]) 
 
 
 def test_wrong_hours_are_refused_with_a_hint(settings: Any) -> None:
-    settings.FEED_HOURS = "19-23:0.3,noon:1"
+    settings.FEED_SHARE_BY_HOUR = "19-23:0.3,noon:1"
     found = {error.id: error for error in checks.run_checks()}
     assert "'noon:1'" in found["feed.E002"].msg
     assert "19-23:0.3" in str(found["feed.E002"].hint)

@@ -20,7 +20,7 @@ from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
 from tests.integration.feed.naive import World
 from tests.integration.feed.support import BIZ, change, drain, post, visited, written
-from tests.integration.feed.test_timeline_property import (
+from tests.integration.feed.timeline_world import (
     ACTIONS,
     OFTEN,
     PEOPLE,

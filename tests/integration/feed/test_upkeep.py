@@ -192,7 +192,7 @@ class TestUnfollow:
 class TestDelete:
     @pytest.mark.parametrize("size", [2, 5000])
     def test_entries_of_a_deleted_post_go(self, size: int, settings: Any) -> None:
-        settings.FEED_SLICE = size
+        settings.FEED_FANOUT_BATCH = size
         fans = [f"fan{n}" for n in range(5)]
         change(*((fan, "follow", "ann") for fan in fans), ("ann", "befriend", "bob"))
         visited(*fans, "bob")
@@ -210,7 +210,11 @@ class TestMerge:
     @pytest.fixture
     def star(self, settings: Any) -> str:
         """An author with one recipient too many."""
-        settings.FEED_MERGE_ABOVE, settings.FEED_PUSH_BELOW, settings.FEED_SLICE = 4, 3, 2
+        (
+            settings.FEED_READ_FANOUT_ABOVE,
+            settings.FEED_WRITE_FANOUT_BELOW,
+            settings.FEED_FANOUT_BATCH,
+        ) = 4, 3, 2
         fans = [f"fan{n}" for n in range(5)]
         change(*((fan, "follow", "star") for fan in fans))
         visited(*fans)
@@ -244,7 +248,7 @@ class TestMerge:
     def test_one_who_shrinks_and_grows_while_the_event_is_set_aside(
         self, star: str, settings: Any
     ) -> None:
-        settings.FEED_SLICE = 5
+        settings.FEED_FANOUT_BATCH = 5
         Upkeep().turn(Pace())  # all fans merge, but the end is not reached
         event = EventQueue.objects.filter(kind=EventQueue.Kind.MERGE)
         event.update(status=_STATUS.SET_ASIDE)

@@ -409,7 +409,7 @@ class TestStatistics:
         text = b"".join(answer.streaming_content).decode()
         rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
         today = DayCounter.objects.latest("day").day.isoformat()
-        found = [(r["time"], r["account_title"], r["sent"], r["given_up"]) for r in rows]
+        found = [(r["time"], r["account_title"], r["sent"], r["undelivered"]) for r in rows]
         assert found == [(today, "marketing", "90", "0"), (today, "notices", "10", "10")]
 
     def test_both_at_once_are_not_counted(

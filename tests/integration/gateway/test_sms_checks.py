@@ -17,7 +17,7 @@ from django.core import checks as django_checks
 from gateway import checks
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform import doctor, env
-from msgplatform.core.servers.embedded import RedisServer
+from msgplatform.core.servers.private_server import RedisServer
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, account, gateway
 

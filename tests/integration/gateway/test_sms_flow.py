@@ -28,29 +28,12 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
 from msgplatform.models.failures import MAX_ANSWER
+from tests.integration.gateway.sms_messages import archived, settle
 from tests.integration.support import sms_rows
 from tests.integration.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def settle() -> None:
-    Forwarder().turn()
-    Pump().turn()
-
-
-def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> str:
-    """A message that ended: refused with `result`, or reported."""
-    message = send(caller.biz, **fields)
-    (seqno,) = submit(SmsGateway.objects.get().pk)[message]
-    respond(seqno, result)
-    if not result:
-        number = store.read([message])[0].mt.user_number
-        report(seqno, number, state=2 if error else 0, error=error)
-    settle()
-    assert SgipMt.objects.filter(pk=int(message)).exists()
-    return message
 
 
 class TestStatus:

@@ -17,8 +17,8 @@ from gateway.api.xmlrpc import faults
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
-from tests.integration.platform.test_api_server import Server
 from tests.integration.support import sms_rows
+from tests.integration.support.api_server import Server
 from tests.integration.support.sms_rows import Caller, report, respond, submit
 
 shop = sms_rows.shop

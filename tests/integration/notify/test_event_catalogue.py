@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 
 from msgplatform.api.access import keys
 from msgplatform.models import AuditLog, Biz
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive
 from notify.monitor import findings
-from tests.integration.platform.test_door import Both, plain
+from tests.integration.platform.test_fast_intake import Both, plain
 from tests.integration.support import languages
 from tests.integration.support.api_support import problem
 from tests.integration.support.http_sinks import Sink, answering
@@ -157,17 +157,17 @@ def test_a_schema_of_an_earlier_release_that_cannot_be_used(orders: Caller) -> N
 
 
 def test_the_door_says_what_django_says(sms_redis: Any) -> None:
-    """Systems that validate are not served at the door; the others are, as before."""
+    """Systems that validate are not served by the fast intake; the others are, as before."""
     EventType.objects.create(name="order.paid", schema=SCHEMA)
     both = Both()
     try:
 
         def ask(event: Any) -> tuple[int, int]:
             body = json.dumps(event).encode()
-            before = both.door.served
+            before = both.fast_intake.served
             ours, theirs = both.ask("POST", MESSAGES, plain(body), body)
             assert ours.comparable() == theirs.comparable()
-            return ours.status, both.door.served - before
+            return ours.status, both.fast_intake.served - before
 
         ask(GOOD)  # keys and catalogue are known now
         assert ask(BAD) == (202, 1)

@@ -15,8 +15,8 @@ from msgplatform.core.http.messages import Response
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
-from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -25,7 +25,7 @@ from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.catalogue_subjects import CatalogueSubjects
 from notify.orders import Order, Result
-from notify.presence import Live
+from notify.presence import LaneState
 from notify.sender import webhook
 from tests.integration.support.notify_rows import publish, subscription
 
@@ -40,16 +40,16 @@ def row() -> BizReceive:
     return subscription(Biz.objects.create(name="orders"), schedule=[])
 
 
-def counted(**chosen: object) -> Counted:
+def counted(**chosen: object) -> CounterQuery:
     now = sql.now()
     wanted = {name: str(key) for name, key in chosen.items()}
-    return Counted(
+    return CounterQuery(
         ACTIVITY, "minute", now - timedelta(minutes=5), now + timedelta(minutes=1), wanted
     )
 
 
-def shown(wanted: Counted) -> dict[str, tuple[int, ...]]:
-    """Accepted, delivered, failed attempts and given up of each event type, by its title."""
+def shown(wanted: CounterQuery) -> dict[str, tuple[int, ...]]:
+    """Accepted, delivered, failed attempts and failures of each event type, by its title."""
     lines = groups.table(wanted, BY_EVENT_TYPE, groups.sums(wanted))
     return {
         line.group.title: tuple(measure.of(line.counts) for measure in ACTIVITY.measures)
@@ -106,7 +106,7 @@ def test_each_message_counts_once_however_it_is_grouped(row: BizReceive) -> None
     assert (whole["accepted"], whole["delivered"]) == (5, 5)
     assert counters.totals()["delivered"] == counters.last_hour("delivered") == 5
     for dimension in ACTIVITY.dimensions:
-        header, *lines = files.lines(counted(), dimension)
+        header, *lines = groups.csv_lines(counted(), dimension)
         assert sum(int(line[header.index("delivered")]) for line in lines) == 5, dimension.name
     assert total(counted(event_type=own.pk).series())["delivered"] == 3
     assert total(counted(event_type="others").series())["delivered"] == 2
@@ -123,7 +123,7 @@ def min_subject() -> int:
     return int(subject)
 
 
-def test_given_up_behind_an_open_breaker(row: BizReceive) -> None:
+def test_failures_behind_an_open_breaker(row: BizReceive) -> None:
     EventType.objects.create(name=PAID)
     publish(row.biz, 3)
     publish(row.biz, 2, event_type=UNKNOWN)
@@ -131,7 +131,7 @@ def test_given_up_behind_an_open_breaker(row: BizReceive) -> None:
     past = sql.now() - timedelta(hours=2)
     ReceiveMsg.objects.update(next_at=past)
     BizReceive.objects.update(failing_since=past)
-    presence.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
+    presence.report({row.pk: LaneState(sender="s", breaker=State.OPEN, retry_in=60)})
     split()
     assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.EXHAUSTED).count() == 5
     assert shown(counted()) == {PAID: (3, 0, 0, 3), OTHERS: (2, 0, 0, 2)}

@@ -29,7 +29,7 @@ from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
-from notify.presence import Live
+from notify.presence import LaneState
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -179,7 +179,7 @@ def test_a_frozen_maker_gives_up_nothing_of_a_subscriber_that_came_back(row: Biz
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=5000))
     since = sql.now() - timedelta(seconds=4000)
     BizReceive.objects.update(failing_since=since, failures=9)
-    presence.report({row.pk: Live(sender="s", breaker=State.OPEN, retry_in=60)})
+    presence.report({row.pk: LaneState(sender="s", breaker=State.OPEN, retry_in=60)})
     with frozen("run_maker", "maker_before_expiry") as process:
         BizReceive.objects.update(failing_since=None, failures=0)
         wakes_up_and_ends(process)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.maker.payloads import INLINE_BYTES
 from notify.models import BizMsg, IdempotencyKey, Receive, ReceiveMsg

@@ -105,7 +105,7 @@ def test_a_card_says_why(
 
 def test_an_open_breaker_and_a_redis_that_is_away(row: BizReceive, settings: Settings) -> None:
     pk = split(row, next_at=sql.now())
-    opened = presence.Live("a", breaker=State.OPEN, retry_in=30, open_for=3600)
+    opened = presence.LaneState("a", breaker=State.OPEN, retry_in=30, open_for=3600)
     presence.report({row.pk: opened})
     assert "Not tried: its breaker has been open since" in card(pk).why
     settings.REDIS_URL = NOWHERE

@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 
 from msgplatform.core.errors import Conflict
 from msgplatform.models import AuditLog, Biz
-from notify import secret_rotation
+from notify import operations
 from notify.directory import Subscriptions
 from notify.models import Receive
 from tests.integration.support.notify_rows import subscription
@@ -217,7 +217,7 @@ def test_after_a_leak_the_old_secret_ends_at_once(admin_client: Client, consumer
 def test_hours_outside_of_the_bounds_are_refused(
     admin_client: Client, consumer: Receive, hours: str
 ) -> None:
-    seen = secret_rotation.mark_of(consumer)
+    seen = operations.secret_mark(consumer)
     answer = admin_client.post(f"{CONSUMERS}{consumer.pk}/rotate/", {"hours": hours, "seen": seen})
     assert answer.status_code == 200
     assert Receive.objects.get().secret == consumer.secret
@@ -225,7 +225,7 @@ def test_hours_outside_of_the_bounds_are_refused(
 
 def test_a_form_sent_twice_rotates_once(admin_client: Client, consumer: Receive) -> None:
     address = f"{CONSUMERS}{consumer.pk}/rotate/"
-    form = {"hours": 24, "seen": secret_rotation.mark_of(consumer)}
+    form = {"hours": 24, "seen": operations.secret_mark(consumer)}
     admin_client.post(address, form)
     first = Receive.objects.get()
     answer = admin_client.post(address, form, follow=True)
@@ -233,7 +233,7 @@ def test_a_form_sent_twice_rotates_once(admin_client: Client, consumer: Receive)
     assert Receive.objects.get().secret == first.secret
     assert Receive.objects.get().previous_secret == consumer.secret
     with pytest.raises(Conflict):
-        secret_rotation.rotate(consumer.pk, secret_rotation.mark_of(consumer), 1)
+        operations.rotate_secret(consumer.pk, operations.secret_mark(consumer), 1)
 
 
 def test_rotation_needs_the_permission_to_change(consumer: Receive) -> None:

@@ -79,7 +79,7 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
     publish(biz, 3)
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=14, seconds=30))
-    presence.report({row.pk: presence.Live("s", in_flight=7, breaker=State.OPEN, retry_in=90)})
+    presence.report({row.pk: presence.LaneState("s", in_flight=7, breaker=State.OPEN, retry_in=90)})
     count(row, "delivered", 2999)
     count(row, "failed", 1)
     count(row, "delivered", 10_000, minutes_ago=90)  # longer ago than the hour
@@ -106,15 +106,15 @@ def test_the_state_is_what_its_deliveries_say(biz: Biz) -> None:
     Maker().splitter.split()
     assert "delivering" in state_of(row)
     ReceiveMsg.objects.update(next_at=timezone.now() - timedelta(minutes=10))
-    live = presence.Live("s", in_flight=4, waiting=2, busy_for=3600, busy_per_second=0.05)
+    live = presence.LaneState("s", in_flight=4, waiting=2, busy_for=3600, busy_per_second=0.05)
     presence.report({row.pk: live})
     said = state_of(row)
     assert "busy" in said
     assert "4 of 4 slots" in said
     assert "3 a minute, about 1 min left" in said
-    presence.report({row.pk: presence.Live("s", breaker=State.OPEN)})
+    presence.report({row.pk: presence.LaneState("s", breaker=State.OPEN)})
     assert "failing" in state_of(row)
-    presence.report({row.pk: presence.Live("s")})
+    presence.report({row.pk: presence.LaneState("s")})
     BizReceive.objects.update(failing_since=timezone.now(), failures=526)
     assert "failing" in state_of(row)
     BizReceive.objects.update(status=Status.PAUSED)
@@ -128,13 +128,11 @@ def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None
     claimed_for = settings.NOTIFY_LEASE_SECONDS - 100
     ReceiveMsg.objects.update(next_at=timezone.now() + timedelta(seconds=claimed_for))
     assert 99 <= (health.read([row])[row.pk].due_seconds or 0) <= 130
-    presence.report({row.pk: presence.Live("s", waiting=2, oldest_for=900)})
+    presence.report({row.pk: presence.LaneState("s", waiting=2, oldest_for=900)})
     assert health.read([row])[row.pk].due_seconds == 900
 
 
-def test_what_was_given_up_stays_on_the_row_until_somebody_looks(
-    biz: Biz, admin_client: Client
-) -> None:
+def test_failures_stay_on_the_row_until_somebody_looks(biz: Biz, admin_client: Client) -> None:
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
         failures.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())
@@ -156,7 +154,7 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
         biz, "c-disabled", status=Status.DISABLED, disabled_reason="answered 410 Gone"
     )
     opened = subscription(biz, "d-open")
-    presence.report({opened.pk: presence.Live("s", breaker=State.OPEN)})
+    presence.report({opened.pk: presence.LaneState("s", breaker=State.OPEN)})
     assert rows_of(admin_client) == [failing, disabled, opened, calm]
     assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
     assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
@@ -370,7 +368,7 @@ def test_who_may_only_look_changes_nothing(biz: Biz) -> None:
 # -- deliver now ---------------------------------------------------------------------------------
 def behind_a_breaker(biz: Biz) -> BizReceive:
     row = subscription(biz)
-    presence.report({row.pk: presence.Live("s", breaker=State.OPEN, retry_in=200)})
+    presence.report({row.pk: presence.LaneState("s", breaker=State.OPEN, retry_in=200)})
     publish(biz, 3)
     Maker().splitter.split()
     later = ReceiveMsg.objects.order_by("id").values_list("id", flat=True)[:2]

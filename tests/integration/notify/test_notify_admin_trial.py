@@ -66,7 +66,7 @@ def test_the_consumer_gets_one_signed_request_whatever_the_state(
 def test_a_test_send_that_succeeds_makes_the_probe_due(
     admin_client: Client, row: BizReceive
 ) -> None:
-    presence.report({row.pk: presence.Live("s", breaker=State.OPEN, retry_in=200)})
+    presence.report({row.pk: presence.LaneState("s", breaker=State.OPEN, retry_in=200)})
     with Sink(answering(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")) as sink:
         at(row, sink.url())
         try_it(admin_client, row)

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 from django.test import Client
 
-from msgplatform.api.access import keys
-from msgplatform.models import Biz
 from notify.models import BizMsg
-from tests.integration.support.answers import Answer
+from tests.integration.notify.api_caller import BATCH, MESSAGES, Caller
 from tests.integration.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MESSAGES, BATCH = "/api/v1/messages", "/api/v1/messages/batch"
 EVENT = {"event_type": "order.paid", "payload": {"n": 1}}
-
-
-class Caller:
-    """A business system with a key."""
-
-    def __init__(self, name: str, *scopes: str) -> None:
-        self.biz = Biz.objects.create(name=name)
-        self.key = keys.create(self.biz, "test", scopes or ["events:write", "events:read"])[1]
-        self.client = Client()
-
-    def _headers(self, more: dict[str, str]) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}", **more}
-
-    def post(self, path: str, body: Any, **headers: str) -> Answer:
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post(
-            path, raw, content_type="application/json", headers=self._headers(headers)
-        )
-
-    def get(self, path: str) -> Answer:
-        return self.client.get(path, headers=self._headers({}))
 
 
 @pytest.fixture

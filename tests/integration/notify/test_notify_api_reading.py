@@ -17,12 +17,12 @@ from msgplatform.templatetags.message_page import SHOWN
 from notify.archive import listing
 from notify.archive.listing import Messages
 from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
-from tests.integration.notify.test_notify_api import MESSAGES, Caller
+from tests.integration.notify.api_caller import MESSAGES, Caller
 from tests.integration.notify.test_notify_search import many as many_messages
 from tests.integration.notify.test_notify_search import rows_read
-from tests.integration.platform.test_api_server import Server
-from tests.integration.platform.test_api_server import server as served
 from tests.integration.support import archive_support
+from tests.integration.support.api_server import Server
+from tests.integration.support.api_server import server as served
 from tests.integration.support.archive_support import Status, archive, cold_ids
 from tests.integration.support.notify_rows import publish, subscription
 

@@ -81,15 +81,15 @@ def compare(row: BizReceive, client: Client) -> None:
     found = scraped()
     for status in of_notify.NOT_DELIVERED:
         name = Delivery(status).name.lower()
-        assert found["notify_deliveries", name] == count(status), name
+        assert found["notify_deliveries_open", name] == count(status), name
     assert found["notify_exhausted_total", ""] == count(Delivery.EXHAUSTED)
-    given_up = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
-    assert (given_up["value__sum"] or 0) == count(Delivery.EXHAUSTED)
+    exhausted = MinuteCounter.objects.filter(WHOLE, name="exhausted").aggregate(Sum("value"))
+    assert (exhausted["value__sum"] or 0) == count(Delivery.EXHAUSTED)
     lost = flows.get("notify").health.failures()
     assert sum(failure.count for failure in lost) == count(Delivery.EXHAUSTED)
     waiting = count(Delivery.PENDING, Delivery.QUEUED, Delivery.HELD)
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
-    assert found["notify_to_split", ""] == unsplit
+    assert found["notify_messages_unsplit", ""] == unsplit
     assert flows.get("notify").health.status().backlog == waiting + unsplit
     overview = client.get("/console/").content.decode()
     assert f"<dt>waiting</dt><dd>{waiting + unsplit:,}</dd>" in overview
@@ -149,7 +149,7 @@ def _pass(seconds: float) -> None:
 def _keep_the_breaker_open(row: BizReceive) -> None:
     state = presence.read().get(row.pk)
     assert state is not None
-    opened = presence.Live(
+    opened = presence.LaneState(
         "s", breaker=state.breaker, open_for=1.0, retry_in=60.0, in_flight=0, waiting=0
     )
     presence.report({row.pk: opened})

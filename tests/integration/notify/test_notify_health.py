@@ -14,18 +14,19 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 from pytest_django import Settings
 
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.watch import report_conditions
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
 from notify.maker.maker import Maker
-from notify.marker import failing_subscriptions
 from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor import findings
+from notify.monitor import conditions, findings
 from notify.orders import Outcome, Result
 from tests.integration.support.http_sinks import Sink, answering
 from tests.integration.support.notify_rows import publish, subscription
@@ -85,7 +86,13 @@ def state(row: BizReceive) -> tuple[int, bool, int]:
     return row.status, row.failing_since is not None, row.failures
 
 
+def look() -> None:
+    """As the watch of any program does."""
+    assert report_conditions() == {}
+
+
 def open_alerts() -> set[str]:
+    look()
     return set(Alert.objects.filter(open_key__isnull=False).values_list("kind", flat=True))
 
 
@@ -155,7 +162,7 @@ def test_gone_disables_and_the_delivery_waits(row: BizReceive) -> None:
     assert state(row) == (Status.DISABLED, True, 1)
     assert "410" in row.disabled_reason
     assert row.why_disabled == row.disabled_reason
-    failing_subscriptions.reconcile_alerts()
+    look()
     alert = Alert.objects.get()
     with translation.override("zh-hans"):
         alert.translate()
@@ -171,6 +178,7 @@ def test_gone_disables_and_the_delivery_waits(row: BizReceive) -> None:
     entry = AuditLog.objects.get()
     assert (entry.actor, entry.action) == ("platform", "subscription_disabled")
     assert str(row.pk) in entry.target
+    look()
     alert = Alert.objects.get()
     assert (alert.kind, bool(alert.open_key)) == ("notify.disabled", True)
     assert "410" in alert.text
@@ -220,7 +228,6 @@ def test_many_markers_disable_it_once(row: BizReceive) -> None:
 
     def run() -> None:
         marker = Marker()
-        marker.look_after_alerts()
         start.wait()
         drain(marker)
         connection.close()
@@ -233,7 +240,7 @@ def test_many_markers_disable_it_once(row: BizReceive) -> None:
     for one in rows:
         assert state(one) == (Status.DISABLED, True, 8)
     assert AuditLog.objects.count() == len(rows)
-    drain(Marker())
+    look()
     assert set(Alert.objects.values_list("open_key", flat=True)) == {
         f"notify.disabled:{one.pk}" for one in rows
     }
@@ -248,6 +255,7 @@ def test_who_fails_for_too_long_is_disabled(row: BizReceive) -> None:
     assert open_alerts() == {"notify.disabled"}
     assert AuditLog.objects.get().detail["failures"] == 37
     fail(row)
+    look()
     assert Alert.objects.get(kind="notify.disabled").count == 1
 
 
@@ -260,11 +268,11 @@ def test_not_yet(row: BizReceive) -> None:
 
 def test_one_failure_long_ago_is_not_failing_all_the_time(row: BizReceive) -> None:
     failing_for(row, 1000, failures=1)
-    failing_subscriptions.reconcile_alerts()
+    look()
     assert open_alerts() == set()
     fail(row)
     assert state(row) == (Status.NORMAL, True, 2), "not disabled"
-    failing_subscriptions.reconcile_alerts()
+    look()
     assert open_alerts() == {"notify.failing"}, "but failing, for all that is known"
 
 
@@ -281,7 +289,7 @@ def test_told_although_it_is_never_disabled(row: BizReceive, settings: Settings)
     settings.NOTIFY_DISABLE_AFTER_HOURS = 0
     failing_for(row, 1)
     fail(row)
-    failing_subscriptions.reconcile_alerts()
+    look()
     assert "disabled" not in Alert.objects.get(kind="notify.failing").text
 
 
@@ -290,14 +298,14 @@ def test_after_a_quarter_of_an_hour_it_is_reported_and_a_success_ends_it(row: Bi
     fail(row)
     assert open_alerts() == set()
     failing_for(row, 15.5 / 60, failures=37)
-    failing_subscriptions.reconcile_alerts()
-    failing_subscriptions.reconcile_alerts()
+    look()
+    look()
     alert = Alert.objects.get()
     assert (alert.kind, alert.count) == ("notify.failing", 1)
     assert "37 in a row" in alert.text
     assert "it will be disabled on" in alert.text
     failing_for(row, 16 / 60, failures=38)
-    failing_subscriptions.reconcile_alerts()
+    look()
     alert.refresh_from_db()
     assert ("38 in a row" in alert.text, alert.count) == (True, 1)
     fail(row, 1, 200)
@@ -305,46 +313,59 @@ def test_after_a_quarter_of_an_hour_it_is_reported_and_a_success_ends_it(row: Bi
     assert Alert.objects.get().resolved_at
 
 
-def test_the_alert_of_a_killed_marker_is_raised_by_the_next_one(row: BizReceive) -> None:
-    """Alerts follow from what is stored, so one that dies after its commit loses none."""
+def test_an_alert_needs_no_marker(row: BizReceive) -> None:
+    """Alerts follow from stored rows, so a marker that dies after its commit loses none."""
     BizReceive.objects.update(status=Status.DISABLED, disabled_reason="it was gone")
-    drain(Marker())
+    look()
     assert "it was gone" in Alert.objects.get(kind="notify.disabled").text
     BizReceive.objects.update(status=Status.NORMAL, disabled_reason="")
-    drain(Marker())
+    assert open_alerts() == set()
+
+
+def test_a_marker_makes_no_alert_of_its_own(row: BizReceive) -> None:
+    failing_for(row, 11)
+    fail(row)
+    assert state(row)[0] == Status.DISABLED
+    assert not Alert.objects.exists(), "results do not wait for a look at hundreds of subscriptions"
+
+
+# -- processes of their own ----------------------------------------------------------------------
+def test_a_missing_process_of_its_own_makes_an_alert(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    BizReceive.objects.update(own_process=True)
+    assert open_alerts() == set(), "it may be a restart"
+    monkeypatch.setattr(conditions, "PATIENCE_SECONDS", 0.0)
+    look()
+    look()
+    alert = Alert.objects.get(kind="notify.own_process")
+    assert f"run_sender --subscription {row.pk}" in alert.text
+    assert (alert.open_key, alert.count) == (f"notify.own_process:{row.pk}", 1)
+    monkeypatch.undo()
+    work_redis().flushdb()
+    assert open_alerts() == {"notify.own_process"}, "the memory was lost, not the alert"
+    presence.report_dedicated("its sender", [row.pk])
+    assert open_alerts() == set()
+
+
+def test_a_missing_process_counts_anew_after_it_came_back(row: BizReceive) -> None:
+    assert presence.note_missing_processes({row.pk}) == {row.pk: 0.0}
+    time.sleep(0.05)
+    assert presence.note_missing_processes({row.pk})[row.pk] >= 0.05
+    assert presence.note_missing_processes(set()) == {}
+    assert presence.note_missing_processes({row.pk}) == {row.pk: 0.0}
+
+
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.DISCARDED])
+def test_a_subscription_that_delivers_nothing_needs_no_process(
+    row: BizReceive, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditions, "PATIENCE_SECONDS", 0.0)
+    BizReceive.objects.update(own_process=True, status=status)
     assert open_alerts() == set()
 
 
 # -- subscriptions that cannot be read, or are gone ----------------------------------------------
-def test_results_do_not_wait_for_a_look_at_alerts_after_each_consumer_that_comes_back(
-    row: BizReceive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look takes long when hundreds fail, each with a backlog."""
-    rows = [row, *(subscription(row.biz, f"s{n}", schedule=[10] * 20) for n in range(4))]
-    deliveries = queued(row)
-    assert len(deliveries) == len(rows)
-    for one in rows:
-        failing_for(one, 1)
-    marker, looks = Marker(), list[int]()
-    reconcile = failing_subscriptions.reconcile_alerts
-
-    def slowly() -> None:
-        looks.append(ReceiveMsg.objects.filter(status=Delivery.DELIVERED).count())
-        time.sleep(0.5)
-        reconcile()
-
-    marker.look_after_alerts()
-    assert Alert.objects.filter(open_key__isnull=False).count() == len(rows)
-    monkeypatch.setattr(failing_subscriptions, "reconcile_alerts", slowly)
-    marker.look_after_alerts()
-    for delivery in deliveries:
-        marker.mark([result(delivery, 200)])
-    assert looks == [0]
-    drain(marker)
-    assert looks == [0, len(rows)], "at once when no more results come"
-    assert open_alerts() == set()
-
-
 def test_deliveries_of_an_unreadable_subscription_wait(row: BizReceive) -> None:
     BizReceive.objects.update(schedule=[])
     deliveries = queued(row, 3)
@@ -374,7 +395,7 @@ def test_deliveries_of_a_subscription_that_is_gone_are_exhausted(row: BizReceive
 # -- end to end ----------------------------------------------------------------------------------
 def is_disabled(row: BizReceive) -> Callable[[], bool]:
     rows = BizReceive.objects.filter(pk=row.pk, status=Status.DISABLED)
-    return lambda: rows.exists() and Alert.objects.filter(kind="notify.disabled").exists()
+    return lambda: rows.exists() and "notify.disabled" in open_alerts()
 
 
 @pytest.mark.parametrize("answer", ["410 Gone", "500 Broken"])
@@ -435,8 +456,10 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
         status=Delivery.PENDING, http_status=503, next_at=sql.now() + timedelta(minutes=5)
     )
     ReceiveMsg.objects.update(created_at=sql.now() - timedelta(minutes=11))
-    presence.report({row.pk: presence.Live("me", breaker=State.OPEN, retry_in=90, open_for=16)})
-    failing_subscriptions.reconcile_alerts()
+    presence.report(
+        {row.pk: presence.LaneState("me", breaker=State.OPEN, retry_in=90, open_for=16)}
+    )
+    look()
     text = Alert.objects.get().text
     expected = (
         "Has failed for 16 min: HTTP 503, 41 in a row. "
@@ -448,8 +471,8 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
     assert expected in line
 
 
-def test_an_answer_of_what_was_given_up_is_remembered(row: BizReceive) -> None:
-    failure_store.add("notify", [Lost(row.pk, "timeout", 1)], sql.now())
+def test_the_answer_of_a_failure_is_remembered(row: BizReceive) -> None:
+    failure_store.add("notify", [Loss(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
-    failing_subscriptions.reconcile_alerts()
+    look()
     assert "Has failed for 1 h: timeout, 3 in a row." in Alert.objects.get().text

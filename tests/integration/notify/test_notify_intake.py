@@ -11,7 +11,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizMsg, IdempotencyKey
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,8 +17,9 @@ from django.utils import timezone
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs, recovery
 from msgplatform.models import Alert, Biz
-from notify import intake, orders
+from notify import orders
 from notify.directory import Subscriptions
+from notify.intake import intake
 from notify.maker import splitter
 from notify.maker.capacity import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION
 from notify.maker.maker import Maker

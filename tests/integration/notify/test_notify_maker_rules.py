@@ -22,15 +22,16 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import Alert, Biz, GivenUp, MinuteCounter
-from notify import due, intake, orders, presence
+from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
+from notify import orders, presence
 from notify.actions import send_again
+from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
-from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from notify.presence import Live
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
+from notify.presence import LaneState
 from tests.integration.support.children import run as run_children
 from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
@@ -65,7 +66,7 @@ def run(worker: Worker) -> None:
 
 def say(row: BizReceive, **fields: object) -> None:
     """As the sender that owns the queue reports it."""
-    presence.report({row.pk: Live(sender="s", **fields)})  # type: ignore[arg-type]
+    presence.report({row.pk: LaneState(sender="s", **fields)})  # type: ignore[arg-type]
 
 
 def deliveries(row: BizReceive, status: int) -> int:
@@ -393,7 +394,7 @@ def test_expiry_counts_the_deliveries_that_it_ends(biz: Biz) -> None:
 
 
 @pytest.mark.usefixtures("by_schedule_alone")
-def test_without_a_try_since_it_was_due_nothing_is_given_up(biz: Biz) -> None:
+def test_without_a_try_since_it_was_due_nothing_is_exhausted(biz: Biz) -> None:
     """One attempt is allowed: a short outage must not end what came after the failed try."""
     row = subscription(biz, schedule=[])
     publish(biz, 3)
@@ -430,7 +431,7 @@ def test_what_waited_for_a_whole_schedule_behind_a_breaker_is_exhausted(biz: Biz
     assert sum(counted.values_list("value", flat=True)) == expiry.PAGE + 13
 
 
-def test_a_success_that_waits_for_the_marker_is_not_given_up(
+def test_a_success_that_waits_for_the_marker_is_no_failure(
     biz: Biz, work_redis: redis.Redis, settings: Settings
 ) -> None:
     """Its lease is over, and its result is on the marker's queue: it is delivered, not lost."""
@@ -453,7 +454,7 @@ def test_a_success_that_waits_for_the_marker_is_not_given_up(
     assert deliveries(row, Status.DELIVERED) == 2
     counted = MinuteCounter.objects.filter(subject=row.pk, name__in=["exhausted", "delivered"])
     assert dict(counted.values_list("name", "value")) == {"delivered": 2}
-    assert not GivenUp.objects.filter(count__gt=0).exists()
+    assert not FailureGroup.objects.filter(count__gt=0).exists()
 
 
 @pytest.mark.usefixtures("by_schedule_alone")
@@ -627,13 +628,13 @@ def test_the_first_due_delivery_is_the_first_of_the_index(biz: Biz) -> None:
     publish(biz, 500)
     while Maker().splitter.split()[0]:
         pass
-    asked = BizReceive.objects.values_list("id", due.first(Status.PENDING))
+    asked = BizReceive.objects.values_list("id", first_due(Status.PENDING))
     with CaptureQueriesContext(connection) as queries:
         assert all(first for _, first in asked)
     statement = queries[0]["sql"]
     (index,) = ReceiveMsg._meta.indexes
     columns = [ReceiveMsg._meta.get_field(name).column for name in index.fields]
-    assert list(due.first(Status.PENDING).query.order_by) == columns
+    assert list(first_due(Status.PENDING).query.order_by) == columns
     with connection.cursor() as cursor:
         plan = sql.plan(cursor, statement)
     if connection.vendor == "mysql":

@@ -23,7 +23,7 @@ from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.orders import Result
-from notify.presence import Live
+from notify.presence import LaneState
 from tests.integration.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -349,7 +349,7 @@ def test_a_work_redis_that_is_full_of_results_is_drained(
 ) -> None:
     """A hosted Redis has a limit; what frees it must not need it."""
     large = Result(1, row.pk, "claim", 1, "unsent", response_body="x" * 4000)
-    presence.report({n: Live(sender="s", waiting=1) for n in range(200)})
+    presence.report({n: LaneState(sender="s", waiting=1) for n in range(200)})
     work_redis.config_set("maxmemory", work_redis.info("memory")["used_memory"] + 8_000_000)
     try:
         with pytest.raises(redis.exceptions.RedisError):  # noqa: PT012 - it fails at some time

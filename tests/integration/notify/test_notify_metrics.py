@@ -15,7 +15,7 @@ from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -87,12 +87,12 @@ def test_attempts_and_their_times_are_counters_and_histograms(row: BizReceive) -
     assert found["notify_request_seconds_bucket", (("le", "0.05"),)] == 6
     now = sql.now()
     span: Any = ("minute", now - timedelta(minutes=5), now + timedelta(minutes=1))
-    of_row = total(Counted(ACTIVITY, *span, chosen={"subscription": str(row.pk)}).series())
+    of_row = total(CounterQuery(ACTIVITY, *span, selection={"subscription": str(row.pk)}).series())
     assert (of_row["delivered"], of_row["failed"], ACTIVITY.success(of_row)) == (4, 2, 1.0)
     p50, p95, _request = (figure.of(of_row) for figure in ACTIVITY.figures)
     assert p50 == 0.5
     assert 2.5 < (p95 or 0) <= 5
-    of_system = total(Counted(ACTIVITY, *span, chosen={"system": str(row.biz_id)}).series())
+    of_system = total(CounterQuery(ACTIVITY, *span, selection={"system": str(row.biz_id)}).series())
     assert of_system["accepted"] == 6
 
 
@@ -153,9 +153,9 @@ def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
     idle, gone = subscription(row.biz, "idle"), 10**6
     presence.report(
         {
-            row.pk: presence.Live("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
-            idle.pk: presence.Live("a", per_second=10.0),
-            gone: presence.Live("a", in_flight=1),
+            row.pk: presence.LaneState("a", in_flight=3, waiting=70, breaker=State.HALF_OPEN),
+            idle.pk: presence.LaneState("a", per_second=10.0),
+            gone: presence.LaneState("a", in_flight=1),
         }
     )
     found = scraped()
@@ -169,10 +169,10 @@ def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
 def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_notify, "COUNTED", 5)
     publish(row.biz, 12)
-    assert scraped()["notify_to_split", ()] == 5
+    assert scraped()["notify_messages_unsplit", ()] == 5
     drain(Maker())
     ReceiveMsg.objects.update(status=Delivery.EXHAUSTED)
-    assert scraped()["notify_deliveries", (("status", "exhausted"),)] == 5
+    assert scraped()["notify_deliveries_open", (("status", "exhausted"),)] == 5
     assert flows.get("notify").health.status().facts == {}  # type: ignore[union-attr]
     ReceiveMsg.objects.update(status=Delivery.HELD)
     status = flows.get("notify").health.status()  # type: ignore[union-attr]
@@ -196,7 +196,10 @@ def test_large_counts_are_not_read_at_each_scrape(
         before = rows_read()
         with CaptureQueriesContext(connection) as captured:
             found = scraped()
-        assert (found["notify_deliveries", QUEUED], found["notify_to_split", ()]) == (40, 30)
+        assert (found["notify_deliveries_open", QUEUED], found["notify_messages_unsplit", ()]) == (
+            40,
+            30,
+        )
         return sum("COUNT(" in query["sql"] for query in captured), rows_read() - before
 
     first, again = counted(), counted()

@@ -33,7 +33,6 @@ from notify.orders import Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.sender import Sender
-from notify.sender.unserved import Unserved
 from tests.integration.support.http_sinks import Sink, answering, refusing_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -317,16 +316,16 @@ def test_who_gave_a_subscription_up_says_nothing_of_it(biz: Biz) -> None:
     known.refresh()
     old = OrderClaimer("old", known, wake=lambda: None)
     new = OrderClaimer("new", known, wake=lambda: None)
-    opened = presence.Live(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
+    opened = presence.LaneState(sender="old", breaker=breaker.State.OPEN, retry_in=60.0)
 
-    def report(claimer: OrderClaimer, states: dict[int, presence.Live]) -> None:
+    def report(claimer: OrderClaimer, states: dict[int, presence.LaneState]) -> None:
         claimer.states = states
         claimer._next_report.at_once()
         claimer.report()
 
     report(old, {row.pk: opened})
     assert presence.read()[row.pk].is_open
-    report(new, {row.pk: presence.Live(sender="new", in_flight=1)})
+    report(new, {row.pk: presence.LaneState(sender="new", in_flight=1)})
     report(new, {})
     report(old, {row.pk: opened})
     assert not presence.read()[row.pk].is_open
@@ -341,13 +340,13 @@ def test_the_maker_hears_of_a_breaker_when_its_new_state_is_known(
     known, told = Subscriptions(), list[bool]()
     known.refresh()
     claimer = OrderClaimer("me", known, wake=lambda: None)
-    opened = presence.Live(sender="me", breaker=breaker.State.OPEN, retry_in=60.0)
+    opened = presence.LaneState(sender="me", breaker=breaker.State.OPEN, retry_in=60.0)
     claimer.set_states({row.pk: opened}, at_once=False)
     read = presence.read
 
-    def read_and_move() -> dict[int, presence.Live]:
+    def read_and_move() -> dict[int, presence.LaneState]:
         monkeypatch.setattr(presence, "read", read)
-        claimer.set_states({row.pk: presence.Live(sender="me")}, at_once=True)
+        claimer.set_states({row.pk: presence.LaneState(sender="me")}, at_once=True)
         return read()
 
     monkeypatch.setattr(signals.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
@@ -449,7 +448,7 @@ class TestSharing:
                 self.finish(orders)
         assert len(taken["second"]) >= 5, "it does not stay idle beside a busy one"
         owned = [
-            {row.pk for row in rows if queue_of(row) in claimer._held}
+            {row.pk for row in rows if queue_of(row) in claimer._in_flight}
             for claimer in (first, second)
         ]
         assert not owned[0] & owned[1]
@@ -515,21 +514,6 @@ class TestSharing:
         assert {order.order.subscription for order in general.take()} == {r.pk for r in others}
         assert {order.order.subscription for order in dedicated.take()} == {own.pk}
 
-    def test_somebody_is_told_when_nobody_runs_its_process(self, biz: Biz) -> None:
-        own = subscribed(biz, "own")
-        BizReceive.objects.filter(pk=own.pk).update(own_process=True)
-        general, dedicated = self.claimer("general"), self.claimer("dedicated", only=(own.pk,))
-        unserved = Unserved(general.subscriptions, every=0.0, patience=0.0)
-        for _ in range(2):
-            unserved.look()
-        alert = Alert.objects.get(kind="notify.own_process")
-        assert f"run_sender --subscription {own.pk}" in alert.text
-        assert (alert.open_key, alert.count) == (f"notify.own_process:{own.pk}", 1)
-        dedicated.report()
-        unserved.look()
-        alert.refresh_from_db()
-        assert alert.open_key is None
-
 
 class TestDeadSender:
     """Its ownership is over, its claims are not."""
@@ -540,7 +524,7 @@ class TestDeadSender:
         dead, alive = (OrderClaimer(name, known, wake=lambda: None) for name in ("dead", "alive"))
         return dead, alive
 
-    def report(self, claimer: OrderClaimer, states: dict[int, presence.Live]) -> None:
+    def report(self, claimer: OrderClaimer, states: dict[int, presence.LaneState]) -> None:
         claimer.states = states
         claimer._next_report.at_once()
         claimer.report()
@@ -558,11 +542,11 @@ class TestDeadSender:
         assert len(held) == 2
         self.report(alive, {})
         assert queues.depths([queue_of(row)]) == {queue_of(row): 4}, "it is alive"
-        self.report(dead, {row.pk: presence.Live(sender="dead", waiting=100, in_flight=5)})
+        self.report(dead, {row.pk: presence.LaneState(sender="dead", waiting=100, in_flight=5)})
         self.dies(row)
         self.report(alive, {})
         assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
-        assert not presence.read()[row.pk].has_in_hand, "the maker queues more at once"
+        assert not presence.read()[row.pk].has_work, "the maker queues more at once"
         while alive.claim():
             pass
         assert len(alive.take()) == 2
@@ -587,7 +571,7 @@ class TestDeadSender:
         put(row, 1, items=1)
         dead, alive = self.claimers()
         dead.claim()
-        probing = presence.Live(
+        probing = presence.LaneState(
             sender="dead", in_flight=1, breaker=breaker.State.HALF_OPEN, opened_in_a_row=3,
             retry_in=60.0, open_for=100.0,
         )  # fmt: skip

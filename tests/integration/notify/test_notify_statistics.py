@@ -16,13 +16,13 @@ from django.db import OperationalError, connection
 from django.test.utils import override_settings
 from pytest_django import Settings
 
-from msgplatform.console import figures
+from msgplatform.console import flow_card
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz, DayCounter, MinuteCounter
 from msgplatform.monitor import counters as platform_counters
-from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, Point, total
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
@@ -51,8 +51,10 @@ def accept(*messages: tuple[int, str]) -> None:
     counters.accepted(messages, CatalogueSubjects(), NOON)
 
 
-def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> Counted:
-    return Counted(ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()})
+def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
+    return CounterQuery(
+        ACTIVITY, step, since, until, {name: str(key) for name, key in chosen.items()}
+    )
 
 
 def each(points: Sequence[Point], *names: str) -> list[tuple[int, ...]]:
@@ -181,8 +183,8 @@ def test_counters_of_earlier_releases_keep_their_meaning() -> None:
     bounds = dict(LATENCY.cumulative(both))
     assert (bounds["300.0"], bounds["600.0"], bounds["+Inf"]) == (0, 200, 200)
     (median, _p95, _request) = ACTIVITY.figures
-    assert figures.shown(median, old) == "1 min to 10 min"
-    assert figures.shown(median, {"latency_le_inf": 1}) == "more than 1 d"
+    assert flow_card.format_figure(median, old) == "1 min to 10 min"
+    assert flow_card.format_figure(median, {"latency_le_inf": 1}) == "more than 1 d"
 
 
 def test_what_is_too_long_for_its_step_is_refused(row: BizReceive) -> None:
@@ -190,7 +192,7 @@ def test_what_is_too_long_for_its_step_is_refused(row: BizReceive) -> None:
         counted("minute", NOON, NOON + timedelta(days=30)).series()
     assert caught.value.field == "since"
     with pytest.raises(InvalidInput) as caught:
-        list(files.lines(counted("day", NOON, NOON)))
+        list(groups.csv_lines(counted("day", NOON, NOON)))
     assert caught.value.field == "until"
 
 
@@ -199,7 +201,7 @@ def test_csv(row: BizReceive) -> None:
     count(row, NOON + timedelta(minutes=70), delivered=1)
     accept((row.biz_id, PAID))
     wanted = counted("hour", NOON, NOON + timedelta(hours=2))
-    header, *lines = files.lines(wanted, ACTIVITY.dimensions[0])
+    header, *lines = groups.csv_lines(wanted, ACTIVITY.dimensions[0])
     assert header[:3] == ["time", "subscription", "subscription_title"]
     found = [dict(zip(header, line, strict=True)) for line in lines]
     assert [(line["time"], line["subscription"], line["delivered"]) for line in found] == [
@@ -208,9 +210,9 @@ def test_csv(row: BizReceive) -> None:
     ]
     assert (found[0]["success"], found[0]["delivery_p50"]) == ("0.7500", "0.0500")
     assert (found[1]["success"], found[1]["delivery_p50"]) == ("1.0000", "")
-    header, *lines = files.lines(wanted)
+    header, *lines = groups.csv_lines(wanted)
     assert [dict(zip(header, line, strict=True))["accepted"] for line in lines] == ["1", "0"]
-    header, *lines = files.lines(wanted, ACTIVITY.dimensions[1])
+    header, *lines = groups.csv_lines(wanted, ACTIVITY.dimensions[1])
     assert [line[1:3] for line in lines] == [[str(row.biz_id), "orders"]] * 2
 
 

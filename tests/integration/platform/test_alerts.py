@@ -14,10 +14,10 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from msgplatform.core import alerts
+from msgplatform.core.daemons.watch import report_conditions
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert, AuditLog, Biz, Preferences
 from msgplatform.monitor import alert_store
-from notify.marker import failing_subscriptions
 from notify.models import BizMsg, BizReceive
 from notify.monitor import alert_events
 from tests.integration.support.notify_rows import subscription
@@ -186,7 +186,7 @@ def test_an_alert_about_its_own_delivery_stays_in_the_console(platform: Biz) -> 
     pager = subscription(platform, "pager")
     other = subscription(Biz.objects.create(name="orders"), "warehouse")
     BizReceive.objects.update(status=BizReceive.Status.DISABLED, disabled_reason="it was gone")
-    failing_subscriptions.reconcile_alerts()
+    report_conditions()
     assert set(Alert.objects.values_list("key", flat=True)) == {
         f"notify.disabled:{pager.pk}", f"notify.disabled:{other.pk}",
     }  # fmt: skip
@@ -234,7 +234,7 @@ def test_everybody_reads_it_in_their_language(platform: Biz, admin_client: Clien
     BizReceive.objects.filter(pk=row.pk).update(
         status=BizReceive.Status.DISABLED, disabled_reason="it is broken"
     )
-    failing_subscriptions.reconcile_alerts()
+    report_conditions()
     alert = Alert.objects.get()
     english = f"The subscription {row} was disabled"
     assert alert.subject == english

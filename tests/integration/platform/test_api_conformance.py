@@ -27,7 +27,7 @@ from schemathesis.generation.hypothesis.builder import (
 )
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 from tests.integration.support.api_things import Things
 from tests.integration.support.management import document
 

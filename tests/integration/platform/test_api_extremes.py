@@ -10,9 +10,9 @@ from django.test import Client
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
-from msgplatform.core.json.depth import MAX_STORED
+from msgplatform.core.json.values import MAX_STORED
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizReceive, EventType
 from tests.integration.support.api_support import problem
 from tests.integration.support.management import Manager

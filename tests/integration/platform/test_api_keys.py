@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api.access import key_cache, keys
-from msgplatform.api.access.key_cache import ApiCaller, Found, KeyCache
+from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey
@@ -225,9 +225,9 @@ class TestCache:
         self.clock = Clock()
         self.cache = KeyCache(self.clock)
         self.asked = 0
-        self.answer: Found | Exception | None = Found(self.caller, None)
+        self.answer: ValidKey | Exception | None = ValidKey(self.caller, None)
 
-    def load(self) -> Found | None:
+    def load(self) -> ValidKey | None:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -254,7 +254,7 @@ class TestCache:
         assert self.cache.peek("d") is None, "somebody has to ask"
         meanwhile: list[ApiCaller | None] = []
 
-        def slowly() -> Found | None:
+        def slowly() -> ValidKey | None:
             meanwhile.append(self.cache.peek("d"))
             self.clock.now += 5
             meanwhile.append(self.cache.peek("d"))
@@ -266,16 +266,16 @@ class TestCache:
         assert self.cache.peek("d") is None
 
     def test_an_expired_key_is_not_remembered(self) -> None:
-        self.answer = Found(self.caller, 0.0)
+        self.answer = ValidKey(self.caller, 0.0)
         assert self.get() is None
         assert self.cache.peek("d") is None
 
     def test_a_key_that_is_made_later_works_soon(self) -> None:
         self.answer = None
         assert self.get() is None
-        self.answer = Found(self.caller, None)
+        self.answer = ValidKey(self.caller, None)
         assert self.get() is None
-        self.clock.now += key_cache.UNKNOWN_TTL_SECONDS
+        self.clock.now += key_cache.INVALID_TTL_SECONDS
         assert self.get() == self.caller
 
     def test_without_database_a_good_key_stays_good_for_a_while(self) -> None:
@@ -298,7 +298,7 @@ class TestCache:
         monkeypatch.setattr(bounded_call, "_is_on", True)
         may_end, asked = threading.Event(), []
 
-        def hang() -> Found | None:
+        def hang() -> ValidKey | None:
             asked.append(1)
             may_end.wait(60)
             return None
@@ -309,7 +309,7 @@ class TestCache:
         try:
             for digest in ("d", "e", "f") * 3:
                 assert self.cache.get(digest, hang, lambda: None) == self.caller
-            assert len(asked) == key_cache.MAX_ASKING
+            assert len(asked) == key_cache.MAX_LOADING
         finally:
             may_end.set()
 
@@ -317,24 +317,24 @@ class TestCache:
         self.answer = OperationalError("gone away")
         with pytest.raises(OperationalError):
             self.get()
-        self.answer = Found(self.caller, None)
+        self.answer = ValidKey(self.caller, None)
         assert self.get() == self.caller
 
     def test_a_flood_of_wrong_keys_displaces_no_good_one(self) -> None:
         self.get("good")
         self.answer = None
-        for number in range(key_cache.MAX_UNKNOWN + 500):
+        for number in range(key_cache.MAX_INVALID + 500):
             self.get(f"wrong-{number}")
-        assert len(self.cache._unknown) == key_cache.MAX_UNKNOWN
+        assert len(self.cache._invalid_until) == key_cache.MAX_INVALID
         asked = self.asked
         assert self.get("good") == self.caller
         assert self.asked == asked
 
     def test_both_sides_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(key_cache, "MAX_KNOWN", 10)
+        monkeypatch.setattr(key_cache, "MAX_VALID", 10)
         for number in range(25):
             self.get(f"good-{number}")
-        assert len(self.cache._known) == 10
+        assert len(self.cache._valid) == 10
         assert self.get("good-24") == self.caller
         assert self.asked == 25
 

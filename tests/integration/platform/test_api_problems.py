@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from msgplatform.api.problems.kinds import KINDS
+from msgplatform.api.problems.problem import KINDS
 from tests.integration.support import api_support
 from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import Api, problem

@@ -11,7 +11,7 @@ from rest_framework.generics import ListAPIView
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.query import ListView
-from tests.integration.platform.test_api_schema import api_views, document
+from tests.integration.support.api_document import api_views, document
 from tests.integration.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import get_resolver
 from drf_spectacular.drainage import GENERATOR_STATS
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 
 from tests.integration.support import api_support
+from tests.integration.support.api_document import api_views, document, generate, statuses
 from tests.integration.support.api_support import WRITE, Api
 
 api = pytest.fixture(api_support.api)
 ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"
 
 
-def generate(urlconf: str) -> dict[str, Any]:
-    schema: dict[str, Any] = SchemaGenerator(urlconf=urlconf).get_schema(request=None, public=True)
-    return schema
-
-
-@cache
-def document(urlconf: str = "msgplatform.urls") -> dict[str, Any]:
-    """The schema, made once in a process: that takes a second. Only to be read."""
-    with GENERATOR_STATS.silence():
-        return generate(urlconf)
-
-
 @pytest.fixture
 def schema() -> dict[str, Any]:
     return document(api_support.URLCONF)
-
-
-def statuses(schema: dict[str, Any], path: str, method: str) -> set[str]:
-    return set(schema["paths"][path][method]["responses"])
 
 
 class TestOperations:
@@ -202,22 +185,6 @@ def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
         if "requestBody" in operation and not name.startswith("patch"):
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             yield name, schemas[schema["$ref"].rpartition("/")[2]]
-
-
-def api_views(resolver: URLResolver, prefix: str = "/") -> Any:
-    """(path as in the schema, class) of every DRF view under /api/v1/."""
-    for entry in resolver.url_patterns:
-        path = prefix + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from api_views(entry, path)
-        elif isinstance(entry, URLPattern) and path.startswith("/api/v1/"):
-            view = getattr(entry.callback, "cls", None)
-            if view is not None:
-                yield re.sub(r"<(?:\w+:)?(\w+)>", _variable, path), view
-
-
-def _variable(match: re.Match[str]) -> str:
-    return "{id}" if match[1] == "pk" else f"{{{match[1]}}}"
 
 
 def _content(answer: Any) -> bytes:

@@ -2,111 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from msgplatform import env
 from msgplatform.models import ApiKey
-from tests.integration.support import api_support
+from tests.integration.support import api_server, api_support
+from tests.integration.support.api_server import JSON, Server
 from tests.integration.support.api_support import Api
 
-api = pytest.fixture(api_support.api)
+api, server = pytest.fixture(api_support.api), api_server.server
 pytestmark = pytest.mark.django_db(transaction=True)
 ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"
-JSON = {"Content-Type": "application/json"}
-START_SECONDS = 180
-
-
-class Server:
-    """The web server; `application` is another one than the platform's own, `environment` more
-    settings."""
-
-    def __init__(
-        self,
-        log: Path,
-        application: str = "msgplatform.web.asgi:application",
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        program = (
-            "from msgplatform.web.__main__ import Options, serve; "
-            f"serve(Options(port={self.port}, head_seconds=5), {application!r})"
-        )
-        command = [sys.executable, "-c", program]
-        self.log = log
-        with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=env.BASE_DIR,
-                env={
-                    **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.integration.support.api_settings",
-                    "ALLOWED_HOSTS": "127.0.0.1",
-                    **(environment or {}),
-                },
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # its workers can be killed with it
-            )  # fmt: skip
-        self._wait()
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                assert self.request("GET", "/healthz")[0] == 200
-                return
-            except OSError:
-                assert self.process.poll() is None, self.log.read_text()
-                assert time.monotonic() < deadline, self.log.read_text()
-                time.sleep(0.05)
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        key: str | None = None,
-        body: bytes | Iterator[bytes] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        authorized = {"Authorization": f"Bearer {key}"} if key else {}
-        try:
-            # A server that has heard enough answers and closes while we still send.
-            with contextlib.suppress(BrokenPipeError):
-                connection.request(method, path, body, {**authorized, **(headers or {})})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("granian") / "log")
-    yield server
-    server.stop()
 
 
 def pieces(body: bytes, size: int = 100) -> Iterator[bytes]:

@@ -234,19 +234,19 @@ class TestWithoutRedis:
             assert [api.get(ECHO, plain).status_code for _ in range(2)] == [200, 429]
 
 
-class TestAhead:
-    """What the door may let in without asking Redis."""
+class TestReserve:
+    """Writes that the fast intake may let in without asking Redis."""
 
     def caller(self, api: Api) -> tuple[ApiCaller, str]:
         plain = api.key()[1]
         caller = keys.verify(plain)
         assert caller is not None
-        throttling.forget_ahead()
+        throttling._reserves.clear()
         return caller, plain
 
     def let_in(self, caller: ApiCaller) -> int:
         count = 0
-        while throttling.is_allowed_unasked(caller):
+        while throttling.is_allowed_without_redis(caller):
             count += 1
             assert count < 1000
         return count
@@ -255,7 +255,7 @@ class TestAhead:
         rates(write="500/min")
         caller, plain = self.caller(api)
         assert api.post(ECHO, b"{}", plain).status_code == 200
-        assert self.let_in(caller) == 0, "the door has not asked yet"
+        assert self.let_in(caller) == 0, "the fast intake has not asked yet"
         assert api.post(ECHO, b"{}", plain).status_code == 200
         assert self.let_in(caller) == 5
         (name,) = work_redis.keys("throttle:*")
@@ -263,19 +263,19 @@ class TestAhead:
         assert api.post(ECHO, b"{}", plain).status_code == 200
         assert self.let_in(caller) == 5
 
-    def test_the_door_says_how_far_the_limit_is(self, api: Api, rates: Any) -> None:
+    def test_the_fast_intake_says_how_far_the_limit_is(self, api: Api, rates: Any) -> None:
         rates(write="500/min")
         caller, plain = self.caller(api)
         self.let_in(caller)
-        assert throttling.headers_unasked(caller) == {}
+        assert throttling.headers_without_redis(caller) == {}
         assert api.post(ECHO, b"{}", plain)["RateLimit-Remaining"] == "499"
-        said = []
+        headers = []
         for _ in range(2):
-            assert throttling.is_allowed_unasked(caller)
-            said.append(throttling.headers_unasked(caller))
-        assert [one["RateLimit-Remaining"] for one in said] == ["498", "497"]
-        assert said[0]["RateLimit-Limit"] == "500"
-        assert 0 < int(said[0]["RateLimit-Reset"]) <= 60
+            assert throttling.is_allowed_without_redis(caller)
+            headers.append(throttling.headers_without_redis(caller))
+        assert [one["RateLimit-Remaining"] for one in headers] == ["498", "497"]
+        assert headers[0]["RateLimit-Limit"] == "500"
+        assert 0 < int(headers[0]["RateLimit-Reset"]) <= 60
 
     def test_near_the_limit_redis_is_asked(
         self, api: Api, rates: Any, work_redis: redis.Redis
@@ -305,7 +305,7 @@ class TestAhead:
         caller, plain = self.caller(api)
         self.let_in(caller)
         assert api.post(ECHO, b"{}", plain).status_code == 200
-        assert throttling.is_allowed_unasked(caller)
+        assert throttling.is_allowed_without_redis(caller)
         later = time.monotonic() + 61
         monkeypatch.setattr(time, "monotonic", lambda: later)
         assert self.let_in(caller) == 0
@@ -315,4 +315,4 @@ class TestAhead:
     def test_without_a_limit_nobody_asks(self, api: Api, rates: Any) -> None:
         rates()
         caller, _ = self.caller(api)
-        assert throttling.is_allowed_unasked(caller)
+        assert throttling.is_allowed_without_redis(caller)

@@ -10,7 +10,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from msgplatform.admin import key_scopes
+from gateway.flow import FLOW
+from msgplatform.admin import systems
 from msgplatform.core import flows
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
@@ -19,7 +20,7 @@ from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive
-from tests.integration.gateway.test_sms_flow import FLOW, archived
+from tests.integration.gateway.sms_messages import archived
 from tests.integration.support import sms_rows
 from tests.integration.support.archive_support import Status, message
 from tests.integration.support.bulk_form import preview, start, start_bulk
@@ -225,7 +226,7 @@ def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
 
 
 def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
-    needed = key_scopes.permissions("manage:jobs")
+    needed = systems.scope_permissions("manage:jobs")
     assert {name.partition(".")[2] for name in needed} == {
         "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
     }  # fmt: skip

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.db.models import F
 from django.test import Client
 
-from msgplatform.console.views import job_messages
+from msgplatform.console.views import job as job_page
 from msgplatform.core.data import sql
 from msgplatform.jobs import outcomes
 from msgplatform.jobs.bulk import BulkRunner
@@ -198,7 +198,7 @@ def test_each_number_leads_to_its_messages(
     ReceiveMsg.objects.filter(id=pks[0]).update(status=Status.DELIVERED)
     ReceiveMsg.objects.filter(id__in=pks[1:4]).update(status=Status.EXHAUSTED)
     look()
-    monkeypatch.setattr(job_messages, "SHOWN", 2)
+    monkeypatch.setattr(job_page, "SHOWN", 2)
     assert listed(admin_client, "arrived") == [{messages[0]}]
     pages = listed(admin_client, "failed")
     assert [len(page) for page in pages] == [2, 1]

@@ -16,9 +16,9 @@ from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.daemons import watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, GivenUp
+from msgplatform.models import Alert, FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost, Seen
+from msgplatform.monitor.failure_store import GroupSnapshot, Loss
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAGES = [
@@ -69,17 +69,17 @@ def test_every_page_says_what_is_wrong(
     assert status(admin_client, page) == "1 problem"
 
 
-def test_what_was_given_up_counts_once_and_until_it_is_acknowledged(
+def test_a_failure_counts_once_and_until_it_is_acknowledged(
     everybody: list[Heartbeat], admin_client: Client
 ) -> None:
-    failure_store.add("notify", [Lost(7, "HTTP 503", 1)] * 5, sql.now())
+    failure_store.add("notify", [Loss(7, "HTTP 503", 1)] * 5, sql.now())
     assert status(admin_client, "/admin/") == "1 problem"
-    watch.report_given_up()
-    assert Alert.objects.get().kind == "notify.given_up"
+    watch.report_failures()
+    assert Alert.objects.get().kind == "notify.failures"
     assert status(admin_client, "/admin/") == "1 problem", "the alert says the same"
-    group = GivenUp.objects.get()
-    failure_store.acknowledge(Seen(group.pk, 5, group.last_at), "", "", "known", "ann")
-    watch.report_given_up()
+    group = FailureGroup.objects.get()
+    failure_store.acknowledge(GroupSnapshot(group.pk, 5, group.last_at), "", "", "known", "ann")
+    watch.report_failures()
     assert status(admin_client, "/admin/") == "OK"
 
 

@@ -19,8 +19,8 @@ from django.utils import timezone
 from msgplatform.api.access import keys
 from msgplatform.core.data import ids
 from msgplatform.models import Biz, IdNode
-from tests.integration.platform.test_api_server import Server
 from tests.integration.support import sms_rows
+from tests.integration.support.api_server import Server
 from tests.integration.support.hanging_database import hanging
 from tests.servers import Servers
 

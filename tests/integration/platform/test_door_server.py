@@ -20,7 +20,7 @@ from msgplatform.api.access import keys
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 from tests.integration.support.lock_waits import until_somebody_waits
 
 pytestmark = pytest.mark.django_db(transaction=True)

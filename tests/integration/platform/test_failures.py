@@ -18,11 +18,12 @@ from django.utils import translation
 from msgplatform import doctor
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import watch
+from msgplatform.core.daemons.watch.kinds import PLATFORM
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
-from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, GivenUp, Preferences
+from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
 from msgplatform.monitor import failure_store, runbooks
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import subscription
 
@@ -39,16 +40,20 @@ def row() -> BizReceive:
     return subscription(Biz.objects.create(name="orders", title="Orders"))
 
 
-def lose(subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify") -> GivenUp:
-    failure_store.add(flow, [Lost(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
-    return GivenUp.objects.get(flow=flow, subject=subject, answer=answer)
+def lose(
+    subject: int, number: int = 1, answer: str = "HTTP 503", flow: str = "notify"
+) -> FailureGroup:
+    failure_store.add(flow, [Loss(subject, answer, 1, "<b>no room</b>")] * number, sql.now())
+    return FailureGroup.objects.get(flow=flow, subject=subject, answer=answer)
 
 
 def text(client: Client) -> str:
     return client.get(PAGE).content.decode()
 
 
-def acknowledge(client: Client, group: GivenUp, note: str = "known", flow: str = "notify") -> Any:
+def acknowledge(
+    client: Client, group: FailureGroup, note: str = "known", flow: str = "notify"
+) -> Any:
     given = {
         "id": group.pk, "lost": group.lost, "until": group.last_at.isoformat(), "note": note,
     }  # fmt: skip
@@ -98,8 +103,8 @@ def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) 
     assert badge
     assert badge[1] == "2"
     assert "Messages were given up: 2 groups" in admin_client.get("/console/").content.decode()
-    watch.report_given_up()
-    alert = Alert.objects.get(key="notify.given_up:99")
+    watch.report_failures()
+    alert = Alert.objects.get(key="notify.failures:99")
     assert alert.subject.endswith("subscription 99, which was deleted")
     Preferences.objects.create(user=User.objects.get(), language="zh-hans")
     for page in (PAGE, f"/admin/msgplatform/alert/{alert.pk}/change/"):
@@ -128,8 +133,8 @@ def test_acknowledged_it_leaves_with_its_note(admin_client: Client, row: BizRece
     group = lose(row.pk, 3)
     lose(row.pk, 2)
     assert "3 messages acknowledged" in acknowledge(admin_client, group).content.decode()
-    assert GivenUp.objects.get().count == 2, "two came after the page was shown"
-    assert "acknowledged" in acknowledge(admin_client, GivenUp.objects.get()).content.decode()
+    assert FailureGroup.objects.get().count == 2, "two came after the page was shown"
+    assert "acknowledged" in acknowledge(admin_client, FailureGroup.objects.get()).content.decode()
     shown = text(admin_client)
     assert "None: everything" in shown
     assert "known" in shown
@@ -152,7 +157,7 @@ def test_nothing_is_acknowledged_by_a_wrong_form(
     form = {"id": str(group.pk), "lost": "3", "until": group.last_at.isoformat(), "note": "n"}
     answer = admin_client.post(f"{PAGE}/notify/acknowledge", {**form, **given} if given else {})
     assert answer.status_code == 302
-    assert GivenUp.objects.get().count == 3
+    assert FailureGroup.objects.get().count == 3
     # A group of another flow is none of this one's.
     admin_client.post(f"{PAGE}/sms/acknowledge", form)
     assert not Acknowledgement.objects.exists()
@@ -160,7 +165,7 @@ def test_nothing_is_acknowledged_by_a_wrong_form(
 
 def test_what_was_answered_is_masked_and_what_a_code_means_is_not(row: BizReceive) -> None:
     lose(row.pk)
-    failure_store.add("sms", [Lost(1, "result 5", 2)], sql.now())
+    failure_store.add("sms", [Loss(1, "result 5", 2)], sql.now())
     shown = text(person("notify.view_bizmsg", "gateway.view_sgipmt"))
     assert "no room" not in shown
     assert "Wrong parameter format" in shown
@@ -177,7 +182,7 @@ def test_who_may_not_is_not_offered_it(row: BizReceive) -> None:
     assert "gateway 1" not in shown, "of a flow that they may not see"
     assert re.search(r"heart_broken.*?bg-red-100[^>]*>\s*1\s", shown, re.DOTALL)
     assert acknowledge(client, group).status_code == 403
-    assert GivenUp.objects.filter(count=1).count() == 2
+    assert FailureGroup.objects.filter(count=1).count() == 2
 
 
 def test_with_the_permission_for_alerts_only_the_own_flows(row: BizReceive) -> None:
@@ -297,27 +302,29 @@ def test_every_kind_has_a_first_step_a_page_and_a_paragraph(language: str) -> No
     found = {kind for source in code if "alerts" in source for kind in raised.findall(source)}
     found |= {f"{name}.retention" for source in code for name in
               re.findall(r'Archive\(\s*"([a-z.]+)"', source)}  # fmt: skip
-    found |= {f.health.failures_alert or f"{f.name}.given_up" for f in flows.all()}
-    known = runbooks.every()
+    found |= {f.health.failures_alert or f"{f.name}.failures" for f in flows.all()}
+    known = runbooks.by_kind()
+    assert {kind for kind in known if kind.startswith("platform.")} == PLATFORM
     others = {"platform.alert", "notify.feed"}  # an event, and an app
     assert found - known.keys() - others == set()
     assert len(found) > 25
-    page, its_language = runbooks.page()
+    page, its_language = runbooks.document()
     assert its_language == language
     headings = re.findall(r"^### ([a-z._]+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert sorted(headings) == sorted(known)
-    for kind, book in known.items():
-        assert str(book.first).endswith((".", "?", "。", "？")), kind
+    for kind in known:
+        section = runbooks.section(f"{kind}:1")
+        assert section.first_step.endswith((".", "?", "。", "？")), kind
         assert runbooks.link(Alert(kind=kind, key=f"{kind}:1")), kind
         # The page of an alert shows it as people read it, and nothing of the next one.
-        shown = html.unescape(runbooks.paragraph(f"{kind}:1"))
+        shown = html.unescape(section.text)
         assert len(shown) > (80 if language == "en" else 25), kind
         assert not re.search(r"[`*\]]|^#", shown), shown
 
 
-def test_doctor_names_what_is_open_and_what_was_given_up(row: BizReceive) -> None:
+def test_doctor_names_open_alerts_and_failures(row: BizReceive) -> None:
     def said() -> list[Finding]:
-        return [f for f in doctor.examine() if "alert" in f.what or "given up" in f.what]
+        return [f for f in doctor.examine() if "alert" in f.what or "failures" in f.what]
 
     assert {finding.level for finding in said()} == {"ok"}
     raised = alarm()
@@ -335,7 +342,7 @@ def test_doctor_names_what_is_open_and_what_was_given_up(row: BizReceive) -> Non
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
     failure_store.acknowledge(
-        failure_store.Seen(group.pk, 1, group.last_at),
+        failure_store.GroupSnapshot(group.pk, 1, group.last_at),
         "orders",
         group.answer,
         "call 13800138000",

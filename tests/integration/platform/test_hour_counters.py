@@ -11,8 +11,8 @@ from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.monitor import counters
-from msgplatform.monitor.statistics import files, groups
-from msgplatform.monitor.statistics.points import Counted, total
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,10 +39,10 @@ def count(at: datetime, value: int = 1) -> None:
     MinuteCounter.add("notify", dict.fromkeys(KEYS, value), at)
 
 
-def counted(since: datetime, until: datetime, step: Step = "hour") -> Counted:
+def counted(since: datetime, until: datetime, step: Step = "hour") -> CounterQuery:
     activity = next(flow.health.activity for flow in flows.all() if flow.name == "notify")
     assert activity
-    return Counted(activity, step, since, until)
+    return CounterQuery(activity, step, since, until)
 
 
 def delivered(since: datetime, until: datetime) -> list[int]:
@@ -176,7 +176,7 @@ def test_a_file_has_each_hour_once(closed: datetime) -> None:
     for back in (3, 2, 0):
         count(closed - back * HOUR, 1)
     counters.roll_up_hours()
-    header, *lines = files.lines(counted(closed - 3 * HOUR, closed + HOUR))
+    header, *lines = groups.csv_lines(counted(closed - 3 * HOUR, closed + HOUR))
     found = [dict(zip(header, line, strict=True)) for line in lines]
     assert [(line["time"], line["delivered"]) for line in found] == [
         ((closed - back * HOUR).isoformat(), "1") for back in (3, 2, 0)

@@ -22,7 +22,7 @@ from msgplatform.core.data import sql
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
-from notify import catalogue
+from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from tests.integration.support.answers import Answer
 from tests.integration.support.api_support import problem

@@ -14,7 +14,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import AuditLog
 from notify.maker.maker import Maker
 from notify.models import BizMsg, Receive, ReceiveMsg
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 MANUAL = Path(__file__).parents[3] / "docs/management-api.md"

@@ -86,9 +86,9 @@ def test_a_count_that_ends_says_more_than(
 ) -> None:
     biz = Biz.objects.create(name="orders")
     publish(biz, 5)
-    monkeypatch.setattr(BoundedPaginator, "MOST", 5)
+    monkeypatch.setattr(BoundedPaginator, "MAX_COUNT", 5)
     assert "more than" not in admin_client.get("/admin/notify/bizmsg/").content.decode()
-    monkeypatch.setattr(BoundedPaginator, "MOST", 4)
+    monkeypatch.setattr(BoundedPaginator, "MAX_COUNT", 4)
     assert "more than 4 messages" in " ".join(
         admin_client.get("/admin/notify/bizmsg/").content.decode().split()
     )

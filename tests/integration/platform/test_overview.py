@@ -19,9 +19,9 @@ from msgplatform.core.daemons import backlogs, exits, watch
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, MinuteCounter, Preferences
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
-from msgplatform.monitor.statistics import recent, troubles
-from msgplatform.monitor.statistics.points import Counted
+from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.statistics import recent
+from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.statistics.recent import Span
 from notify.models import BizReceive
 from tests.integration.support.notify_rows import publish, subscription
@@ -62,7 +62,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     count("crmsync", 9, read=8, confirmed=4, dead=4)
     found = cards(admin_client.get("/console/"))
     shown = numbers(found["notify"])
-    assert (shown["accepted"], shown["delivered"], shown["given up"]) == (12, 8, 2)
+    assert (shown["accepted"], shown["delivered"], shown["failures"]) == (12, 8, 2)
     assert shown["success"] == "80 %", "of the deliveries that ended, not of the attempts"
     assert shown["time to delivery, median"] == "50 ms"
     assert numbers(found["sms"])["delivered"] == 3
@@ -72,7 +72,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
     (chart,) = found["notify"].charts
     assert len(chart.times) == 60
     lines = {str(line.title): list(line.values) for line in chart.lines}
-    assert (sum(lines["delivered"]), sum(v or 0 for v in lines["given up"])) == (8, 2)
+    assert (sum(lines["delivered"]), sum(v or 0 for v in lines["failures"])) == (8, 2)
     assert next(place for place, value in enumerate(lines["delivered"]) if value) in (28, 29)
     assert json.loads(chart.data)["lastIsOpen"]
     six_hours = cards(admin_client.get("/console/?period=6h"))["notify"]
@@ -114,7 +114,7 @@ def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
 
 def test_a_card_says_each_thing_once(row: BizReceive, admin_client: Client) -> None:
     count("notify", row.pk, delivered=432, exhausted=401)
-    failure_store.add("notify", [Lost(row.pk, "HTTP 503", 1, "")] * 400, sql.now())
+    failure_store.add("notify", [Loss(row.pk, "HTTP 503", 1, "")] * 400, sql.now())
     page = admin_client.get("/console/").content.decode()
     card = page.partition('id="live-notify"')[2].partition("</article>")[0]
     words = re.findall("<dt>(.*?)</dt>", card)
@@ -150,9 +150,9 @@ def test_what_is_in_trouble_the_worst_first(row: BizReceive, admin_client: Clien
 def test_what_is_late_is_named_though_nothing_was_counted(row: BizReceive) -> None:
     flow = flows.get("notify")
     assert flow
-    (found,) = troubles.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
+    (found,) = recent.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
     assert (found.group.title, found.oldest_seconds, found.lost) == (str(row), 99.0, 0)
-    assert troubles.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
+    assert recent.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
 
 
 def test_each_sees_the_flows_that_are_theirs(row: BizReceive) -> None:
@@ -231,7 +231,7 @@ def test_only_the_time_that_is_looked_at_is_read(row: BizReceive) -> None:
     _statistics_of_the_table()
     with CaptureQueriesContext(connection) as captured:
         recent.series(flows.all(), Span(MINUTE, 60), now)
-        list(Counted(activity, "hour", now - 60 * MINUTE, now).series())
+        list(CounterQuery(activity, "hour", now - 60 * MINUTE, now).series())
     statements = [q["sql"] for q in captured if "minutecounter" in q["sql"]]
     assert len(statements) == 2
     for statement in statements:

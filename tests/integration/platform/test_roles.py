@@ -10,7 +10,7 @@ from django.test import Client
 
 from gateway.models import SgipMt
 from msgplatform import roles
-from msgplatform.admin.key_scopes import permissions as permissions_of
+from msgplatform.admin.systems import scope_permissions as permissions_of
 from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.models import Biz, Role

@@ -23,9 +23,9 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, Biz, GivenUp
+from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Lost
+from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
@@ -378,16 +378,25 @@ def test_metrics_say_what_alerts_do() -> None:
 def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
-    failure_store.add("notify", [Lost(1, "timeout", 1)], now)
-    watch.report_given_up()
-    assert open_keys() == {"notify.given_up:1"}
-    many = [Lost(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    failure_store.add("notify", [Loss(1, "timeout", 1)], now)
+    watch.report_failures()
+    assert open_keys() == {"notify.failures:1"}
+    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
-    watch.report_given_up()
-    assert "notify.given_up:1" in open_keys()
-    GivenUp.objects.exclude(subject=2).update(count=0)
-    watch.report_given_up()
-    assert open_keys() == {"notify.given_up:2"}
+    watch.report_failures()
+    assert "notify.failures:1" in open_keys()
+    FailureGroup.objects.exclude(subject=2).update(count=0)
+    watch.report_failures()
+    assert open_keys() == {"notify.failures:2"}
+
+
+def test_alerts_of_kinds_of_an_earlier_release_are_resolved() -> None:
+    everybody()
+    alerts.raise_alert("notify.given_up", "Orders", "", "notify.given_up:7")
+    alerts.raise_alert("notify.old", "Old", "", "notify.old")
+    alerts.raise_alert("notify.poison", "Poison", "", "notify.poison:1")
+    Watch().look()
+    assert open_keys() == {"notify.poison:1"}
 
 
 # -- what cannot be looked up --------------------------------------------------------------------
@@ -402,7 +411,7 @@ def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyP
         look()
         look()
     alert = Alert.objects.get()
-    assert (alert.open_key, alert.count) == ("platform.watch:sms.given_up", 1)
+    assert (alert.open_key, alert.count) == ("platform.watch:sms.failures", 1)
     assert "ValueError: Empty module name" in alert.text
     look()
     assert open_keys() == set()
@@ -419,7 +428,7 @@ def test_a_database_that_refuses_once_is_no_alert(monkeypatch: pytest.MonkeyPatc
         look()
     assert open_keys() == set()
     look()
-    assert open_keys() == {"platform.watch:notify.given_up"}
+    assert open_keys() == {"platform.watch:notify.failures"}
 
 
 def test_a_redis_that_is_away_has_one_alert(settings: Settings) -> None:

@@ -16,7 +16,7 @@ from msgplatform.core import web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.web_requests import Requests
 from msgplatform.models import Biz
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 
 SECONDS = 60.0
 TOKEN = "for Prometheus"
@@ -115,7 +115,7 @@ def test_the_door_and_django_of_every_process(web_servers: list[Server]) -> None
     json = {"Content-Type": "application/json"}
     body = b'{"event_type": "a", "payload": 1}'
     for server in web_servers:
-        for _ in range(3):  # the first by Django, which then knows the key; then by the door
+        for _ in range(3):  # the first by Django, which then knows the key; then by the fast intake
             assert server.request("POST", MESSAGES, key, body, json)[0] == 202
         assert server.request("POST", MESSAGES, key, b"{", json)[0] == 400
         assert server.request("GET", "/console/")[0] == 302

@@ -16,8 +16,8 @@ import pytest
 import sqlparse
 from django.db import connections
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.rates.backoff import Backoff
-from msgplatform.core.servers.embedded import MariaDb
 from notify.agent.client import IntakeClient
 from notify.agent.relay import Relay
 from notify.agent.schema import ddl

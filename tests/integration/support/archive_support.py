@@ -14,11 +14,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
+from bench.harness.mariadb import MariaDb
 from msgplatform import env
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.description import Archive
 from msgplatform.core.data import ids, sql
-from msgplatform.core.servers.embedded import MariaDb
 from notify.archive.archiver import Archiver
 from notify.models import (
     Attempt,

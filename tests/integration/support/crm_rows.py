@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from crmsync import orders
+from crmsync import orders, presence
 from crmsync.models import (
     Crm,
     ExceptionEntry,
@@ -29,7 +29,6 @@ from crmsync.models import (
     Watermark,
 )
 from crmsync.models.sources import HIVE_COLUMNS
-from crmsync.monitor import crm_status, poller_status
 from crmsync.orders import Request
 from msgplatform.core.data import ids, sql
 from msgplatform.core.rates.breaker import State
@@ -212,12 +211,12 @@ def make(folder: str) -> dict[str, Any]:
 
 def report(sales: Crm, broken: Crm, first: Policy, third: Policy) -> None:
     """As handlers and pollers do; it is forgotten within seconds."""
-    crm_status.report({
-        sales.pk: crm_status.Live(3, 0.082, 412.0),
-        broken.pk: crm_status.Live(0, 2.4, 0.0, State.OPEN, 42.0),
+    presence.report_crms({
+        sales.pk: presence.LiveCrm(3, 0.082, 412.0),
+        broken.pk: presence.LiveCrm(0, 2.4, 0.0, State.OPEN, 42.0),
     })  # fmt: skip
     problem = "the source's server does not answer (Can't connect to server on '127.0.0.1')"
-    poller_status.report({
-        first.pk: poller_status.Facts(2.1, 3),
-        third.pk: poller_status.Facts(problem=problem, problem_for=700.0),
+    presence.report_policies({
+        first.pk: presence.PolicyFacts(2.1, 3),
+        third.pk: presence.PolicyFacts(problem=problem, problem_for=700.0),
     })  # fmt: skip

@@ -60,7 +60,7 @@ def make(folder: Path) -> Biz:
 
 
 def _notify(biz: Biz) -> None:
-    """A delivery that was given up, and what its consumer said."""
+    """A failed delivery, and what its consumer said."""
     notify_rows.subscription(biz)
     notify_rows.publish(biz, payload=b'{"card":"%b"}' % CARD.encode())
     Maker().splitter.split()
@@ -70,7 +70,7 @@ def _notify(biz: Biz) -> None:
         id=ids.reserve(1).ids([0])[0], copy=delivery, claim="0" * 32, number=1, at=sql.now(),
         seconds=0.1, http_status=404, response_body=ANSWER,
     )  # fmt: skip
-    lost = failure_store.Lost(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
+    lost = failure_store.Loss(delivery.biz_receive_id, "HTTP 404", delivery.pk, ANSWER)
     with transaction.atomic():
         failure_store.add("notify", [lost], sql.now())
 

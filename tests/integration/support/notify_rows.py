@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizReceive, Receive
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import connections
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.increment import Increment, Page, Row, Watermark
 from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"
@@ -30,7 +30,7 @@ class Follower:
     def read(self) -> list[Row]:
         self.page = self.increment.read(self.watermark, self.limit)
         self.watermark = self.page.watermark
-        self.increment.stored(self.page)
+        self.increment.confirm(self.page)
         return list(self.page.rows)
 
     def uids(self) -> list[str]:

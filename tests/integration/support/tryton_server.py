@@ -14,7 +14,7 @@ from msgplatform.core.servers.private_server import PrivateServer, free_port
 
 _ROOT = Path(__file__).resolve().parents[3]
 _INSTALLED = Path(sys.prefix) / "tryton"
-PASSWORD = "hush-hush-9"  # as in deploy/tryton.sh
+PASSWORD = "hush-hush-9"  # as in scripts/tryton.sh
 
 
 def install() -> None:

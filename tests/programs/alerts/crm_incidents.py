@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from crmsync.models import Crm, Policy, RecoveryEntry, Source
+from crmsync.models import Crm, Policy, Record, RecoveryEntry, Source
+from crmsync.monitor import counters
 from msgplatform.core.data import sql
-from msgplatform.models import Biz, GivenUp, MinuteCounter
-from tests.integration.support.crm_rows import dead, lead, policy
+from msgplatform.models import Biz, FailureGroup, MinuteCounter
+from tests.integration.support.crm_rows import dead, lead, operation, policy, record
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
 
 
@@ -112,13 +114,13 @@ def a_crm_refuses_everything(places: Places) -> Course:
     MinuteCounter.objects.filter(flow="crmsync", subject=row.pk).delete()
 
 
-@incident("crmsync.given_up", r"Messages: 2, since .*\(2\)")
+@incident("crmsync.failures", r"Messages: 2, since .*\(2\)")
 def records_are_dead(places: Places) -> Course:
     crm = _crm("strict", places["picky"])
     _policy(crm, 2)
     yield
     _stop(crm)
-    GivenUp.objects.filter(flow="crmsync").update(count=0)
+    FailureGroup.objects.filter(flow="crmsync").update(count=0)
 
 
 @incident("crm.recovery", r"open for more than a day: 1")
@@ -130,3 +132,32 @@ def nobody_decides(places: Places) -> Course:
     RecoveryEntry.objects.filter(pk=entry.pk).update(created_at=two_days_ago)
     yield
     RecoveryEntry.objects.filter(pk=entry.pk).update(state=RecoveryEntry.State.DISMISSED)
+
+
+# -- alerts while neither poller nor handler runs ------------------------------------------------
+WITHOUT_PROGRAMS = {
+    "crm.stalled": r"asleep has confirmed nothing for .*wait",
+    "crm.paused": r"The CRM shut refuses the credentials.*HTTP 401: closed",
+    "crm.dead": r"asleep: 25 of 25 records are dead",
+    "crm.recovery": r"open for more than a day: 2",
+}
+
+
+def begin_without_programs(url: str) -> None:
+    """Make rows for each kind of WITHOUT_PROGRAMS."""
+    now = sql.now()
+    _crm("shut", url, paused_at=now, paused_because="HTTP 401: closed")
+    row = _policy(_crm("asleep", url))
+    due = operation(row, [])
+    record(row, due, "due", state=Record.State.WAITING, next_at=now)
+    counters.add(Counter({(row.pk, counters.DEAD): 25}), now)
+    for key in ("1", "2"):
+        entry = dead(row, key, {"name": "ann"})
+        RecoveryEntry.objects.filter(pk=entry.pk).update(created_at=now - timedelta(days=2))
+
+
+def end_without_programs() -> None:
+    for crm in Crm.objects.filter(name__in=("shut", "asleep")):
+        _stop(crm)
+    MinuteCounter.objects.filter(flow="crmsync", name=counters.DEAD).delete()
+    RecoveryEntry.objects.update(state=RecoveryEntry.State.DISMISSED)

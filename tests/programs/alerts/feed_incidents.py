@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgplatform.models import Biz, GivenUp
+from msgplatform.models import Biz, FailureGroup
 from notify.feed.models import EventQueue
 from tests.integration.support.feed_rows import post, related, visited
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
@@ -16,7 +16,7 @@ def a_timeline_takes_no_entry(places: Places) -> Course:
     refuse("INSERT", "feed_broadcast", "NEW.fri_uid = 'bob'")
     post(biz, "ann")
     yield
-    GivenUp.objects.filter(flow="feed").update(count=0)
+    FailureGroup.objects.filter(flow="feed").update(count=0)
 
 
 @incident("feed.late", r"topic vip.*The oldest has waited for \d+ seconds")

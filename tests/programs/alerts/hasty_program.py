@@ -17,17 +17,15 @@ WAITS = {
     "msgplatform.core.daemons.watch.kinds": {"LOOK_SECONDS": 1.0},
     "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
     "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
-    "crmsync.monitor.alert_conditions": {
+    "notify.monitor.conditions": {"PATIENCE_SECONDS": 1.0},
+    "crmsync.monitor.conditions": {
         "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,
     },
     "crmsync.retention": {"EVERY_SECONDS": 1.0},
     "gateway.receiver.wrong_logins": {"FIRST_DELAY": 0.0},
 }  # fmt: skip
 # Bound when their class was made.
-PATIENCE = (
-    ("notify.sender.unserved", "Unserved"),
-    ("gateway.sender.outages", "Outages"),
-)
+PATIENCE = (("gateway.sender.outages", "Outages"),)
 
 
 def shorten_waits() -> None:

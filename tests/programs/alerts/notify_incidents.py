@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from msgplatform.core.data import ids, sql
-from msgplatform.models import Biz, GivenUp
+from msgplatform.models import Biz, FailureGroup
 from notify.models import BizReceive, Receive, ReceiveMsg
 from tests.integration.support.notify_rows import publish, subscription
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
@@ -39,12 +40,12 @@ def a_consumer_is_gone(places: Places) -> Course:
     BizReceive.objects.filter(pk=row.pk).update(**normal)
 
 
-@incident("notify.given_up", r"Messages: 2, since .*HTTP 503 \(2\)")
-def messages_are_given_up(places: Places) -> Course:
-    row = _subscribed("given-up", places["busy"], schedule=[])
+@incident("notify.failures", r"Messages: 2, since .*HTTP 503 \(2\)")
+def deliveries_are_exhausted(places: Places) -> Course:
+    row = _subscribed("exhausted", places["busy"], schedule=[])
     publish(row.biz, 2)
     yield
-    GivenUp.objects.filter(flow="notify").update(count=0)
+    FailureGroup.objects.filter(flow="notify").update(count=0)
     normal = {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}
     BizReceive.objects.filter(pk=row.pk).update(**normal)
 
@@ -62,6 +63,26 @@ def nobody_starts_its_process(places: Places) -> Course:
     publish(row.biz)
     yield
     BizReceive.objects.filter(pk=row.pk).update(own_process=False)
+
+
+def broken_subscriptions() -> list[str]:
+    """Subscriptions as the marker and operators leave them; the keys of their alerts."""
+    failing = _subscribed("failing-alone", "http://127.0.0.1:9/")
+    since = sql.now() - timedelta(hours=1)
+    BizReceive.objects.filter(pk=failing.pk).update(failing_since=since, failures=9)
+    disabled = _subscribed("disabled-alone", "http://127.0.0.1:9/")
+    BizReceive.objects.filter(pk=disabled.pk).update(status=BizReceive.Status.DISABLED)
+    own = _subscribed("own-alone", "http://127.0.0.1:9/", own_process=True)
+    return [
+        f"notify.failing:{failing.pk}",
+        f"notify.disabled:{disabled.pk}",
+        f"notify.own_process:{own.pk}",
+    ]
+
+
+def mended_subscriptions() -> None:
+    normal = {"status": BizReceive.Status.NORMAL, "own_process": False, **BizReceive.RESUMED}
+    BizReceive.objects.filter(receive__name__endswith="-alone").update(**normal)
 
 
 @incident("notify.poison", r"cannot be sent: 1", is_for_person=True)

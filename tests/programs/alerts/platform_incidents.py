@@ -13,7 +13,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.data import sql
-from msgplatform.models import Biz, GivenUp
+from msgplatform.models import Biz, FailureGroup
 from tests.integration.support.sms_rows import account, gateway
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
@@ -32,9 +32,9 @@ def a_gateway_is_switched_off_with_a_message(places: Places) -> Course:
     SmsGateway.objects.filter(name="closed").delete()
 
 
-@incident("platform.watch", r"Alerts sms\.given_up cannot be looked up ValueError", act=2)
+@incident("platform.watch", r"Alerts sms\.failures cannot be looked up ValueError", act=2)
 def a_count_cannot_be_read(places: Places) -> Course:
-    GivenUp.objects.create(
+    FailureGroup.objects.create(
         flow="sms", subject=1, answer="x", count=1, lost=1, since=sql.now(), sample=1,
         counted_since=sql.now(), last_at=sql.now(),
     )  # fmt: skip

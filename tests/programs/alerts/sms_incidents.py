@@ -13,7 +13,7 @@ from gateway.intake.request import Request
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor.failing import LEAST
-from msgplatform.models import Biz, GivenUp, MinuteCounter
+from msgplatform.models import Biz, FailureGroup, MinuteCounter
 from tests.integration.support.sms_rows import NODE, TS, account, gateway, submit
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
 
@@ -50,12 +50,12 @@ def a_gateway_does_not_answer(places: Places) -> Course:
     SmsGateway.objects.filter(name="silent").update(enabled=False)
 
 
-@incident("sms.given_up", r"Messages: 2, since .*expired \(2\)")
+@incident("sms.failures", r"Messages: 2, since .*expired \(2\)")
 def texts_expire(places: Places) -> Course:
     _send(_account("expiring"), 2)
     yield
     SmsGateway.objects.filter(name="expiring").update(enabled=False)
-    GivenUp.objects.filter(flow="sms").update(count=0)
+    FailureGroup.objects.filter(flow="sms").update(count=0)
 
 
 @incident("sms.failing", rf"the gateway failing.*{LEAST} messages ended")
@@ -64,7 +64,7 @@ def every_text_fails(places: Places) -> Course:
     yield
     MinuteCounter.objects.filter(flow="sms").delete()
     SmsGateway.objects.filter(name="failing-sms").update(enabled=False)
-    GivenUp.objects.filter(flow="sms").update(count=0)
+    FailureGroup.objects.filter(flow="sms").update(count=0)
 
 
 @incident("sms.gateway_settings", r"not appear to be an IPv4.*waits, or is refused")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from notify.demo.sink_process import SinkProcess
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster
@@ -22,7 +22,7 @@ PROGRAMS = (
 )  # fmt: skip
 _ARGUMENTS = {"run_feed_dispatcher": ["--topic=friend", "--topic=upkeep"]}
 ENVIRONMENT = {
-    "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER": "no", "NOTIFY_KEEP_DAYS": "0",
+    "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER_ENABLED": "no", "NOTIFY_KEEP_DAYS": "0",
     "NOTIFY_ARCHIVE_DAYS": "100", "ALERT_SILENT_SECONDS": "20", "ALERT_BACKLOG_MINUTES": "0.05",
     "FEED_LATE_SECONDS": "1", "FEED_CLEAN_SECONDS": "1", "CRM_BREAKER_SECONDS": "1",
 }  # fmt: skip
@@ -40,8 +40,8 @@ print(json.dumps({{one.kind: [one.says, one.is_for_person, one.act] for one in e
 """
 _KINDS = """
 import json
-from msgplatform.jobs import runbooks
-print(json.dumps(list(runbooks.every())))
+from msgplatform.monitor import runbooks
+print(json.dumps(list(runbooks.by_kind())))
 """
 _PAGER = """
 from msgplatform.models import Biz
@@ -109,9 +109,28 @@ class Stage(SmsCluster):
     def repair(self) -> None:
         self.console.run(f"{_IMPORTS}incidents.repair()")
 
+    def begin_without_programs(self) -> None:
+        url = self.places["well"]
+        self.console.run(f"{_IMPORTS}crm_incidents.begin_without_programs({url!r})")
+
+    def end_without_programs(self) -> None:
+        self.console.run(f"{_IMPORTS}crm_incidents.end_without_programs()")
+
     def incidents(self) -> dict[str, tuple[str, bool, int]]:
         """Kind → what its alert says, whether a person resolves it, in which act it happens."""
         return {kind: tuple(facts) for kind, facts in self.script(_INCIDENTS).items()}
+
+    def break_subscriptions(self) -> list[str]:
+        """Subscriptions of Notify that need a person; the keys of their alerts."""
+        code = "print(json.dumps(notify_incidents.broken_subscriptions()))"
+        return list(self.script(f"{_IMPORTS}{code}"))
+
+    def mend_subscriptions(self) -> None:
+        self.console.run(f"{_IMPORTS}notify_incidents.mended_subscriptions()")
+
+    def open_keys(self) -> set[str]:
+        rows, _events = self.alerts()
+        return {row["key"] for row in rows if row["open_key"]}
 
     def kinds(self) -> set[str]:
         """Every kind of alert that somebody has written a runbook for."""

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
+from tests.programs.alerts.crm_incidents import WITHOUT_PROGRAMS
 from tests.programs.alerts.stage import PROGRAMS, Stage, of
 
 # Incidents of processes; the test itself makes them.
@@ -100,3 +101,25 @@ def test_every_kind_is_raised_says_why_goes_out_and_ends(stage: Stage) -> None:
     expect_nothing(lambda: missing(stage, {REDIS: says[REDIS]}))
     stage.sms_server.start()
     expect_nothing(lambda: still_open(stage, {REDIS}))
+
+
+def test_alerts_about_subscriptions_need_no_program_of_notify(stage: Stage) -> None:
+    """The watch of any other program raises them, publishes them, and resolves them."""
+    for name in ("run_maker", "run_sender", "run_marker", "run_archiver"):
+        stage.kill(name)
+    keys = set(stage.break_subscriptions())
+    expect_nothing(lambda: dict.fromkeys(keys - stage.open_keys(), "no alert"))
+    stage.mend_subscriptions()
+    expect_nothing(lambda: dict.fromkeys(keys & stage.open_keys(), "open"))
+    for name in ("run_maker", "run_sender", "run_marker", "run_archiver"):
+        stage.start(name)
+
+
+def test_alerts_of_crm_sync_while_its_programs_do_not_run(stage: Stage) -> None:
+    """The watch of any program looks the conditions up."""
+    stage.kill("run_sync_poller")
+    stage.kill("run_sync_handler")
+    stage.begin_without_programs()
+    expect_nothing(lambda: missing(stage, WITHOUT_PROGRAMS))
+    stage.end_without_programs()
+    expect_nothing(lambda: still_open(stage, WITHOUT_PROGRAMS))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench.crmsync import leads
+from bench.harness.mariadb import MariaDb
 from bench.harness.processes import BenchFailed
-from msgplatform.core.servers.embedded import MariaDb
 
 
 class TestLeads:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bench.feed import people, posts
+from bench.harness.mariadb import MariaDb
 from bench.harness.processes import BenchFailed
-from msgplatform.core.servers.embedded import MariaDb
 from tests.programs.bench.bench_command import bench
 
 

@@ -13,7 +13,7 @@ from bench.harness.processes import BenchFailed
 from bench.harness.programs import messages
 from bench.notify import notify_rows
 from msgplatform.models import Biz
-from notify import intake
+from notify.intake import intake
 from notify.models import BizMsg
 from tests.programs.bench.bench_command import bench
 

@@ -16,7 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import ApiKey, Biz
 from notify.feed.models import Feed
 from notify.models import BizMsg, BizReceive, EventType
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PROGRAMS = Path(__file__).parent

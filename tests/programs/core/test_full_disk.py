@@ -10,8 +10,8 @@ from typing import Any
 import MySQLdb
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.data import transactions
-from msgplatform.core.servers.embedded import MariaDb
 from tests.preload import Disk
 
 _ROWS = 2000  # of half a page each: more than the room that a table has left

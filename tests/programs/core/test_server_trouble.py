@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.integration.support.children import child, run
 
 LOSES = """

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
 from msgplatform.core.data import sql
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.integration.support.sources import NAME, SECONDS, Follower, run_as_owner
 
@@ -280,7 +280,7 @@ def test_the_same_rows_come_again_until_they_are_stored(
     assert page.watermark is None  # it is beyond the assumed horizon
     assert not page.facts.exact
     assert increment.read(None, 10).rows == page.rows
-    increment.stored(page)
+    increment.confirm(page)
     assert increment.read(None, 10).rows == []
     run_as_owner(mariadb, "UPDATE lead SET version = 2")
     until(is_read)
@@ -323,7 +323,7 @@ def test_the_servers_clock_goes_back(foreign: MakeSource, mariadb: MariaDb) -> N
     run_as_owner(mariadb, "SET timestamp = UNIX_TIMESTAMP() - 3630", insert("b"))
     assert mark is not None
     earlier = increment.before(mark, page.facts.clock_back)
-    increment.went_back()
+    increment.forget_step_back()
     page = increment.read(earlier, 10)
     assert [row.values["uid"] for row in page.rows] == ["b", "a"]
     assert page.facts.clock_back == timedelta(0)

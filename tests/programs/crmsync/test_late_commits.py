@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.horizon import MysqlHorizon, Reading
 from crmsync.poller.reading.increment import Increment, Row, Watermark
 from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import (
     LEADS,
     SQLITE_TABLE,
@@ -68,7 +68,7 @@ class Reader:
         self.rows += page.rows
         self._check_order(page.watermark)
         self.watermark = page.watermark
-        self.increment.stored(page)
+        self.increment.confirm(page)
         self.oldest = max(self.oldest, page.facts.age)
         if not page.more:
             time.sleep(self.pause)
@@ -140,7 +140,7 @@ def test_without_the_bound_rows_are_lost(
     def unbounded(horizon: MysqlHorizon) -> Reading:
         reading = read(horizon)
         now = f"{reading.now:%Y-%m-%d %H:%M:%S.%f}"
-        return replace(reading, horizon=reading.now, settled=now, until=now)
+        return replace(reading, horizon=reading.now, safe_until=now, until=now)
 
     monkeypatch.setattr(MysqlHorizon, "read", unbounded)
     reader = Reader(foreign())

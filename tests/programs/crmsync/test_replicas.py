@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.admin.setup import preview
 from crmsync.poller.reading.source import Source
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.integration.support.sources import NAME, PASSWORD, SECONDS, Follower, run_as_owner
 

@@ -12,6 +12,7 @@ import pytest
 from django.db import DatabaseError
 from django.db.utils import ConnectionHandler
 
+from bench.harness.mariadb import MariaDb
 from crmsync.poller.comparison import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
@@ -19,7 +20,6 @@ from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused,
 from msgplatform import env
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
 from tests.integration.support.sources import NAME, PASSWORD, Follower, reader_url, run_as_owner
@@ -247,7 +247,7 @@ def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> No
 
     while True:
         page = sweep(source, sent, after, 2)
-        behind += page.behind
+        behind += page.keys_behind
         after = page.after
         if after is None:
             break
@@ -263,7 +263,7 @@ def test_a_sweep_goes_on_after_a_version_that_is_no_number(tmp_path: Path) -> No
         made.execute("UPDATE lead SET version = 'seven' WHERE id = 1")
         made.execute(INSERT.format(uid="b"))
     page = sweep(Source("lead", LEADS, f"sqlite:///{file}"), lambda keys: {1: 5, 2: 0})
-    assert page.behind == [2]
+    assert page.keys_behind == [2]
 
 
 def test_a_sweep_compares_versions_in_a_column_of_bits(
@@ -273,7 +273,7 @@ def test_a_sweep_compares_versions_in_a_column_of_bits(
     run_as_owner(mariadb, *(INSERT.format(uid=f"u{n}") for n in range(2)))
     run_as_owner(mariadb, "ALTER TABLE lead MODIFY version BIT(32) NOT NULL DEFAULT 1")
     run_as_owner(mariadb, "UPDATE lead SET version = 3 WHERE id = 2")
-    assert sweep(source, lambda keys: dict.fromkeys(keys, 2)).behind == [2]
+    assert sweep(source, lambda keys: dict.fromkeys(keys, 2)).keys_behind == [2]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from gateway.receiver.receiver import SmsReceiver
 from gateway.signals import FORWARDER
 from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Alert
-from tests.integration.support.rings import Hearing, listen
+from tests.integration.support.listening import Hearing, listen
 from tests.integration.support.sms_net_support import (
     Raw,
     accept,
@@ -335,6 +335,6 @@ class TestBroken:
 
 def test_a_report_wakes_the_forwarder(raw: Raw, listen: Callable[[WakeSignal], Hearing]) -> None:
     submitted(1, 11)
-    ring = listen(FORWARDER)
+    hearing = listen(FORWARDER)
     assert raw.ask(report(raw, 1, 11)) == 0
-    ring.wait()
+    hearing.wait()

@@ -18,13 +18,13 @@ import pytest
 import sqlparse
 from django.db import NotSupportedError, connections
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.servers.embedded import MariaDb
-from notify import intake
 from notify.agent import outbox
 from notify.agent.models import Outbox
 from notify.agent.schema import ddl
 from notify.agent.store import add_database
+from notify.intake import intake
 from tests.integration.support.agent_support import KINDS, Shop
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.connections import build
-from msgplatform.core.servers.embedded import MariaDb
 from tests.cluster import ROOT, WEB, Cluster
 from tests.integration.support.agent_support import KINDS, Shop
 from tests.integration.support.http_sinks import refusing_port

@@ -16,9 +16,9 @@ from django.conf import LazySettings
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.errors import Unavailable
-from msgplatform.core.servers.embedded import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from notify.agent import store
 from notify.agent.metrics import Figures

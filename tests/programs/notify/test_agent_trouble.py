@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from tests.integration.support import agent_support
 from tests.integration.support.agent_support import (
     KINDS,

@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 from msgplatform import env
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from tests.integration.platform.test_api_server import Server
+from tests.integration.support.api_server import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHIPPED = env.BASE_DIR / "deploy/nginx/msgplatform.conf"
@@ -74,7 +74,7 @@ class Nginx:
         user = "user root;" if Path.home() == Path("/root") else ""
         (folder / "nginx.conf").write_text(_HTTP.format(folder=folder, user=user))
         program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-        assert program, "nginx is not installed: deploy/packages.sh"
+        assert program, "nginx is not installed: scripts/packages.sh"
         command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf")]
         checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stderr

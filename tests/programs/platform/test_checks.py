@@ -117,10 +117,32 @@ class TestWsgi:
         assert "base64.urlsafe_b64encode(os.urandom(32))" in result.stderr
         assert "Set TIME_ZONE to" in result.stderr
 
+    def test_an_old_name_of_a_variable_still_works(self, tmp_path: Path) -> None:
+        """With a line in the log that names the new one, and a finding of `doctor`."""
+        environment = {**GOOD, "FEED_SLICE": "20"}
+        program = (
+            "from msgplatform.web.wsgi import application; from django.conf import settings; "
+            "assert settings.FEED_FANOUT_BATCH == 20"
+        )
+        result = python(tmp_path, "-c", program, **environment)
+        assert result.returncode == 0, result.stderr
+        (line,) = [line for line in result.stderr.splitlines() if "setting_renamed" in line]
+        assert "FEED_SLICE" in line
+        assert "FEED_FANOUT_BATCH" in line
+        doctor = python(tmp_path, "manage.py", "doctor", **environment)
+        assert "FEED_SLICE is the old name of FEED_FANOUT_BATCH" in doctor.stdout
+
+    def test_refuses_two_values_of_one_setting(self, tmp_path: Path) -> None:
+        environment = {**GOOD, "FEED_SLICE": "20", "FEED_FANOUT_BATCH": "30"}
+        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **environment)
+        assert result.returncode == 1
+        assert "FEED_FANOUT_BATCH=30 and FEED_SLICE=20 differ" in result.stderr
+        assert "Remove FEED_SLICE" in result.stderr
+
     def test_refuses_what_a_flow_refuses(self, tmp_path: Path) -> None:
         """With the sentences of the daemons; the database is not asked, and is away here."""
         wrong = {
-            "CRM_RATE_ADDRESS": "60 per minute", "FEED_HOURS": "19-23",
+            "CRM_RATE_PER_IP": "60 per minute", "FEED_SHARE_BY_HOUR": "19-23",
             "NOTIFY_LEASE_SECONDS": "20", "NOTIFY_ARCHIVE_DAYS": "3", "SMS_ARCHIVE_DAYS": "33",
         }  # fmt: skip
         environment = {**GOOD, "NOTIFY_KEEP_FAILED_DAYS": "1", **wrong}
@@ -295,7 +317,7 @@ class TestDoctor:
         result = python(tmp_path, "manage.py", "doctor", **variables)
         assert result.returncode == 1
         assert "mysqlclient is not installed" in result.stdout
-        assert "python3 deploy/bootstrap.py requirements.lock" in result.stdout
+        assert "python3 deploy/bootstrap.py platform mysql" in result.stdout
         assert "Traceback" not in result.stderr
         for command in ("migrate", "run_bulk"):
             result = python(tmp_path, "manage.py", command, **variables)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
-from tests.integration.platform.test_api_server import Server
+from bench.harness.mariadb import MariaDb
+from tests.integration.support.api_server import Server
 from tests.integration.support.children import run
 from tests.integration.support.cutting_proxy import CuttingProxy
 

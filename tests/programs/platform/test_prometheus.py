@@ -13,8 +13,8 @@ import yaml
 
 from msgplatform.env import BASE_DIR
 from msgplatform.reference.metrics import read_rules
-from tests.integration.platform.test_api_server import Server
 from tests.integration.support import everything
+from tests.integration.support.api_server import Server
 
 FOLDER = BASE_DIR / "deploy/prometheus"
 RULES, EXPECTED = FOLDER / "rules.yml", FOLDER / "rules_test.yml"
@@ -24,7 +24,7 @@ ALERTS = [rule["alert"] for rule in read_rules(RULES) if "alert" in rule]
 
 def promtool(*arguments: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
     program = shutil.which("promtool")
-    assert program, "promtool is not installed: deploy/packages.sh"
+    assert program, "promtool is not installed: scripts/packages.sh"
     return subprocess.run(
         [program, *map(str, arguments)], input=given, capture_output=True, text=True, check=False
     )

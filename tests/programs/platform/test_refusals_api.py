@@ -17,9 +17,9 @@ from rest_framework.settings import api_settings
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.intake import MAX_BATCH, MAX_BATCH_BYTES
 from msgplatform.models import Biz
-from notify import intake
 from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey
+from notify.subscriptions import limits
 from tests.integration.support.answers import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -312,7 +312,7 @@ def test_a_payload_that_is_nested_too_deeply(orders: Caller, depth: int) -> None
 
 
 # -- fields --------------------------------------------------------------------------------------
-_LONG = "x" * (intake.MAX_PAYLOAD_BYTES + 1)
+_LONG = "x" * (limits.MAX_PAYLOAD_BYTES + 1)
 # name → (field, changes to a good event (None: left out), words of the sentence)
 WRONG_FIELDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "no event_type": ("event_type", {"event_type": None}, "required"),

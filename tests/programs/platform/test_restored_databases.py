@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 
@@ -22,7 +22,7 @@ OLD_USER, NEW_USER = "'plat'@'localhost'", "'app2'@'localhost'"
 NEW_LEAD = """
 import django
 django.setup()
-from crmsync.hive.intake import NewLead, add
+from crmsync.intake.intake import NewLead, add
 from msgplatform.core.errors import PlatformError
 try:
     print(add(NewLead(1, "a", key="k")).outcome)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.logged_errors import unexpected_errors
-from msgplatform.core.servers.embedded import MariaDb
+from bench.harness.mariadb import MariaDb
+from msgplatform.core.logging import unexpected_errors
 from tests.cluster import ROOT
 
 COMMANDS = ("run_sender", "run_maker", "run_data_pump", "run_feed_dispatcher", "run_sync_poller")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from msgplatform.core.archive.steps import DAY, MONTH, Step
+from msgplatform.core.archive.description import DAILY, MONTHLY, Step
 
 
 def names(step: Step, start: datetime, now: datetime) -> list[str]:
@@ -16,17 +16,17 @@ def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datet
 
 
 def test_months() -> None:
-    assert names(MONTH, at(2027, 12, 31, 23), at(2028, 2, 29, 12)) == [
+    assert names(MONTHLY, at(2027, 12, 31, 23), at(2028, 2, 29, 12)) == [
         "p202712", "p202801", "p202802", "p202803", "p202804",
     ]  # fmt: skip
-    assert MONTH.end(at(2027, 2, 1)) == at(2027, 3, 1)
+    assert MONTHLY.end(at(2027, 2, 1)) == at(2027, 3, 1)
 
 
 def test_days() -> None:
-    assert names(DAY, at(2028, 2, 28, 5), at(2028, 2, 29, 1)) == [
+    assert names(DAILY, at(2028, 2, 28, 5), at(2028, 2, 29, 1)) == [
         "p20280228", "p20280229", "p20280301", "p20280302",
     ]  # fmt: skip
 
 
 def test_a_start_in_the_future_is_now() -> None:
-    assert names(DAY, at(2030, 1, 1), at(2028, 2, 28))[0] == "p20280228"
+    assert names(DAILY, at(2030, 1, 1), at(2028, 2, 28))[0] == "p20280228"

@@ -77,7 +77,7 @@ def test_a_success_of_the_probe_closes() -> None:
     assert breaker.wait(3) == 2
     assert breaker.allow(5)
     assert breaker.state is State.HALF_OPEN
-    breaker.success(5.5, started=5)
+    breaker.success(5.5, start=5)
     assert breaker.state is State.CLOSED
     assert breaker.wait(5.5) == 0
 
@@ -119,15 +119,15 @@ def test_the_open_time_is_jittered() -> None:
 def test_what_was_in_flight_when_it_opened_changes_nothing() -> None:
     breaker = opened(at=10.0)
     for _ in range(50):  # timeouts of calls that began before
-        breaker.failure(14, started=9.9)
+        breaker.failure(14, start=9.9)
     assert breaker.wait(10) == 5
     assert breaker.allow(15)
-    breaker.failure(15.1, started=9.9)
-    breaker.success(15.1, started=9.9)
+    breaker.failure(15.1, start=9.9)
+    breaker.success(15.1, start=9.9)
     assert breaker.state is State.HALF_OPEN
-    breaker.success(15.2, started=15)
+    breaker.success(15.2, start=15)
     for _ in range(50):
-        breaker.failure(16, started=9.9)
+        breaker.failure(16, start=9.9)
     assert breaker.state is State.CLOSED
 
 
@@ -136,7 +136,7 @@ def test_a_probe_that_never_answers_is_replaced() -> None:
     assert breaker.allow(5)
     assert not breaker.allow(64.9)
     assert breaker.allow(65)
-    breaker.success(66, started=5)  # the first probe's, far too late
+    breaker.success(66, start=5)  # the first probe's, far too late
     assert breaker.state is State.HALF_OPEN
 
 

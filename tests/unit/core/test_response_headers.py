@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgplatform.core.http.response_headers import (
+from msgplatform.core.http.response import (
     MAX_RETRY_AFTER,
     kept_headers,
     retry_after,

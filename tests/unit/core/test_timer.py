@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from msgplatform.core.daemons.gather import Gather
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, Gather
 
 
 class Clock:
@@ -57,7 +56,7 @@ def come(clock: Clock, gather: Gather, rate: float, full: int, seconds: float) -
         size = min(full, arrived)
         taken += size
         sizes.append(size)
-        clock.now += max(0.005, gather.took(size))
+        clock.now += max(0.005, gather.note_batch(size))
     return sizes
 
 
@@ -78,9 +77,9 @@ def test_a_backlog_is_not_waited_for() -> None:
     clock = Clock()
     gather = Gather(10, 0.05, clock)
     come(clock, gather, 1000, 10, 5.0)
-    assert gather.took(10) == 0
+    assert gather.note_batch(10) == 0
     assert gather.is_due, "there is more"
-    assert gather.took(0) == 0
+    assert gather.note_batch(0) == 0
     assert gather.is_due, "what comes to an idle step is taken at once"
 
 
@@ -89,4 +88,4 @@ def test_a_rush_that_is_over_is_soon_forgotten() -> None:
     gather = Gather(500, 0.05, clock)
     come(clock, gather, 2000, 500, 5.0)
     clock.now += 3
-    assert gather.took(1) == 0
+    assert gather.note_batch(1) == 0

@@ -49,8 +49,11 @@ def test_what_accepting_raises_is_raised() -> None:
     ("verdict", "shown"),
     [
         (Verdict("created", 2**62), {"outcome": "created", "id": str(2**62)}),
-        (Verdict.repeated(True, 7), {"outcome": "duplicate", "id": "7"}),
-        (Verdict.repeated(True, ids=["7", "8"]), {"outcome": "duplicate", "ids": ["7", "8"]}),
+        (Verdict.duplicate_or_conflict(True, 7), {"outcome": "duplicate", "id": "7"}),
+        (
+            Verdict.duplicate_or_conflict(True, ids=["7", "8"]),
+            {"outcome": "duplicate", "ids": ["7", "8"]},
+        ),
         (
             Verdict.rejected(InvalidInput("too long", "text")),
             {"outcome": "rejected", "code": "invalid", "field": "text", "detail": "too long"},
@@ -62,11 +65,11 @@ def test_what_accepting_raises_is_raised() -> None:
     ],
 )
 def test_what_a_caller_reads(verdict: Verdict, shown: dict) -> None:
-    assert verdict.shown() == shown
+    assert verdict.as_dict() == shown
 
 
 def test_another_payload_under_the_same_key() -> None:
-    shown = Verdict.repeated(False, 7).shown()
+    shown = Verdict.duplicate_or_conflict(False, 7).as_dict()
     assert (shown["code"], shown["field"]) == ("conflict", "idempotency_key")
     assert "id" not in shown
 
@@ -74,7 +77,7 @@ def test_another_payload_under_the_same_key() -> None:
 def test_the_verdict_of_a_single_item_as_an_error() -> None:
     Verdict("created", 1).raise_rejected()
     with pytest.raises(Conflict, match="new key"):
-        Verdict.repeated(False).raise_rejected()
+        Verdict.duplicate_or_conflict(False).raise_rejected()
     with pytest.raises(InvalidInput, match="not today") as caught:
         Verdict.rejected(Limit("not today", "account")).raise_rejected()
     assert caught.value.field == "account"

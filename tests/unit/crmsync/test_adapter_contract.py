@@ -31,7 +31,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.records import same
+from crmsync.adapters.records import is_same_value
 from crmsync.adapters.registry import open_adapter, registry
 from crmsync.admin.setup.examples import EXAMPLES
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -178,7 +178,7 @@ def test_looking_up_says_what_to_do_next() -> None:
     ],
 )  # fmt: skip
 def test_values_are_compared_across_types(sent: Any, held: Any, expected: bool) -> None:
-    assert same(sent, held) is expected
+    assert is_same_value(sent, held) is expected
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from gateway.sgip import (
 from gateway.sgip import frames as frames_module
 from gateway.sgip.constants import HEADER_LENGTH
 from tests.unit.gateway.sgip_support import COMMANDS, deliver, report, submit
-from tests.unit.gateway.test_sgip_vectors import VECTORS
+from tests.unit.gateway.sgip_vectors import VECTORS
 
 FULL = os.environ.get("MSGPLATFORM_FULL_LOAD") == "1"
 FRAMES = 1_000_000 if FULL else 30_000

@@ -18,17 +18,8 @@ from gateway.sgip import (
     TimedOut,
     decode,
 )
+from tests.unit.gateway.sgip_sessions import SP_BIND, bound, exchange, give, login, sent, smg, sp
 from tests.unit.gateway.sgip_support import NODE, TIME, report, submit
-from tests.unit.gateway.test_sgip_session import (
-    SP_BIND,
-    bound,
-    exchange,
-    give,
-    login,
-    sent,
-    smg,
-    sp,
-)
 
 
 def test_an_unanswered_command_is_sent_again_under_the_same_sequence() -> None:

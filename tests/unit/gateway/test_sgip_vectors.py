@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gateway.sgip as sgip
 from gateway.sgip import Bind, Command, decode, decode_text, part_of
+from tests.unit.gateway.sgip_vectors import VECTORS
 
-FILE = Path(__file__).parents[2] / "vectors" / "sgip_vectors.json"
-VECTORS: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 CANONICAL = [entry for entry in VECTORS if entry["kind"] == "canonical"]
 # Counted by the specification, derived here.
 DERIVED = {"command", "command_id", "total_length", "user_count", "message_length"}

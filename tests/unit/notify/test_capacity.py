@@ -11,7 +11,7 @@ from msgplatform.core.rates.breaker import State
 from notify import orders
 from notify.directory import Subscription
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL, Capacity, Offer
-from notify.presence import Live
+from notify.presence import LaneState
 
 FULL = Offer(orders.MAX_ITEMS, orders.MAX_BYTES)
 SUBSCRIPTION = Subscription(
@@ -72,13 +72,13 @@ def test_what_one_system_uses_up_is_not_missing_for_another() -> None:
 def test_no_more_is_queued_than_is_sent_in_a_quarter_of_a_lease(
     rate_limit: float, measured: float, items: int, count: int
 ) -> None:
-    known = {1: Live(sender="s", per_second=measured)} if measured else {}
+    known = {1: LaneState(sender="s", per_second=measured)} if measured else {}
     made = offers(Capacity({}, known), replace(SUBSCRIPTION, rate_limit=rate_limit))
     assert [offer.items for offer in made] == [items] * count
 
 
 def test_a_consumer_that_became_slow_gets_no_more_until_it_has_caught_up() -> None:
-    known = {1: Live(sender="s", per_second=1.0, waiting=400)}
+    known = {1: LaneState(sender="s", per_second=1.0, waiting=400)}
     assert offers(Capacity({"notify-1-1": 1}, known), SUBSCRIPTION) == []
 
 
@@ -87,7 +87,7 @@ def test_a_consumer_that_became_slow_gets_no_more_until_it_has_caught_up() -> No
 def test_behind_an_open_breaker_there_is_room_for_one_probe(
     state: State, depth: int, retry_in: float, probes: int
 ) -> None:
-    known = {1: Live(sender="s", breaker=state, retry_in=retry_in)}
+    known = {1: LaneState(sender="s", breaker=state, retry_in=retry_in)}
     made = offers(Capacity({"notify-1-1": depth}, known), SUBSCRIPTION)
     assert [offer.items for offer in made] == [1] * probes
 

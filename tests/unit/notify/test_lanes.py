@@ -10,7 +10,7 @@ import pytest
 from msgplatform.core.queues.jobs import Claimed
 from msgplatform.core.rates import breaker as circuit
 from notify.orders import Item, Order
-from notify.presence import Live
+from notify.presence import LaneState
 from notify.sender import lanes
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.lanes import Lane, Lanes, Usage, is_alive
@@ -55,7 +55,7 @@ class TestBreaker:
         assert lane.allowance(110.1) > 1
 
     def test_a_new_sender_goes_on_with_an_open_breaker(self) -> None:
-        before = Live(
+        before = LaneState(
             sender="other", breaker=circuit.State.OPEN,
             opened_in_a_row=4, retry_in=30, open_for=7,
         )  # fmt: skip
@@ -202,7 +202,7 @@ class TestRate:
         assert lane.allowance(100.5) == 1
 
     def test_takes_over_from_another_sender_with_a_pause(self) -> None:
-        lane = filled(Lane(1, POLICY, Live(sender="other")))
+        lane = filled(Lane(1, POLICY, LaneState(sender="other")))
         lane.adapt(self.subscription(2.0), 100.0)
         assert lane.allowance(100.4) == 0
         assert lane.allowance(100.5) == 1

@@ -15,7 +15,7 @@ DIGITS = RegexValidator(r"^[0-9]+\Z", "digits only")
 
 
 class Repeated(LinesField):
-    repeats = True
+    may_repeat = True
 
 
 def test_items_are_stripped_and_there_once() -> None:

@@ -1,6 +1,6 @@
 """The Chinese texts: whatever a catalogue has is translated, and compiled as it stands.
 
-That a catalogue has every text of the code is what `deploy/messages.sh --check` says.
+That a catalogue has every text of the code is what `scripts/messages.sh --check` says.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from django.conf import settings
 from django.template import engines
 from django.utils import translation
 
-from msgplatform.console import answers
 from msgplatform.console.statistics.form import StatisticsForm
-from msgplatform.core import ages, flows
+from msgplatform.console.views import failures
+from msgplatform.core import durations, flows
 from notify.models import ReceiveMsg
 
 # Texts of several apps that mean the same in each of them.
@@ -34,7 +34,8 @@ def test_a_catalogue_is_complete_and_compiled(source: Path, tmp_path: Path) -> N
     assert "translated message" in said
     assert "fuzzy" not in said, said
     assert "untranslated" not in said, said
-    assert compiled.read_bytes() == source.with_suffix(".mo").read_bytes(), "run deploy/messages.sh"
+    current = source.with_suffix(".mo").read_bytes()
+    assert compiled.read_bytes() == current, "run scripts/messages.sh"
 
 
 def test_texts_of_the_theme_and_of_django_are_chinese() -> None:
@@ -84,15 +85,15 @@ def test_a_text_of_several_apps_means_the_same_in_each() -> None:
 @pytest.mark.parametrize("seconds", [2.5, 42, 250, 9000, 200_000])
 def test_ages_are_chinese(seconds: float) -> None:
     with translation.override("zh-hans"):
-        assert re.fullmatch(r"[0-9.]+ (秒|分钟|小时|天)", ages.age(seconds))
+        assert re.fullmatch(r"[0-9.]+ (秒|分钟|小时|天)", durations.age(seconds))
 
 
 def test_answers_are_chinese() -> None:
     with translation.override("zh-hans"):
-        assert answers.shown("not tried, breaker open") == "未尝试，熔断器断开"
-        assert answers.shown("poison: invalid") == "异常：数据无效"
-        assert answers.shown("HTTP 503") == "HTTP 503"
-    assert answers.shown("poison: invalid") == "poison: invalid"
+        assert failures.answer_title("not tried, breaker open") == "未尝试，熔断器断开"
+        assert failures.answer_title("poison: invalid") == "异常：数据无效"
+        assert failures.answer_title("HTTP 503") == "HTTP 503"
+    assert failures.answer_title("poison: invalid") == "poison: invalid"
 
 
 def test_one_word_that_has_two_meanings() -> None:

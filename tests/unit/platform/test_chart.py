@@ -13,14 +13,14 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def test_what_the_script_draws_and_what_a_reader_hears() -> None:
-    lines = [Line("delivered", [3, 0, 1200]), Line("given up", [None, 2, None], "lost", True)]
+    lines = [Line("delivered", [3, 0, 1200]), Line("failures", [None, 2, None], "lost", True)]
     chart = Chart("n", "Counts per minute", ["12:00", "12:01", "12:02"], lines)
     drawn = json.loads(chart.data)
     assert drawn["times"] == ["12:00", "12:01", "12:02"]
     assert [line["values"] for line in drawn["lines"]] == [[3, 0, 1200], [None, 2, None]]
     assert [line["bars"] for line in drawn["lines"]] == [False, True]
     assert chart.summary == (
-        "Counts per minute. delivered: highest 1,200, last 1,200. given up: highest 2, last 2"
+        "Counts per minute. delivered: highest 1,200, last 1,200. failures: highest 2, last 2"
     )
     assert not chart.is_empty
 

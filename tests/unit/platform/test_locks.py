@@ -1,9 +1,10 @@
-"""Lock files: they say what the requirement files say, and everything that follows from it."""
+"""The lock says what pyproject.toml says, and everything that follows from it."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import NamedTuple
@@ -13,83 +14,67 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-PLATFORM = ("requirements-base", "requirements", "requirements-dev")
-ALL = (*PLATFORM, "requirements-tryton", "bench/references/requirements-dlt")
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETS: dict[str, list[Requirement]] = {
+    name: list(map(Requirement, lines))
+    for name, lines in {
+        "platform": _PROJECT["project"]["dependencies"],
+        **_PROJECT["project"]["optional-dependencies"],
+        **_PROJECT["dependency-groups"],
+    }.items()
+}
+INSTALLED = ("platform", "mysql", "dev")
 
 
 class Locked(NamedTuple):
     version: str
     text: str
-    direct: bool
+    sets: frozenset[str]
 
 
-def requirements(path: Path) -> dict[str, Requirement]:
-    """What a requirement file and those that it includes ask for, by name."""
-    found: dict[str, Requirement] = {}
-    for line in path.read_text().splitlines():
-        said = line.partition("#")[0].strip()
-        if said.startswith("-r "):
-            found |= requirements(path.parent / said.removeprefix("-r "))
-        elif said and not said.startswith("--"):
-            requirement = Requirement(said)
-            found[canonicalize_name(requirement.name)] = requirement
-    return found
-
-
-def locked(name: str) -> dict[str, list[Locked]]:
+def locked() -> dict[str, list[Locked]]:
     """Entries by package; there are several where Pythons need different versions."""
-    found: dict[str, list[Locked]] = {}
-    text = (ROOT / f"{name}.lock").read_text()
-    for match in re.finditer(r"^(\w\S*)==(\S+).*\n(?:[ ].*\n)*", text, re.M):
-        entry = Locked(match[2], match[0], "-r " in match[0])
-        found.setdefault(match[1], []).append(entry)
-    return found
+    entries: dict[str, list[Locked]] = {}
+    text = (ROOT / "requirements.lock").read_text()
+    for match in re.finditer(r"^(\w\S*)==(\S+).*\n(?:    --.*\n)+    # (.*)\n", text, re.M):
+        entry = Locked(match[2], match[0], frozenset(match[3].split()))
+        entries.setdefault(match[1], []).append(entry)
+    return entries
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_lock_says_what_its_requirements_say(name: str) -> None:
+@pytest.mark.parametrize("name", SETS)
+def test_the_lock_has_what_the_project_asks_for(name: str) -> None:
     """When this fails, run `make lock`."""
-    asked = requirements(ROOT / f"{name}.txt")
-    wanted = {package: str(requirement.specifier) for package, requirement in asked.items()}
-    direct = {
-        package: f"=={entry.version}"
-        for package, entries in locked(name).items()
-        for entry in entries
-        if entry.direct
-    }
-    assert direct == wanted
+    entries = locked()
+    for requirement in SETS[name]:
+        for entry in entries[canonicalize_name(requirement.name)]:
+            assert name in entry.sets
+            assert requirement.specifier.contains(entry.version), requirement
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_each_package_has_hashes_and_no_place(name: str) -> None:
-    entries = [entry for found in locked(name).values() for entry in found]
+def test_each_package_has_a_set_hashes_and_no_place() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entries = [entry for some in locked().values() for entry in some]
+    assert len(entries) == len(re.findall(r"^\w\S*==", text, re.M))
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry.text) for entry in entries)
-    text = (ROOT / f"{name}.lock").read_text()
+    assert {name for entry in entries for name in entry.sets} == SETS.keys()
     assert "://" not in text
-    assert set(re.findall(r"^--\S+", text, re.M)) <= {"--only-binary", "--no-binary"}
 
 
 def test_only_mysqlclient_is_built() -> None:
     """For pip the last word about a package counts."""
-    for name in PLATFORM[1:]:
-        options = re.findall(r"^--.*", (ROOT / f"{name}.lock").read_text(), re.M)
+    for file in ("requirements.lock", "requirements.txt"):
+        options = re.findall(r"^--.*", (ROOT / file).read_text(), re.M)
         assert options == ["--only-binary :all:", "--no-binary mysqlclient"]
-    base = (ROOT / "requirements-base.lock").read_text()
-    assert re.findall(r"^--.*", base, re.M) == ["--only-binary :all:"]
+    assert "platform" not in locked()["mysqlclient"][0].sets
 
 
-def test_a_package_is_the_same_in_each_lock_of_the_platform() -> None:
-    base, whole, dev = map(locked, PLATFORM)
-
-    def files(lock: dict[str, list[Locked]]) -> set[tuple[str, str]]:
-        return {
-            (f"{package}=={entry.version}", file)
-            for package, entries in lock.items()
-            for entry in entries
-            for file in re.findall(r"--hash=(\S+)", entry.text)
-        }
-
-    assert files(base) < files(whole) < files(dev)
+def test_requirements_txt_is_the_platform_of_the_lock() -> None:
+    exported = (ROOT / "requirements.txt").read_text()
+    for entries in locked().values():
+        for entry in entries:
+            lines = entry.text[: entry.text.rindex("    # ")]
+            assert (lines in exported) == bool(entry.sets & {"platform", "mysql"})
 
 
 def needs(asked: Requirement) -> list[Requirement]:
@@ -99,23 +84,24 @@ def needs(asked: Requirement) -> list[Requirement]:
     return [need for need in said if need.marker is None or any(map(need.marker.evaluate, extras))]
 
 
-@pytest.mark.parametrize("name", PLATFORM)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_what_is_locked_needs_nothing_else(name: str) -> None:
-    """They are installed without dependencies, so that nothing comes without a hash."""
-    found = locked(name)
-    waiting = list(requirements(ROOT / f"{name}.txt").values())
+    """Sets are installed without dependencies, so that nothing comes without a hash."""
+    sets = {name, "platform"} if name == "mysql" else {name}
+    entries = {package for package, some in locked().items() if any(e.sets & sets for e in some)}
+    queue = [requirement for one in sets for requirement in SETS[one]]
     seen = set()
-    for asked in waiting:
-        package = canonicalize_name(asked.name)
-        assert package in found
-        if (package, *asked.extras) not in seen:
-            seen.add((package, *asked.extras))
-            waiting += needs(asked)
+    for requirement in queue:
+        package = canonicalize_name(requirement.name)
+        assert package in entries
+        if (package, *requirement.extras) not in seen:
+            seen.add((package, *requirement.extras))
+            queue += needs(requirement)
     assert len(seen) > 20
 
 
 def test_npm_packages_have_hashes_and_no_place() -> None:
-    folder = ROOT / "deploy" / "npm"
+    folder = ROOT / "scripts" / "npm"
     asked = json.loads((folder / "package.json").read_text())["dependencies"]
     packages = json.loads((folder / "package-lock.json").read_text())["packages"]
     assert packages.pop("")["dependencies"] == asked

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from msgplatform.core import metrics
 from msgplatform.env import BASE_DIR
 from msgplatform.reference import metrics as metrics_page
+from tests.unit.platform.monitoring_files import (
+    DECLARED,
+    RULES,
+    dashboard_expressions,
+    rule_expressions,
+)
 
-RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
-DASHBOARD = BASE_DIR / "deploy" / "grafana" / "msgplatform.json"
-DECLARED = {metric.full_name: metric for _, group in metrics.declared() for metric in group}
 RECORDED = {rule["record"] for rule in metrics_page.read_rules(RULES) if "record" in rule}
 # Labels that Prometheus itself adds, or that belong to histograms.
 _OF_PROMETHEUS = {"job", "instance", "le"}
-
-
-def dashboard_expressions() -> Iterator[str]:
-    """What the panels ask."""
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        for target in panel.get("targets", []):
-            yield target["expr"]
-
-
-def rule_expressions() -> list[str]:
-    return [rule["expr"] for rule in metrics_page.read_rules(RULES)]
 
 
 @pytest.mark.parametrize("expression", [*rule_expressions(), *dashboard_expressions()])

@@ -28,14 +28,14 @@ class Rows:
 
 def test_it_stops_at_the_limit() -> None:
     rows = Rows(100, step=1)
-    assert scan(rows, 1000, limit=5, most=1000) == Scan([100, 99, 98, 97, 96], 96)
+    assert scan(rows, 1000, limit=5, max_candidates=1000) == Scan([100, 99, 98, 97, 96], 96)
     assert len(rows.read_ids) == PAGE
 
 
 def test_pages_meet_without_a_gap() -> None:
     rows, found, before = Rows(95, step=3), list[int](), 1000
     while True:
-        page = scan(rows, before, limit=4, most=1000)
+        page = scan(rows, before, limit=4, max_candidates=1000)
         found += page.ids
         if page.before is None:
             break
@@ -45,19 +45,19 @@ def test_pages_meet_without_a_gap() -> None:
 
 def test_it_stops_at_the_bound_and_goes_on_from_there() -> None:
     rows = Rows(95, step=1000)
-    page = scan(rows, 1000, limit=4, most=25)
+    page = scan(rows, 1000, limit=4, max_candidates=25)
     assert page == Scan([], 66, 30)
-    assert scan(rows, 66, limit=4, most=1000) == Scan([])
+    assert scan(rows, 66, limit=4, max_candidates=1000) == Scan([])
     assert rows.read_ids == list(range(95, 0, -1)), "each is looked at once"
 
 
 @pytest.mark.parametrize(("newest", "before"), [(5, None), (6, 2)])
 def test_there_is_a_next_page_only_when_there_is_more(newest: int, before: int | None) -> None:
-    assert scan(Rows(newest, step=1), 1000, limit=5, most=1000).before == before
+    assert scan(Rows(newest, step=1), 1000, limit=5, max_candidates=1000).before == before
 
 
 def test_nothing_at_all() -> None:
-    assert scan(Rows(0, step=1), 1000, limit=5, most=1000) == Scan([])
+    assert scan(Rows(0, step=1), 1000, limit=5, max_candidates=1000) == Scan([])
 
 
 def test_what_is_said() -> None:

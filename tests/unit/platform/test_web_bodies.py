@@ -30,11 +30,11 @@ def parts(*given: bytes) -> Callable[[], Awaitable[Message]]:
 def read(
     receive: Callable[[], Awaitable[Message]],
     limit: int = 100,
-    announced: int | None = None,
+    length: int | None = None,
     allowance: Allowance | None = None,
 ) -> bytes:
     share = (allowance or Allowance(10, 10_000, 1.0)).take("10.0.0.1")
-    return asyncio.run(bodies.read(receive, limit, announced, share))
+    return asyncio.run(bodies.read(receive, limit, length, share))
 
 
 @pytest.mark.parametrize("given", [(b"",), (b"abc",), (b"a", b"", b"bc"), (b"x" * 100,)])
@@ -44,7 +44,7 @@ def test_a_whole_body(given: tuple[bytes, ...]) -> None:
 
 def test_it_ends_where_it_was_announced_to_end() -> None:
     """Without waiting for the message that says so."""
-    assert read(parts(b"ab", b"c", b""), announced=3) == b"abc"
+    assert read(parts(b"ab", b"c", b""), length=3) == b"abc"
 
 
 @pytest.mark.parametrize("given", [(b"x" * 101,), (b"x" * 60, b"x" * 60, b"x"), (b"x" * 101, b"")])
@@ -55,7 +55,7 @@ def test_one_byte_too_many(given: tuple[bytes, ...]) -> None:
 
 def test_too_much_announced() -> None:
     with pytest.raises(TooLarge):
-        read(parts(b"x"), announced=101)
+        read(parts(b"x"), length=101)
 
 
 def test_a_client_that_leaves() -> None:

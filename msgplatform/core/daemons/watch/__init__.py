@@ -9,14 +9,14 @@ watch        the look, and the thread that looks
 kinds        the kinds of the platform's own alerts
 programs     those that do not run
 servers      Redis and its memory, disks
-of_flows     work that waits, what was given up, conditions of flows
+of_flows     work that waits, failures, conditions of flows
 unread       what could not be looked up
 """
 
 from msgplatform.core.daemons.watch.kinds import (
     BACKLOG,
     DISK,
-    GIVEN_UP,
+    FAILURES,
     MEMORY,
     REDIS,
     SILENT,
@@ -26,7 +26,7 @@ from msgplatform.core.daemons.watch.of_flows import (
     note_backlogs,
     report_backlogs,
     report_conditions,
-    report_given_up,
+    report_failures,
 )
 from msgplatform.core.daemons.watch.servers import disks, memory, redis_answers
 from msgplatform.core.daemons.watch.watch import Watch, is_held, watch
@@ -34,7 +34,7 @@ from msgplatform.core.daemons.watch.watch import Watch, is_held, watch
 __all__ = [
     "BACKLOG",
     "DISK",
-    "GIVEN_UP",
+    "FAILURES",
     "MEMORY",
     "REDIS",
     "SILENT",
@@ -47,6 +47,6 @@ __all__ = [
     "redis_answers",
     "report_backlogs",
     "report_conditions",
-    "report_given_up",
+    "report_failures",
     "watch",
 ]

@@ -1,4 +1,4 @@
-"""What the watch asks flows for: work that waits, what was given up, their own conditions."""
+"""The watch over flows: work that waits, failures, the conditions of each flow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.daemons import backlogs
-from msgplatform.core.daemons.watch.kinds import BACKLOG, GIVEN_UP, key, shown
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.daemons.watch.kinds import BACKLOG, FAILURES, key, shown
 from msgplatform.core.daemons.watch.unread import Errors, noting
 from msgplatform.core.lazy_text import lazy_message
 
@@ -22,8 +23,8 @@ def report_backlogs() -> Errors:
     """An alert for each queue in which something has been due for too long."""
     errors: Errors = {}
     for flow in flows.all():
-        with noting(errors, kinds := [key(BACKLOG, flow.name)]):
-            alerts.reconcile(kinds, list(_late(flow)))
+        with noting(errors, backlog := [key(BACKLOG, flow.name)]):
+            alerts.reconcile(backlog, list(_late(flow)))
     return errors
 
 
@@ -56,29 +57,40 @@ def _late(flow: flows.Flow) -> Iterator[Condition]:
             )
 
 
-def report_given_up() -> Errors:
-    """An alert for each place at which messages were given up, until they were sent again or
-    somebody acknowledged them."""
+def report_failures() -> Errors:
+    """An alert for each place that has failures, until they were sent again or somebody
+    acknowledged them."""
     errors: Errors = {}
     for flow in flows.all():
         if flow.health.failures_alert:
             continue
-        with noting(errors, kinds := [f"{flow.name}.{GIVEN_UP}"]):
+        with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
             failures = flow.health.failures()
             # An open alert may be about a place that the list has no room for.
-            undecided = _Every() if len(failures) >= flows.MAX_FAILURES else ()
-            alerts.reconcile(kinds, list(_given_up(flow, failures)), undecided)
+            undecided_keys = _Every() if len(failures) >= flows.MAX_FAILURES else ()
+            alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
     return errors
 
 
 def report_conditions() -> Errors:
-    """What flows ask the watch to look at."""
+    """Reconcile the alerts that flows leave to the watch with the conditions that hold now."""
     errors: Errors = {}
     for flow in flows.all():
         if flow.health.condition_kinds:
             with noting(errors, flow.health.condition_kinds):
                 alerts.reconcile(flow.health.condition_kinds, list(flow.health.conditions()))
     return errors
+
+
+def resolve_undeclared() -> None:
+    """Resolve the open alerts of kinds that no flow declares in its runbooks: an earlier release
+    raised them, and no program of this one looks at what they are about."""
+    declared_kinds = kinds.PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
+    undeclared_kinds = {
+        kind for kind in alerts.open_kinds() if kind.partition(":")[0] not in declared_kinds
+    }
+    if undeclared_kinds:
+        alerts.reconcile(undeclared_kinds, ())
 
 
 class _Every(Container[str]):
@@ -88,20 +100,20 @@ class _Every(Container[str]):
         return True
 
 
-def _given_up(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
+def _failure_conditions(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
     places: dict[int, list[flows.Failure]] = defaultdict(list)
     for failure in failures:
         places[failure.subject].append(failure)
-    for subject, found in places.items():
-        since = min(failure.since for failure in found)
-        total = sum(failure.count for failure in found)
-        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in found[:5])
+    for subject, group in places.items():
+        since = min(failure.since for failure in group)
+        total = sum(failure.count for failure in group)
+        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in group[:5])
         yield Condition(
-            f"{flow.name}.{GIVEN_UP}:{subject}",
+            f"{flow.name}.{FAILURES}:{subject}",
             lazy_message(
                 _("%(flow)s: messages were given up: %(where)s"),
                 flow=flow.title,
-                where=found[0].where,
+                where=group[0].where,
             ),
             lazy_message(
                 _(

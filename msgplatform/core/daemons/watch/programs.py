@@ -37,41 +37,48 @@ class Programs:
         """An alert for each program that this process itself has found silent for long enough (of
         what was before its first look it knows nothing, since Redis may have been unavailable), and
         for each that ends again and again."""
-        expected, now = flows.roles(), time.monotonic()
+        roles, now = flows.roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
             latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))
-        missing = expected - latest.keys()
+        missing = roles - latest.keys()
         self._silent = {role: self._silent.get(role, now) for role in missing}
         client = work_redis()
-        if known := {role: at for role, at in latest.items() if role in expected}:
-            client.hset(_SEEN, mapping=known)  # type: ignore[arg-type]
+        if beat_times := {role: at for role, at in latest.items() if role in roles}:
+            client.hset(_SEEN, mapping=beat_times)  # type: ignore[arg-type]
         rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
-        seen = {role.decode(): float(at) for role, at in rows.items()}
-        ended = exits.of_platform()
+        last_beats = {role.decode(): float(at) for role, at in rows.items()}
+        exits_by_role = exits.of_platform()
         late = {
             role
             for role, since in self._silent.items()
-            if role in seen and now - since >= settings.ALERT_SILENT_SECONDS
+            if role in last_beats and now - since >= settings.ALERT_SILENT_SECONDS
         }
-        holding = [_condition(role, seen, ended) for role in sorted(late | ended.keys())]
+        holding = [
+            _condition(role, last_beats, exits_by_role)
+            for role in sorted(late | exits_by_role.keys())
+        ]
         alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing})
 
 
-def _condition(role: str, seen: Mapping[str, float], ended: Mapping[str, Exits]) -> Condition:
-    if role in ended:
+def _condition(
+    role: str, last_beats: Mapping[str, float], exits_by_role: Mapping[str, Exits]
+) -> Condition:
+    if role in exits_by_role:
         text = lazy_message(
             _("%(exits)s Its work waits. Its log on %(host)s has more."),
-            exits=ended[role].text, host=ended[role].host,
+            exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
-        subject = lazy_message(_("%(program)s ends again and again"), program=ended[role].program)
+        subject = lazy_message(
+            _("%(program)s ends again and again"), program=exits_by_role[role].program
+        )
         return Condition(key(SILENT, role), subject, text)
     text = lazy_message(
         _(
             "Its last heartbeat was at %(at)s. Its work waits: start it again "
             "(manage.py run_%(role)s), or see in its log why it ends."
         ),
-        at=shown(datetime.fromtimestamp(seen[role], UTC)),
+        at=shown(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,
     )
     return Condition(

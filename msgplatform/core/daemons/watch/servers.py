@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
-from msgplatform.core.ages import age
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, key
+from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 
 GIB = 1 << 30
@@ -45,8 +45,8 @@ class Memory:
 
 def redis_answers() -> dict[str, bool]:
     """Name of each Redis that the platform uses → whether it answers now."""
-    away = unavailable()
-    return {role.name: role.name not in away for role in flows.redis_roles()}
+    errors = unavailable()
+    return {role.name: role.name not in errors for role in flows.redis_roles()}
 
 
 def unavailable() -> dict[str, RedisError]:
@@ -92,10 +92,10 @@ def report_memory() -> None:
         for name, one in memories.items()
         if one.free < MIN_FREE
     ]
-    undecided = {
+    undecided_keys = {
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
     }
-    alerts.reconcile([MEMORY], holding, undecided)
+    alerts.reconcile([MEMORY], holding, undecided_keys)
 
 
 def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:
@@ -145,10 +145,10 @@ class Disks:
     def full_in(self, host: str) -> float | None:
         """Seconds until this disk is full at the pace of the last hour; None when that is far."""
         samples = self._samples[host]
-        (begun, before), (now, free) = samples[0], samples[-1]
-        if now - begun < _MIN_TREND_SECONDS or free >= before:
+        (start, before), (now, free) = samples[0], samples[-1]
+        if now - start < _MIN_TREND_SECONDS or free >= before:
             return None
-        seconds = free * (now - begun) / (before - free)
+        seconds = free * (now - start) / (before - free)
         return seconds if seconds < FULL_WITHIN_SECONDS else None
 
 
@@ -168,15 +168,15 @@ class _Hosts:
 
 
 def report_unavailable(
-    away: Mapping[str, RedisError], before: Collection[str], only: str = ""
+    errors: Mapping[str, RedisError], before: Collection[str], only: str = ""
 ) -> None:
     """An alert at the second look that finds a server unavailable: a restart takes less than the
     time between two looks. `before` has those that the last look machines; `only` is the one server
     that was asked, '' when all were."""
     variables = {role.name: role.variable for role in flows.redis_roles()}
-    undecided = {key(REDIS, name) for name in away}
+    undecided_keys = {key(REDIS, name) for name in errors}
     if only:
-        undecided |= {key(REDIS, name) for name in variables.keys() - {only}}
+        undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only}}
     holding = [
         Condition(
             key(REDIS, name),
@@ -186,7 +186,7 @@ def report_unavailable(
                 error=str(error)[:500],
             ),
         )
-        for name, error in away.items()
+        for name, error in errors.items()
         if name in before
     ]
-    alerts.reconcile([REDIS], holding, undecided)
+    alerts.reconcile([REDIS], holding, undecided_keys)

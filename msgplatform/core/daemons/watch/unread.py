@@ -1,7 +1,7 @@
-"""What the watch cannot look up: an alert of its own, since nobody hears of what it would report.
+"""An alert for alerts that cannot be looked up, since they are neither raised nor resolved.
 
-A program that reads a condition may raise what nobody expected, and would log that every few
-seconds to nobody. An unavailable server is different: that has an alert already, or is over soon.
+Code that reads a condition may raise an error that nobody foresaw, and would only log it every few
+seconds. An unavailable server is different: it has an alert already, or answers again soon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
-# Looks in a row that a database refuses: a lock or a slow moment is over by then.
+# Looks in a row that a database may refuse: a lock or a slow moment is over by then.
 MAX_REFUSALS = 4
 
 
@@ -30,8 +30,8 @@ Errors = dict[str, Exception]
 
 @contextmanager
 def noting(errors: Errors, kinds: Collection[str]) -> Iterator[None]:
-    """An error leaves alerts of these kinds as they are; everything else is looked at all the
-    same."""
+    """Collect the error of the block: it leaves alerts of these kinds as they are, and does not
+    keep the watch from its other looks."""
     try:
         yield
     except UNAVAILABLE as error:
@@ -43,7 +43,7 @@ def noting(errors: Errors, kinds: Collection[str]) -> Iterator[None]:
 
 
 class UnreadAlerts:
-    """What one process remembers of that from one look to the next."""
+    """The kinds that one process could not look up, from one look to the next."""
 
     def __init__(self) -> None:
         self._looks: dict[str, int] = {}  # kind → looks in a row
@@ -59,7 +59,7 @@ class UnreadAlerts:
         alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors})
 
     def _is_reported(self, kind: str, error: Exception) -> bool:
-        """An unavailable Redis has its own alert."""
+        """True if the error needs an alert here: an unavailable Redis has its own."""
         if isinstance(error, UNAVAILABLE):
             return not isinstance(error, RedisError) and self._looks[kind] >= MAX_REFUSALS
         return True

@@ -1,4 +1,4 @@
-"""Every daemon runs the watch beside its loop; the one that holds the lease looks for all."""
+"""Every daemon runs the watch beside its loop; the daemon that holds the lease looks for all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
 
 
 class Watch:
-    """What one process remembers from one look to the next. Only the watch's thread uses it."""
+    """The memory of one process from one look to the next. Only the watch's thread uses it."""
 
     def __init__(self) -> None:
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
@@ -45,8 +45,8 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Raise alerts for what holds now and resolve those that are over, as far as this process
-        can tell."""
+        """Raise alerts for the conditions that hold now and resolve the others, as far as this
+        process can tell."""
         if not self._database_answers():  # no alert can be stored, so there is nothing to look for
             return
         try:
@@ -72,8 +72,10 @@ class Watch:
             self._programs.report(beats)
         errors |= of_flows.report_backlogs()
         of_flows.note_backlogs()
-        errors |= of_flows.report_given_up()
+        errors |= of_flows.report_failures()
         errors |= of_flows.report_conditions()
+        with noting(errors, []):
+            of_flows.resolve_undeclared()
         self._unread.report(errors)
 
     def _database_answers(self) -> bool:
@@ -90,9 +92,9 @@ class Watch:
         self._without_database = False
         return True
 
-    def _report_redis(self, away: Mapping[str, RedisError], only: str = "") -> None:
-        servers.report_unavailable(away, self._unavailable, only)
-        self._unavailable = set(away)
+    def _report_redis(self, errors: Mapping[str, RedisError], only: str = "") -> None:
+        servers.report_unavailable(errors, self._unavailable, only)
+        self._unavailable = set(errors)
 
 
 def watch() -> ThreadLoop:

@@ -38,7 +38,7 @@ class Scheduler:
         self._me = me
         self._share = last.share if last else FIRST_SHARE
         self._meter = Meter(last.baseline / 1000 if last else 0.0)
-        self._rules = hours.parse(settings.FEED_HOURS)
+        self._rules = hours.parse(settings.FEED_SHARE_BY_HOUR)
         self._record = Every(_RECORD_SECONDS)
         self._is_idle = self._was_recorded_idle = False
         self._pause = SAMPLE_SECONDS
@@ -61,7 +61,7 @@ class Scheduler:
         self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         most = hours.most_at(self._rules, timezone.localtime())
-        least = min(most, settings.FEED_SHARE_LEAST * (_LATE_FACTOR if is_late else 1))
+        least = min(most, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
         measured = self._meter.measured(own)
         # Without a sample yet, the share stays as it is.
         load, cause = load_of(measured, self._targets) if measured else (pace.COMFORTABLE, "")

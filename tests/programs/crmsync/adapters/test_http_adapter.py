@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crmsync.adapters.base import Record, Stored, TooManyCalls
-from crmsync.adapters.client import HttpClient, only_while
+from crmsync.adapters.client import HttpClient, send_only_while
 from crmsync.adapters.http.adapter import HttpAdapter
 from crmsync.adapters.outcomes import (
     Auth,
@@ -139,7 +139,7 @@ def test_nothing_more_is_sent_to_a_crm_that_hangs(open_adapter: Open) -> None:
 def test_nothing_more_is_sent_once_it_is_somebody_elses(open_adapter: Open) -> None:
     with serving(lambda _: Answer({})) as server:
         adapter = open_adapter(server.url(), concurrency=1, batch_size=3)
-        with only_while(lambda: len(server.requests) < 2):
+        with send_only_while(lambda: len(server.requests) < 2):
             outcomes = adapter.send([lead(key) for key in "abc"])
         assert outcomes == [Ok(""), Ok(""), Retry(0.0, "not sent")]
         assert len(server.requests) == 2

@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from crmsync.adapters.base import Check, Record, UnknownField
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
 from crmsync.adapters.sql.adapter import SqlAdapter
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.servers.embedded import MariaDb
 from tests.integration.support.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.django_db

@@ -1,0 +1,128 @@
+"""A MariaDB server of its own, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from msgplatform.core.servers.private_server import (
+    PrivateServer,
+    ServerFailed,
+    ServerMissing,
+    find_program,
+    free_port,
+)
+
+# mariadbd refuses to run as root unless it is told to.
+_AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
+
+
+class MariaDb(PrivateServer):
+    """A MariaDB for tests and benchmarks: a socket and a port of 127.0.0.1, root without password.
+
+    `options` are the server's own, for example {"innodb_flush_log_at_trx_commit": 2}. Its socket
+    is in `directory`, so keep that path short. Needs the package mysqlclient.
+    """
+
+    name = "mariadb"
+    start_seconds = 60.0
+
+    def __init__(
+        self, directory: Path, options: Mapping[str, str | int] | None = None, *, port: int = 0
+    ) -> None:
+        super().__init__(directory, directory / "mariadb.sock")
+        self.data = directory / "data"
+        self.port = port or free_port()
+        self.options: dict[str, str | int] = {
+            "transaction_isolation": "READ-COMMITTED",
+            "character_set_server": "utf8mb4",
+            "collation_server": "utf8mb4_general_ci",
+            "innodb_buffer_pool_size": "64M",
+            "max_connections": 500,
+            **(options or {}),
+        }
+
+    @property
+    def argv(self) -> list[str]:
+        return [
+            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_AS_ROOT),
+            *(f"--datadir={self.data}", f"--socket={self.socket}"),
+            # In a shared /tmp, a server that starts removes the temporary tables of other servers.
+            f"--tmpdir={self.directory}",
+            *(f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
+            *(f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()),
+        ]
+
+    def prepare(self) -> None:
+        super().prepare()
+        if (self.data / "mysql").is_dir():
+            return
+        program = _mariadb_program("mariadb-install-db", "mysql_install_db")
+        # A folder that an interrupted installation left behind cannot be finished.
+        shutil.rmtree(self.data, ignore_errors=True)
+        new_folder = self.data.with_suffix(".new")
+        shutil.rmtree(new_folder, ignore_errors=True)
+        result = subprocess.run(
+            [
+                *(program, "--no-defaults", *_AS_ROOT, f"--datadir={new_folder}"),
+                *("--auth-root-authentication-method=normal", "--skip-test-db"),
+            ],
+            env={**os.environ, "TMPDIR": str(self.directory)},  # as `--tmpdir` above
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode:
+            raise ServerFailed(
+                f"mariadb-install-db failed:\n{(result.stdout + result.stderr)[-2000:]}"
+            )
+        new_folder.rename(self.data)
+
+    def answers(self) -> bool:
+        import MySQLdb
+
+        try:
+            self.connect().close()
+        except MySQLdb.OperationalError:
+            return False
+        return True
+
+    def connect(self, name: str = "") -> Any:
+        """A mysqlclient connection as root."""
+        import MySQLdb
+
+        return MySQLdb.connect(unix_socket=str(self.socket), user="root", db=name, autocommit=True)
+
+    def execute(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        """Run one statement as root and return its rows."""
+        connection = self.connect()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
+                return rows
+        finally:
+            connection.close()
+
+    def create(self, name: str) -> str:
+        """Make an empty database of this name, dropping an old one; its DATABASE_URL."""
+        self.execute(f"DROP DATABASE IF EXISTS `{name}`")
+        self.execute(f"CREATE DATABASE `{name}`")
+        return self.url(name)
+
+    def url(self, name: str) -> str:
+        """The DATABASE_URL of a database, over the socket: no other program can take that."""
+        return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.socket))}"
+
+
+def _mariadb_program(*names: str) -> str:
+    program = find_program(*names)
+    if program is None:
+        raise ServerMissing(f"{names[0]} was not found. Install mariadb-server.")
+    return str(program)

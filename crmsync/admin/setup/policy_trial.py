@@ -1,0 +1,161 @@
+"""Views that try a policy before it is saved: a mapped sample, a dry run, the fields that a mapping
+can name. `preview` does the reading."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext_lazy
+
+from crmsync import directory
+from crmsync.adapters.registry import open_adapter
+from crmsync.admin.setup import preview, probes
+from crmsync.models import Crm, Policy, Source
+from msgplatform.admin import ModelAdmin, audit, row_id
+from msgplatform.core import personal
+from msgplatform.core.errors import PlatformError
+
+# The words and the tone for each fate of a row; fates that need a look come first.
+FATES: dict[preview.Fate, tuple[Any, str]] = {
+    "refused": (gettext_lazy("refused by the mapping"), "bad"),
+    "change": (pgettext_lazy("would be", "changed"), "warn"),
+    "create": (pgettext_lazy("would be", "created"), "good"),
+    "delete": (gettext_lazy("deleted"), "warn"),
+    "same": (gettext_lazy("unchanged"), "plain"),
+}
+
+
+def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -> HttpResponse:
+    """The newest rows, mapped by the form's mapping."""
+    form = probes.posted_form(model_admin, request, pk)
+    if isinstance(form, HttpResponse):
+        return form
+    clear = _sees(request, "policy_sample_shown", form.instance)
+    try:
+        policy = directory.policy_from_row(form.instance)
+        rows = probes.ask(lambda: preview.sample(policy))
+    except PlatformError as error:
+        return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+    return probes.piece(
+        request, "sample.html", rows=rows, clear=clear,
+        lines=[_line(name, rows, clear) for name in policy.mapping.fields],
+    )  # fmt: skip
+
+
+def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -> HttpResponse:
+    """The effect of a run on the newest rows, compared with the records in the CRM."""
+    form = probes.posted_form(model_admin, request, pk)
+    if isinstance(form, HttpResponse):
+        return form
+    clear = _sees(request, "policy_dry_run", form.instance)
+    try:
+        policy = directory.policy_from_row(form.instance)
+        crm = directory.crm_from_row(form.instance.crm)
+
+        def work() -> list[preview.Outcome]:
+            adapter = crm.open()
+            try:
+                return preview.dry_run(policy, adapter)
+            finally:
+                adapter.close()
+
+        outcomes = probes.ask(work)
+    except PlatformError as error:
+        return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+    # All fates are counted, also those that do not occur.
+    counts = Counter(outcome.fate for outcome in outcomes)
+    order = list(FATES)
+    outcomes.sort(key=lambda outcome: order.index(outcome.fate))
+    return probes.piece(
+        request, "dry_run.html", clear=clear,
+        counts=[(words, tone, counts[fate]) for fate, (words, tone) in FATES.items()],
+        outcomes=[_shown(outcome, clear) for outcome in outcomes],
+    )  # fmt: skip
+
+
+def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -> HttpResponse:
+    """The columns of the chosen source, and the fields of the chosen CRM."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    if not (model_admin.has_add_permission(request) or model_admin.has_change_permission(request)):
+        raise PermissionDenied
+    row = Policy.objects.select_related("source", "crm").filter(pk=pk).first() if pk else None
+    # A saved policy keeps its source and CRM; a new one has those that are chosen.
+    source, crm = (row.source, row.crm) if row else (
+        _chosen(Source, request, "source"), _chosen(Crm, request, "crm")
+    )  # fmt: skip
+    fields, problem = None, ""
+    if crm:
+        try:
+            fields = probes.ask(lambda: _fields(crm))
+        except PlatformError as error:
+            problem = probes.sentence(error)
+    return probes.piece(
+        request, "mapping_help.html", source=source, crm=crm, fields=fields, problem=problem,
+        unknown=bool(crm) and fields is None and not problem,
+    )  # fmt: skip
+
+
+def _fields(crm: Crm) -> list[Any] | None:
+    """The CRM's fields; those that must be filled in come first, those that cannot be written
+    last."""
+    adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
+    try:
+        fields = adapter.fields()
+    finally:
+        adapter.close()
+    if fields is None:
+        return None
+    return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
+
+
+def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
+    number = row_id(request.POST.get(name))
+    return None if number is None else model.objects.filter(pk=number).first()
+
+
+def _sees(request: HttpRequest, action: str, policy: Policy) -> bool:
+    """True if personal data is shown in clear. The audit log gets an entry before that."""
+    clear = bool(request.user.has_perm(personal.PERMISSION))
+    audit(request, action, str(policy), personal_data=clear)
+    return clear
+
+
+def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
+    """One field of the CRM, with a cell for each row of the sample."""
+    cells: list[dict[str, Any]] = []
+    for row in rows:
+        if row.problem and row.field == name:
+            cells.append({"problem": row.problem})
+        # A row that the mapping refuses elsewhere, or a deletion, sends no fields.
+        elif row.problem or row.deleted:
+            cells.append({"nothing": "–"})
+        elif name not in row.fields:
+            cells.append({"nothing": _("not sent")})
+        else:
+            cells.append({"value": _text(row.fields[name], clear)})
+    return {"name": name, "cells": cells}
+
+
+def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
+    words, tone = FATES[outcome.fate]
+    row = outcome.row
+    changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]
+    # For a record that exists only the differences are shown.
+    is_new = outcome.fate == "create"
+    return {
+        "row": row, "words": words, "tone": tone, "remote_id": outcome.remote_id,
+        "changes": changes,
+        "fields": [(n, _text(v, clear)) for n, v in row.fields.items()] if is_new else [],
+    }  # fmt: skip
+
+
+def _text(value: Any, clear: bool) -> str:
+    """A value for people: “empty” for none, and text without quotation marks."""
+    if value is None or value == "":
+        return _("empty")
+    return str(value if clear else personal.masked(value))

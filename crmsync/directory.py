@@ -1,0 +1,238 @@
+"""The objects that people set up, cached in a process: landing pages, CRMs, policies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.utils.translation import gettext_noop as _
+
+from crmsync import lead_fields, models
+from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.registry import open_adapter
+from crmsync.lead_fields import LeadField
+from crmsync.policies import mapping
+from crmsync.policies.mapping import FieldMapping
+from msgplatform.core import alerts, outbound
+from msgplatform.core.daemons.snapshot import Rows, Snapshot
+from msgplatform.core.lazy_text import lazy_message
+
+UNUSABLE_CRM = "crm.unusable"
+UNUSABLE_POLICY = "crm.policy"
+
+
+# -- landing pages -------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A landing page that takes leads."""
+
+    appkey: str
+    biz_id: int
+    title: str
+    text: str
+    language: str
+    fields: Sequence[LeadField]
+    origins: frozenset[str]
+
+
+def page(appkey: str) -> Page | None:
+    """The landing page with this APPKEY; None when the page does not exist, or when it or its
+    business system is switched off."""
+    rows = models.LandingPage.objects.filter(appkey=appkey, enabled=True, biz__enabled=True)
+    row = rows.first()
+    if row is None:
+        return None
+    return Page(
+        appkey=row.appkey,
+        biz_id=row.biz_id,
+        title=row.title,
+        text=row.text,
+        language=row.language,
+        fields=lead_fields.read(row.form_fields),
+        origins=frozenset(row.allowed_origins),
+    )
+
+
+class Origins(Snapshot[frozenset[str]]):
+    """The origins that any landing page allows: a preflight request names no APPKEY."""
+
+    def __init__(self) -> None:
+        super().__init__(frozenset())
+
+    def load(self) -> frozenset[str]:
+        pages = models.LandingPage.objects.filter(enabled=True, biz__enabled=True)
+        rows = pages.exclude(allowed_origins=[]).values_list("allowed_origins", flat=True)
+        return frozenset(origin for row in rows for origin in row)
+
+    def allow(self, origin: str) -> bool:
+        """True if a page allows the origin, as of a moment ago."""
+        self.refresh()
+        return origin in self.known
+
+
+origins = Origins()
+
+
+# -- CRMs ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Crm:
+    """A CRM as it is set up. `fingerprint` changes whenever its adapter has to be opened anew.
+
+    `waits` are the seconds before the next attempt after each failure; one failure more makes the
+    record dead.
+    """
+
+    id: int
+    name: str
+    adapter: str
+    settings: Mapping[str, Any]
+    credentials: Mapping[str, Any] = field(repr=False)
+    concurrency: int
+    waits: Sequence[float]
+    enabled: bool
+    paused: bool
+    fingerprint: str
+
+    @property
+    def takes_work(self) -> bool:
+        """True if records go to the CRM, and sources are read for it."""
+        return self.enabled and not self.paused and not outbound.is_off()
+
+    def open(self) -> CRMAdapter:
+        """An adapter for one thread. Raises InvalidInput."""
+        return open_adapter(self.adapter, self.settings, self.credentials)
+
+
+class Crms(Snapshot[Mapping[int, Crm]]):
+    """Every CRM by id; a CRM whose settings cannot be used is left out, with an alert."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        convert = partial(crm_from_row, tested_fingerprints=set())
+        self._rows = Rows(convert, UNUSABLE_CRM, _unusable_crm)
+
+    def load(self) -> Mapping[int, Crm]:
+        return self._rows.usable(models.Crm.objects.order_by("id"))
+
+    def get(self, crm_id: int) -> Crm | None:
+        return self.known.get(crm_id)
+
+
+def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -> Crm:
+    """Raises InvalidInput for settings that the adapter does not take, Undecryptable.
+
+    Settings with a fingerprint in `tested_fingerprints` are not tried again: opening an adapter may
+    start threads.
+    """
+    own_fingerprint = fingerprint(row)
+    # Tried here, so that wrong settings become an alert and no worker has to fail.
+    if tested_fingerprints is None or own_fingerprint not in tested_fingerprints:
+        open_adapter(row.adapter, row.settings, row.credentials).close()
+    if tested_fingerprints is not None:
+        tested_fingerprints.add(own_fingerprint)
+    return Crm(
+        id=row.pk,
+        name=row.name,
+        adapter=row.adapter,
+        settings=row.settings,
+        credentials=row.credentials,
+        concurrency=row.concurrency,
+        waits=tuple(float(wait) for wait in row.retry_seconds),
+        enabled=row.enabled,
+        paused=row.paused_at is not None,
+        fingerprint=own_fingerprint,
+    )
+
+
+def fingerprint(row: models.Crm) -> str:
+    """A hash of everything that a CRM's adapter is opened with. Raises Undecryptable."""
+    # A hash, since the credentials are in it; sorted, since JSON objects have no order.
+    content = msgspec.json.encode([row.adapter, row.settings, row.credentials], order="sorted")
+    return hashlib.sha256(content).hexdigest()
+
+
+def _unusable_crm(row: models.Crm, error: Exception) -> alerts.Condition:
+    return alerts.Condition(
+        f"{UNUSABLE_CRM}:{row.pk}",
+        lazy_message(_("The CRM %(name)s cannot be used"), name=str(row)),
+        lazy_message(_("%(error)s Correct it in the console; its records wait."), error=str(error)),
+    )
+
+
+# -- policies ------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one source is carried to one CRM. `source` is a row as it was read, not to be saved."""
+
+    id: int
+    name: str
+    source: models.Source
+    crm_id: int
+    mapping: FieldMapping
+    key_prefix: str
+    biz_id: int | None
+    appkeys: frozenset[str]
+    interval: float
+    cron: str
+    hours: str
+    batch_size: int
+    sweep_cron: str
+    enabled: bool
+    requested: str
+    requested_by: str
+    swept_at: datetime  # of the policy's creation, as long as no version was compared
+
+
+class Policies(Snapshot[Mapping[int, Policy]]):
+    """Every policy by id; a policy that cannot be used is left out, with an alert."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._rows = Rows(policy_from_row, UNUSABLE_POLICY, _unusable_policy)
+
+    def load(self) -> Mapping[int, Policy]:
+        rows = models.Policy.objects.select_related("source", "crm").order_by("id")
+        return self._rows.usable(rows)
+
+    def get(self, policy_id: int) -> Policy | None:
+        return self.known.get(policy_id)
+
+
+def policy_from_row(row: models.Policy) -> Policy:
+    """Raises InvalidInput for a mapping that cannot be used."""
+    rules = mapping.parse(row.mapping)
+    rules.check_columns(row.source.value_columns)
+    return Policy(
+        id=row.pk,
+        name=str(row),
+        source=row.source,
+        crm_id=row.crm_id,
+        mapping=rules,
+        key_prefix=row.key_prefix,
+        biz_id=row.biz_id,
+        appkeys=frozenset(row.appkeys),
+        interval=float(row.interval_seconds),
+        cron=row.cron,
+        hours=row.hours,
+        batch_size=row.batch_size,
+        sweep_cron=row.sweep_cron,
+        enabled=row.enabled,
+        requested=row.requested,
+        requested_by=row.requested_by,
+        swept_at=row.swept_at or row.created_at,
+    )
+
+
+def _unusable_policy(row: models.Policy, error: Exception) -> alerts.Condition:
+    return alerts.Condition(
+        f"{UNUSABLE_POLICY}:{row.pk}",
+        lazy_message(_("The policy %(name)s cannot be used"), name=str(row)),
+        lazy_message(
+            _("%(error)s Correct it in the console; nothing is read for it."), error=str(error)
+        ),
+    )

@@ -1,0 +1,244 @@
+"""The workers of one CRM: threads with an adapter each, which work off one order after the other,
+and pause a CRM that refuses its credentials.
+
+no order ── claim ──> claimed ── deliver ──> unmarked ── mark ──> no order
+                         │                      └── a server is unavailable: the order stays
+                         └── an error: the order is dropped; its records return after the lease
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from django.db import connections, transaction
+
+from crmsync import models
+from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.outcomes import Auth, Ok
+from crmsync.directory import Crm, fingerprint
+from crmsync.handler import marks
+from crmsync.handler.answers import DeliveryResult
+from crmsync.handler.call_limits import CallLimits
+from crmsync.handler.claimed_order import ClaimedOrder
+from crmsync.handler.delivery import Delivery
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.presence import LiveCrm
+from crmsync.queues import MainQueue, RetryQueue
+from msgplatform.core import logging
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.failpoints import failpoint
+from msgplatform.core.queues import jobs
+from msgplatform.core.rates import breaker
+from msgplatform.core.rates.backoff import Backoff
+
+log = logging.get(__name__)
+
+# The interval at which a worker that may not send looks whether it may now.
+_LOOK_SECONDS = 0.1
+
+CountRecords = Callable[[int, int], None]  # records that were marked, and the failed ones of them
+
+
+class CrmWorkers:
+    """All workers of one CRM in this process: as many as the CRM takes calls at a time. The
+    handler's loop starts and stops them, and tells them how long it owns the CRM.
+
+    `before` is the last report of the handler that served the CRM until now.
+    """
+
+    def __init__(
+        self, crm: Crm, policy: breaker.Policy, before: LiveCrm | None, count: CountRecords
+    ) -> None:
+        self.crm = crm
+        self.limits = CallLimits(crm.id, policy, before)
+        # Written by the loop and read by the workers: they claim no order after this time, even
+        # when the loop hangs.
+        self._owned_until = 0.0
+        self._stopping = threading.Event()
+        self._workers = [
+            CrmWorker(crm, self.limits, self.is_owned, self._stopping, count)
+            for _ in range(crm.concurrency)
+        ]
+
+    def start(self) -> None:
+        for worker in self._workers:
+            worker.loop.start()
+
+    def wake(self) -> None:
+        """Look for orders at once."""
+        for worker in self._workers:
+            worker.loop.wake()
+
+    def own(self, seconds: float) -> None:
+        """Allow claims for so many seconds: no other handler takes this CRM's orders meanwhile."""
+        self._owned_until = time.monotonic() + seconds
+
+    def is_owned(self) -> bool:
+        """True if this process may claim the CRM's orders."""
+        return time.monotonic() < self._owned_until
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a worker has an order."""
+        return any(worker.order for worker in self._workers)
+
+    @property
+    def is_held(self) -> bool:
+        """True if a limit or the breaker forbids calls, which only this process knows."""
+        return self.limits.pause()[0] > 0
+
+    def is_unused(self, seconds: float) -> bool:
+        """True if the CRM had no work for so long, and its limits have nothing to remember."""
+        now = time.monotonic()
+        return not self.is_busy and now > self._owned_until + seconds and not self.is_held
+
+    def renew_leases(self) -> None:
+        """Renew the leases of the claimed orders that need it. Raises what an unavailable database
+        raises."""
+        for worker in self._workers:
+            if order := worker.order:
+                order.renew_if_due()
+
+    def stop(self) -> None:
+        """Ask the workers to end: they finish their orders and claim no more."""
+        self._stopping.set()
+        for worker in self._workers:
+            worker.loop.stop()
+
+    @property
+    def has_ended(self) -> bool:
+        """True if every thread has ended."""
+        return all(worker.closed.is_set() for worker in self._workers)
+
+    def wait(self, deadline: float) -> None:
+        """Wait until the threads have ended, at most until `deadline` (monotonic)."""
+        for worker in self._workers:
+            worker.closed.wait(max(0.0, deadline - time.monotonic()))
+
+
+class CrmWorker:
+    """A thread that claims orders of `crm` as long as `is_owned()`. With `stopping` set it finishes
+    the order that it has.
+
+    Everything belongs to the thread, except `order`, which others may read, and `closed`, which is
+    set when the thread has ended.
+    """
+
+    def __init__(
+        self,
+        crm: Crm,
+        limits: CallLimits,
+        is_owned: Callable[[], bool],
+        stopping: threading.Event,
+        count: CountRecords,
+    ) -> None:
+        self._crm, self._limits, self._is_owned = crm, limits, is_owned
+        self._stopping, self._count = stopping, count
+        self._queues = deque([MainQueue(crm.name), RetryQueue(crm.name)])
+        self._adapter: CRMAdapter | None = None
+        self._unmarked: DeliveryResult | None = None
+        self._idle = Backoff(first=0.01, factor=1.3, cap=1.0)  # `wake` ends such a pause
+        self.order: ClaimedOrder | None = None
+        self.loop = ThreadLoop(f"crm-{crm.name}", self._turn, last=self._close)
+        self.closed = threading.Event()
+
+    def _turn(self) -> float:
+        """Work on one order. Returns seconds until the next turn."""
+        if self.order is None:
+            if self._stopping.is_set() or not self._is_owned():
+                return _LOOK_SECONDS
+            if wait := self._limits.seconds_until_open():
+                return min(wait, _LOOK_SECONDS)
+            self.order = self._claim()
+        if self.order is None:
+            self._limits.note_idle()
+            return self._idle.next()
+        self._idle.reset()
+        self._work(self.order)
+        return 0.0
+
+    def _claim(self) -> ClaimedOrder | None:
+        """Claim the first order of the main or the retry queue, in turns."""
+        for _ in range(len(self._queues)):
+            job = self._queues[0].claim()
+            self._queues.rotate()
+            if job is None:
+                continue
+            if job.data.crm == self._crm.id:
+                return ClaimedOrder(job)
+            log.error("order_of_another_crm", queue=job.queue, job=job.id)
+            jobs.done([job])  # an earlier CRM had this name
+        return None
+
+    def _work(self, order: ClaimedOrder) -> None:
+        """Deliver and mark. While a server is unavailable the order stays, and the next turn goes
+        on where this one stopped."""
+        try:
+            if self._unmarked is None:
+                if self._adapter is None:
+                    self._adapter = self._crm.open()
+                entries = order.check()
+                delivery = Delivery(self._adapter, self._limits, order, self._stopping)
+                self._unmarked = delivery.run(*entries)
+                # Killed here: the lease runs out, and the records are looked up before they are
+                # sent again.
+                failpoint("after_send_before_mark")
+            self._mark(order, self._unmarked)
+        except UNAVAILABLE:
+            raise
+        except Exception:  # the end of its lease brings the records back
+            self._drop(order)
+            raise
+        # Killed here: everything is marked, and `core.queues.recovery` drops the claimed order.
+        failpoint("after_mark_before_done")
+        self._drop(order)
+
+    def _mark(self, order: ClaimedOrder, result: DeliveryResult) -> None:
+        # Pause first: that can be repeated at any time, and after the marks the order is dropped.
+        refusals = [a.outcome.message for a in result.answers if isinstance(a.outcome, Auth)]
+        if refusals:
+            pause(self._crm, refusals[0])
+        marks.apply(self._crm, order.order, result)
+        failures = sum(not isinstance(answer.outcome, Ok) for answer in result.answers)
+        self._count(len(result.answers), failures)
+
+    def _drop(self, order: ClaimedOrder) -> None:
+        """End the claim; the worker has no order afterwards."""
+        self._unmarked = self.order = None
+        jobs.done([order.job])
+
+    def _close(self) -> None:
+        """Called when the thread ends: mark what was delivered, if that is possible now."""
+        try:
+            if self.order is not None and self._unmarked is not None:
+                self._work(self.order)
+        finally:
+            if self._adapter is not None:
+                self._adapter.close()
+            connections.close_all()
+            self.closed.set()
+
+
+def pause(crm: Crm, because: str) -> None:
+    """Pause a CRM that refuses its credentials, until somebody resumes it: nothing is read for it,
+    and nothing sent. A CRM whose settings have been corrected meanwhile is not paused.
+
+    Raises what an unavailable database raises.
+    """
+
+    def once() -> None:
+        with transaction.atomic():
+            row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
+            # Another fingerprint: the refused settings have been replaced by now.
+            if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
+                return
+            row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]
+            row.save(update_fields=["paused_at", "paused_because"])
+        log.warning("crm_paused", crm=crm.name)
+
+    transactions.retrying(once)

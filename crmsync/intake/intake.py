@@ -1,0 +1,187 @@
+"""Take leads in, for the REST API and the landing page: a lead is stored durably before the answer,
+and once however often its request comes.
+
+A lead that was accepted once stays accepted, even if its landing page has other fields or is
+switched off since: a caller that got no answer and repeats the lead must not take it for lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from crmsync import lead_fields
+from crmsync.directory import Page
+from crmsync.lead_fields import LeadField
+from crmsync.models import Lead, LeadIdempotency
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import Item
+from msgplatform.core.intake.verdicts import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NewLead:
+    """A lead whose values are checked."""
+
+    biz: int
+    appkey: str
+    uid: str = ""
+    name: str = ""
+    phone: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+
+    def content(self) -> bytes:
+        """The content that has to be equal when a key comes twice."""
+        # The order is fixed: stored hashes are compared with it for days.
+        parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
+        return json.dumps(parts, sort_keys=True).encode()
+
+    def item(self) -> Item[NewLead]:
+        """The lead as `idempotency` stores it: once for each key of its business system."""
+        return idempotency.item(self, self.biz, self.key, self.content())
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLead:
+    """A lead with an idempotency key that cannot be accepted now, and may have been before."""
+
+    lead: NewLead
+    error: InvalidInput
+
+
+def checked(
+    page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
+) -> NewLead:
+    """Make a lead of a caller's values and a checked key; a value that is None counts as missing.
+
+    Raises InvalidInput naming the field.
+    """
+    check_known(page, columns, extra)
+    values = {
+        each.name: lead_fields.clean(each, {**extra, **columns}.get(each.name))
+        for each in page.fields
+    }
+    return new_lead(page, values, lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid"), key)
+
+
+def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a field that the landing page does not have."""
+    page_paths = {each.name: each.path for each in page.fields}
+    sent_paths = {name: name for name, value in columns.items() if value not in (None, "")}
+    # Unlike a column, an extra field counts when it is empty too: its name may be mistyped.
+    sent_paths |= {name: f"extra.{name}" for name in extra}
+    for name, path in sent_paths.items():
+        if page_paths.get(name) != path:
+            names = ", ".join(page_paths.values())
+            raise InvalidInput(_("This landing page has no such field. It has: %s.") % names, path)
+
+
+def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
+    """Make a lead of clean values, by the fields' names."""
+    return _of_values(page.biz_id, page.appkey, values, uid, key)
+
+
+def without_page(
+    biz: int,
+    appkey: str,
+    columns: Mapping[str, Any],
+    extra: Mapping[str, Any],
+    uid: str,
+    key: str,
+) -> NewLead:
+    """The lead that `checked` makes for a landing page that has exactly these fields.
+
+    Raises InvalidInput naming the field.
+    """
+    values = {
+        name: lead_fields.clean(LeadField(name, required=False), value)
+        for name, value in {**extra, **columns}.items()
+    }
+    uid = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
+    return _of_values(biz, appkey, values, uid, key)
+
+
+def _of_values(
+    biz: int, appkey: str, values: Mapping[str, Any], uid: str, key: str | None
+) -> NewLead:
+    extra = {name: value for name, value in values.items() if value != ""}
+    columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
+    return NewLead(biz, appkey, uid, extra=extra, key=key, **columns)
+
+
+def of_public(lead: NewLead, key: str) -> NewLead:
+    """The lead with the idempotency key of a public form or script. It is kept apart from the keys
+    of the business system, and made of the content too: a visitor who guesses a key cannot use it
+    up for another."""
+    # Hashed to a fixed length, since keys are stored and have a limit.
+    text = "\n".join((lead.appkey, key, lead.content().decode()))
+    return replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
+
+
+def add(lead: NewLead | RefusedLead) -> Verdict:
+    """Store one lead, in one transaction with others that arrive in this process at that moment.
+
+    Raises Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
+    """
+    if isinstance(lead, RefusedLead):
+        return _judge_refused([lead])[0]
+    return _committer().submit(lead.item())
+
+
+def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
+    """Store leads in one transaction; the verdicts come in the same order.
+
+    Must not run inside a transaction of the caller. Raises OperationalError when the database is
+    unavailable.
+    """
+    of_refused = iter(_judge_refused([each for each in leads if isinstance(each, RefusedLead)]))
+    items = [each.item() for each in leads if isinstance(each, NewLead)]
+    of_new = iter(_store(items) if items else ())
+    return [next(of_refused if isinstance(each, RefusedLead) else of_new) for each in leads]
+
+
+def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
+    """A duplicate or a conflict for leads whose key is known; the others are rejected."""
+    items = [each.lead.item() for each in leads]
+    first_leads = idempotency.first_ones(items, LeadIdempotency)
+    verdicts = []
+    for each, item in zip(leads, items, strict=True):
+        if stored_lead := first_leads.get((item.biz, item.key)):
+            lead_id, payload_hash = stored_lead
+            verdicts.append(Verdict.duplicate_or_conflict(payload_hash == item.payload_hash, lead_id))
+        else:
+            verdicts.append(Verdict.rejected(each.error))
+    return verdicts
+
+
+@lru_cache(maxsize=1)
+def _committer() -> GroupCommit[Item[NewLead], Verdict]:
+    # One in each process: requests of all its threads share a transaction.
+    return GroupCommit(_store, max_items=500)
+
+
+def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:
+    return idempotency.store(items, LeadIdempotency, _insert)
+
+
+def _insert(items: Sequence[Item[NewLead]], now: object) -> None:
+    """Insert leads; the database sets UpdateTime, IsDelete and version."""
+    sql.insert_or_keep(
+        Lead._meta.db_table,
+        ("id", "biz_id", "appkey", "uid", "name", "phone", "extra"),
+        [
+            (item.id, lead.biz, lead.appkey, lead.uid, lead.name, lead.phone,
+             json.dumps(lead.extra, ensure_ascii=False))
+            for item, lead in ((item, item.body) for item in items)
+        ],
+    )  # fmt: skip

@@ -1,0 +1,266 @@
+"""Alerts that stay open as long as a condition holds. The platform's watch asks for them every few
+seconds, whether poller and handler run or not.
+
+crm.paused      a CRM refuses its credentials and is paused
+crm.source      a source could not be read for a minute
+crm.horizon     a transaction at a source is open for ten minutes, and holds up the reading
+crm.stalled     a CRM has confirmed nothing for ten minutes in which records were due for it
+crm.dead        more than 5 % of a policy's records ended dead in the last hour, of at least 20
+crm.recovery    entries of the recovery log are open for more than a day
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from django.utils.translation import gettext_noop as _
+
+from crmsync import presence
+from crmsync.models import Crm, Policy, Record
+from crmsync.monitor import backlog, counters
+from crmsync.monitor.backlog import PolicyProgress
+from crmsync.presence import PolicyFacts
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import work_redis
+from msgplatform.core.data import sql
+from msgplatform.core.lazy_text import lazy_message, load
+from msgplatform.models import Alert
+
+PAUSED, SOURCE, HORIZON = "crm.paused", "crm.source", "crm.horizon"
+STALLED, DEAD, RECOVERY = "crm.stalled", "crm.dead", "crm.recovery"
+KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY)
+
+UNREADABLE_SECONDS = 60.0
+HORIZON_SECONDS = 600.0
+STALLED_SECONDS = 600.0
+DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
+OPEN_FOR = timedelta(days=1)
+# The memory of the last look at stalled CRMs, in the work Redis.
+STALLS = "crm:stalls"
+# After a longer gap between two looks the platform was stopped: the gap does not count.
+_MAX_GAP_SECONDS = 120.0
+_COUNTED = 1_000
+_IN_FLIGHT = int(Record.State.QUEUED)
+_HOUR = timedelta(hours=1)
+
+
+class _Stalls(msgspec.Struct):
+    """The state of CRMs with records in the backlog, at the look at time `at` (unix seconds).
+
+    `crms` maps ids to the time of the last confirmed record and to the seconds in which records
+    were due or in flight since. `busy` are the CRMs with such records at the look.
+    """
+
+    at: float
+    crms: dict[int, tuple[float, float]]
+    busy: list[int]
+
+
+def conditions() -> Iterator[Condition]:
+    """The conditions that hold now. Raises errors of the database and RedisError."""
+    now = sql.now()
+    policies = backlog.of_policies(now)
+    working = [one for one in policies if one.takes_work]
+    yield from _paused()
+    yield from _sources(working, presence.read_policies())
+    yield from _stalled(working, now)
+    yield from _dead(policies, now)
+    yield from _left_open(now)
+
+
+def _paused() -> Iterator[Condition]:
+    """CRMs that were paused by their refusal, until somebody resumes them."""
+    rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
+    for row in rows.only("name", "paused_because"):
+        yield Condition(
+            f"{PAUSED}:{row.pk}",
+            lazy_message(
+                _("The CRM %(name)s refuses the credentials and is paused"), name=str(row)
+            ),
+            lazy_message(
+                _("%(why)s Correct its settings in the console and resume it; its records wait."),
+                why=row.paused_because,
+            ),
+        )
+
+
+def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
+    """CRMs that confirm nothing, though records are due for them or in flight. Time in which
+    no record is due, or a CRM wants fewer calls, does not count."""
+    counts = backlog.counts([one.policy.pk for one in working], Record.OPEN, limit=1)
+    waiting = [one for one in working if any(counts[one.policy.pk, s] for s in Record.OPEN)]
+    confirmed_at = {one.policy.crm_id: 0.0 for one in waiting}
+    for one in working:
+        crm = one.policy.crm_id
+        if crm in confirmed_at and one.confirmed_at is not None:
+            confirmed_at[crm] = max(one.confirmed_at.timestamp(), confirmed_at[crm])
+    held_ids = {crm for crm, live in presence.read_crms().items() if live.held_for > 0}
+    busy = {
+        one.policy.crm_id
+        for one in waiting
+        if counts[one.policy.pk, _IN_FLIGHT] or (one.due_at and one.due_at <= now)
+    } - held_ids
+    seconds = _stalled_seconds(confirmed_at, busy, now.timestamp())
+    for crm, name in {one.policy.crm_id: one.policy.crm.name for one in waiting}.items():
+        if seconds[crm] > STALLED_SECONDS:
+            yield Condition(
+                f"{STALLED}:{crm}",
+                lazy_message(
+                    _("%(crm)s has confirmed nothing for %(minutes)d minutes"),
+                    crm=name,
+                    minutes=round(STALLED_SECONDS / 60),
+                ),
+                lazy_message(
+                    _(
+                        "Records wait for it. Look at its calls in the exception log, and check "
+                        "that run_sync_handler is running."
+                    )
+                ),
+            )
+
+
+def _stalled_seconds(
+    confirmed_at: Mapping[int, float], busy: Collection[int], now: float
+) -> dict[int, float]:
+    """The seconds for which each of these CRMs has been stalled. They are kept in Redis, because
+    another process may look next, and begin anew with each record that is confirmed."""
+    if content := work_redis().get(STALLS):
+        last = msgspec.json.decode(content, type=_Stalls)
+    else:  # Redis was emptied: CRMs whose alert is open are still stalled
+        last = _Stalls(now, {}, [])
+        for crm in [one for one in confirmed_at if _open_alerts([f"{STALLED}:{one}"])]:
+            last.crms[crm] = (confirmed_at[crm], STALLED_SECONDS + 1)
+    gap = now - last.at
+    seconds_passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
+    crms: dict[int, tuple[float, float]] = {}
+    for crm, at in confirmed_at.items():
+        last_confirmed, seconds = last.crms.get(crm, (at, 0.0))
+        if last_confirmed != at:
+            seconds = 0.0
+        elif crm in busy and crm in last.busy:
+            seconds += seconds_passed
+        crms[crm] = (at, seconds)
+    work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
+    return {crm: seconds for crm, (_at, seconds) in crms.items()}
+
+
+def _sources(
+    working: Sequence[PolicyProgress], facts: Mapping[int, PolicyFacts]
+) -> Iterator[Condition]:
+    """Sources that cannot be read as they should be, as pollers report. Without a poller the state
+    of a source is not known, and its alert stays as it is."""
+    for one in working:
+        if policy_facts := facts.get(one.policy.pk):
+            yield from _of_source(one.policy, policy_facts)
+    unheld_ids = [one.policy.pk for one in working if one.policy.pk not in facts]
+    keys = [f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld_ids]
+    yield from _open_alerts(keys)
+
+
+def _open_alerts(keys: Collection[str]) -> list[Condition]:
+    """The conditions of the open alerts with these keys, with the texts that they have."""
+    return [
+        Condition(
+            row.key,
+            load(row.said.get("subject", row.subject)),
+            load(row.said.get("text", row.text)),
+        )
+        for row in Alert.objects.filter(open_key__in=list(keys))
+    ]
+
+
+def _of_source(policy: Policy, facts: PolicyFacts) -> Iterator[Condition]:
+    if facts.problem and facts.problem_for > UNREADABLE_SECONDS:
+        yield Condition(
+            f"{SOURCE}:{policy.pk}",
+            lazy_message(_("The source %(name)s cannot be read"), name=str(policy.source)),
+            lazy_message(
+                _(
+                    "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
+                    "in the console, or repair its database; reading goes on by itself."
+                ),
+                problem=facts.problem,
+                crm=str(policy.crm),
+            ),
+        )
+    elif facts.without_time:
+        yield Condition(
+            f"{SOURCE}:{policy.pk}",
+            lazy_message(_("Rows of the source %(name)s have no time"), name=str(policy.source)),
+            lazy_message(
+                _(
+                    "%(count)d rows or more have no time in %(column)s, so that they never "
+                    "reach %(crm)s. Set it in the source's database, and let the database "
+                    "set it in each row."
+                ),
+                count=facts.without_time,
+                column=policy.source.time_column,
+                crm=str(policy.crm),
+            ),
+        )
+    # An assumed horizon has the age that was set for the source.
+    elif facts.exact and facts.horizon_age > HORIZON_SECONDS:
+        yield Condition(
+            f"{HORIZON}:{policy.pk}",
+            lazy_message(
+                _("A transaction at the source %(name)s is left open"), name=str(policy.source)
+            ),
+            lazy_message(
+                _(
+                    "It has been open for %(minutes)d minutes. What is written meanwhile "
+                    "reaches %(crm)s only after it ends: commit it, or end its session in the "
+                    "source's database."
+                ),
+                minutes=round(facts.horizon_age / 60),
+                crm=str(policy.crm),
+            ),
+        )
+
+
+def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
+    hour = counters.since(now - _HOUR)
+    for one in policies:
+        policy = one.policy
+        dead_count, confirmed_count = (
+            hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED)
+        )
+        if dead_count + confirmed_count >= DEAD_OF and dead_count > DEAD_SHARE * (
+            dead_count + confirmed_count
+        ):
+            yield Condition(
+                f"{DEAD}:{policy.pk}",
+                lazy_message(
+                    _("%(policy)s: %(dead)d of %(ended)d records are dead"),
+                    policy=str(policy),
+                    dead=dead_count,
+                    ended=dead_count + confirmed_count,
+                ),
+                lazy_message(
+                    _(
+                        "That was in the last hour. See in the recovery log what they were refused "
+                        "for. Correct the data and try them again there, or correct the mapping "
+                        "and start a run of everything: a try sends what the old mapping made."
+                    )
+                ),
+            )
+
+
+def _left_open(now: datetime) -> Iterator[Condition]:
+    count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
+    if count:
+        more = lazy_message(_("%(count)d or more"), count=count)
+        yield Condition(
+            f"{RECOVERY}:old",
+            lazy_message(
+                _("Entries of the recovery log open for more than a day: %(count)s"),
+                count=more if count == _COUNTED else str(count),
+            ),
+            lazy_message(
+                _(
+                    "Nobody sends these records unless somebody decides: try them again, correct "
+                    "them or dismiss them in the console."
+                )
+            ),
+        )

@@ -1,0 +1,89 @@
+"""The present state of CRMs and policies, as the programs that serve them report it in Redis.
+
+Nothing depends on the reports for long: after a flush of the work Redis the next ones fill it
+again. The poller paces itself by a CRM's state; the console, metrics and alerts read both. All
+functions raise RedisError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from msgplatform.core.connections import work_redis
+from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.rates.breaker import State
+
+STALE_SECONDS = 15.0  # after that a program that has not reported is dead, or hangs
+
+
+class LiveCrm(msgspec.Struct, frozen=True):
+    """The state of a CRM, reported by its handler every two seconds. Durations are seconds.
+
+    `latency` is a moving mean of the duration of calls, `per_second` of the records that were
+    answered in a second while there was always something to send; 0 when that is not known.
+    `held_for` is until the next call may go: the CRM wants fewer calls, or a limit is used up.
+    """
+
+    in_flight: int = 0
+    latency: float = 0.0
+    per_second: float = 0.0
+    breaker: State = State.CLOSED
+    retry_in: float = 0.0
+    held_for: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """True if the breaker forbids calls, but for its probes."""
+        return self.breaker is not State.CLOSED
+
+
+class PolicyFacts(msgspec.Struct, frozen=True):
+    """The state of a policy, reported by its poller every second or two. Durations are seconds.
+
+    `horizon_age`, `waiting` and `exact` are those of `poller.reading.increment.Facts`. `problem` is
+    the reason why the source cannot be read, for `problem_for` seconds by now; '' when it can be.
+    `without_time` is the number of its rows that are never read because they have no time.
+    """
+
+    horizon_age: float = 0.0
+    waiting: int = 0
+    exact: bool = True
+    problem: str = ""
+    problem_for: float = 0.0
+    without_time: int = 0
+
+
+_crms = Presence(work_redis, "crm:live", LiveCrm, STALE_SECONDS)
+_policies = Presence(work_redis, "crm:policies", PolicyFacts, STALE_SECONDS)
+
+
+def report_crms(states: Mapping[int, LiveCrm]) -> None:
+    """Write the states of these CRMs, by their ids."""
+    _crms.report({str(crm): state for crm, state in states.items()})
+
+
+def withdraw_crms(crm_ids: list[int]) -> None:
+    """Delete the reports of CRMs that this handler no longer serves."""
+    _crms.withdraw(*map(str, crm_ids))
+
+
+def read_crms() -> dict[int, LiveCrm]:
+    """The reports by CRM id, without stale ones."""
+    return {int(key): state for key, state in _crms.read().items()}
+
+
+def report_policies(facts: Mapping[int, PolicyFacts]) -> None:
+    """Write the facts of these policies, by their ids."""
+    _policies.report({str(policy): one for policy, one in facts.items()})
+
+
+def withdraw_policies(policy_ids: list[int]) -> None:
+    """Delete the reports of policies that this poller no longer holds."""
+    _policies.withdraw(*map(str, policy_ids))
+
+
+def read_policies() -> dict[int, PolicyFacts]:
+    """The reports by policy id, without stale ones."""
+    return {int(key): facts for key, facts in _policies.read().items()}

@@ -1,0 +1,104 @@
+"""Find the operations to replay: those in the database, then those that only Redis has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from crmsync import orders
+from crmsync.models import Operation
+from crmsync.operations import cache
+from crmsync.orders import Request
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import ids
+from msgplatform.core.data.chunks import chunks
+
+log = logging.get(__name__)
+
+# Operations read at once: each may hold hundreds of requests.
+PAGE = 20
+# The id of an operation is older than its `start_at`, and comes from another clock.
+_EARLIER = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOperation:
+    """An operation. `is_stored`: the database has it, not only Redis. `start_at` is milliseconds
+    since 1970."""
+
+    id: int
+    policy_id: int
+    requests: Sequence[Request]
+    start_at: int
+    is_stored: bool
+
+
+class OperationFinder:
+    """Reads page by page. `missing` are requested ids that neither store has; `problem` is the
+    reason why Redis could not be read, '' when it could."""
+
+    def __init__(self, policy_id: int | None = None) -> None:
+        self._policy = policy_id
+        self._of_policy = {} if policy_id is None else {"policy_id": policy_id}
+        self.missing: list[int] = []
+        self.problem = ""
+
+    def since(self, moment: datetime) -> Iterator[KnownOperation]:
+        """Operations that began at `moment` (aware) or later, oldest first; in the database, then
+        in Redis."""
+        start = round(moment.timestamp() * 1000)
+        after = ids.first_id_at(moment - _EARLIER) - 1
+        while True:
+            rows = Operation.objects.filter(id__gt=after, **self._of_policy)
+            page = list(rows.order_by("id").only("id", "policy_id", "data", "start_at")[:PAGE])
+            yield from (self._from_row(row) for row in page if row.start_at >= start)
+            if len(page) < PAGE:
+                break
+            after = page[-1].pk
+        try:
+            for some in cache.since(start):
+                yield from self._only_in_redis(some)
+        except RedisError as error:
+            self.problem = str(error)[:200]
+
+    def by_ids(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
+        """The operations with these ids, oldest first; in the database, then in Redis."""
+        sorted_ids = sorted(set(operation_ids))
+        seen_ids = set()
+        for some in chunks(sorted_ids, PAGE):
+            for row in Operation.objects.filter(id__in=some, **self._of_policy).order_by("id"):
+                seen_ids.add(row.pk)
+                yield self._from_row(row)
+        redis_ids = [each for each in sorted_ids if each not in seen_ids]
+        try:
+            for operation in self._only_in_redis(redis_ids):
+                seen_ids.add(operation.id)
+                yield operation
+        except RedisError as error:
+            self.problem = str(error)[:200]
+        self.missing = [each for each in redis_ids if each not in seen_ids]
+
+    def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
+        for some in chunks(operation_ids, PAGE):
+            stored_ids = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
+            copies = cache.read([each for each in some if each not in stored_ids])
+            for copy in sorted(copies.values(), key=lambda copy: copy.id):
+                if self._policy in (None, copy.policy_id):
+                    requests = _requests(copy.id, copy.data)
+                    yield KnownOperation(copy.id, copy.policy_id, requests, copy.start_at, False)
+
+    def _from_row(self, row: Operation) -> KnownOperation:
+        requests = _requests(row.pk, bytes(row.data))
+        return KnownOperation(row.pk, row.policy_id, requests, row.start_at, True)
+
+
+def _requests(operation_id: int, data: bytes) -> list[Request]:
+    try:
+        return orders.load(data)
+    except msgspec.DecodeError:
+        log.error("operation_unreadable", operation=operation_id)
+        return []

@@ -1,0 +1,192 @@
+"""Business systems and their API keys. Nobody gives a key more than they may do themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+
+from msgplatform.admin.auditing import audit
+from msgplatform.admin.base import UndeletableAdmin, next_page
+from msgplatform.admin.secret_page import SecretPageAdmin
+from msgplatform.api.access import keys
+from msgplatform.core import flows, personal
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import ApiKey, Biz
+
+# Scope → the permissions of the console that allow as much.
+_PLATFORM = {
+    "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
+    "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
+    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
+    "manage:statistics": ("msgplatform.view_minutecounter",),
+}
+
+
+def scope_permissions(scope: str) -> set[str]:
+    """The permissions of the console that allow as much as the scope."""
+    if scope not in _PLATFORM:
+        return {
+            name
+            for flow in flows.all()
+            if scope in flow.scopes or scope in flow.management_scopes
+            # The API masks nothing.
+            for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
+        }
+    names = {*_PLATFORM[scope]}
+    if scope == "manage:keys":  # it makes keys with any scope of a business system
+        names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope in ("manage:jobs", "manage:statistics"):  # of every flow
+        names.update(flow.permission for flow in flows.all())
+    if scope == "manage:jobs":
+        names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
+    return names - {""}
+
+
+def can_give(user: Any, scope: str) -> bool:
+    """True if the person has every permission that the scope stands for."""
+    return bool(user.has_perms(scope_permissions(scope)))
+
+
+@admin.register(Biz)
+class BizAdmin(UndeletableAdmin):
+    audit_name = "system"
+    list_display = ["name", "title", "enabled", "validates_events", "created_at"]
+    list_filter = ["enabled"]
+    search_fields = ["name", "title"]
+
+    def save_model(
+        self, request: HttpRequest, obj: Biz, form: ModelForm[Biz], change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        if change:  # it may have been disabled: its keys are cached in this process
+            transaction.on_commit(keys.forget)
+
+    def audit_action(self, form: Any, change: bool) -> str:
+        if change and "enabled" in form.changed_data:
+            return "system_enabled" if form.instance.enabled else "system_disabled"
+        return super().audit_action(form, change)
+
+    def audit_target(self, obj: Biz) -> str:
+        return str(obj.name)
+
+
+class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+    user: Any = None  # who fills it in; the admin sets it
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"),
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=_(
+            "What this key may do. Those that begin with manage: are for keys without a system."
+        ),
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ["biz", "name", "scopes", "expires_at"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        scopes = self.fields.get("scopes")
+        if isinstance(scopes, forms.MultipleChoiceField):
+            stored_scopes = self.instance.scopes if self.instance.pk else ()
+            scopes.choices = [
+                (name, f"{name}: {gettext(text)}")
+                for name, text in (keys.scopes() | keys.management_scopes()).items()
+                if name in stored_scopes or can_give(self.user, name)
+            ]
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        owner = values.get("biz") if "biz" in self.fields else self.instance.biz
+        for check in (
+            lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
+            lambda: keys.check_expiry(values.get("expires_at")),
+        ):
+            try:
+                check()
+            except InvalidInput as error:
+                if error.field not in self.errors and not self.has_error("biz"):
+                    self.add_error(error.field, str(error))
+        return values
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(SecretPageAdmin):
+    audit_name = "api_key"
+    form = ApiKeyForm
+    list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
+    list_filter = ["biz", "revoked_at"]
+    list_select_related = ["biz"]
+    search_fields = ["name", "prefix"]
+    readonly_fields = ["prefix", "last_used_at", "revoked_at"]
+    actions = ["revoke"]
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, *args, **kwargs)
+        form.user = request.user  # a class of this request's own
+        return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        fields = super().get_readonly_fields(request, obj)
+        # A key that is being made has no prefix and no history yet.
+        return [*fields, "biz"] if obj else []
+
+    def save_model(
+        self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
+    ) -> None:
+        if change:
+            super().save_model(request, obj, form, change)
+            transaction.on_commit(keys.forget)
+            return
+        # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
+        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
+        obj.pk = row.pk
+        obj.prefix = row.prefix
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self.show_secret(
+            request,
+            gettext("API key of %(system)s") % {"system": obj.biz}
+            if obj.biz
+            else gettext("Management key"),
+            gettext("The key is shown this once; copy it now:"),
+            obj.plain,  # type: ignore[attr-defined]
+            next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
+        )
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        super().delete_model(request, obj)
+        transaction.on_commit(keys.forget)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        super().delete_queryset(request, queryset)
+        transaction.on_commit(keys.forget)
+
+    @admin.action(description=_("Revoke"), permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        now = timezone.now()
+        with transaction.atomic():
+            for key in queryset.filter(revoked_at=None):
+                changes = {"revoked_at": [None, now.isoformat()]}
+                audit(request, "api_key_revoked", str(key), changes=changes)
+            count = queryset.filter(revoked_at=None).update(revoked_at=now)
+        keys.forget()
+        text = ngettext(
+            "%d key revoked; other processes refuse it within 30 seconds.",
+            "%d keys revoked; other processes refuse them within 30 seconds.",
+            count,
+        )
+        messages.success(request, text % count)

@@ -1,0 +1,178 @@
+"""Read an answer: the headers that are stored, the wait that Retry-After asks for, the start of the
+final answer's headers, and the body as people read it.
+
+An answer's headers are somebody else's text, and are stored and shown. So only headers that help to
+understand a delivery are kept, and none that grants access: no cookie, no challenge, no credential.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+
+from django.utils.http import parse_http_date_safe
+
+from msgplatform.core.http.messages import Response
+
+MAX_RETRY_AFTER = 31 * 86400.0  # seconds
+
+_NAMES = frozenset(
+    {b"cache-control", b"content-length", b"content-type", b"date", b"location", b"ratelimit"}
+    | {b"retry-after", b"server", b"traceparent", b"via", b"x-request-id"}
+)
+_PREFIXES = (b"ratelimit-", b"webhook-", b"x-ratelimit-")
+# Names with an allowed prefix are left out if they say that their value is a secret.
+_SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
+_QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
+_USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
+_MAX_NUMBER = 15  # digits
+_BLANK = (b"\r\n", b"\n")  # the line that ends headers
+
+
+@lru_cache(maxsize=256)
+def kept_headers(raw: bytes, limit: int) -> str:
+    """The status line and the headers worth storing, as lines of text joined by a newline.
+
+    `raw` is a header block as in Response.headers. Only whole lines, together at most `limit` bytes
+    in UTF-8; invalid UTF-8 and control characters become U+FFFD. A Location loses its query,
+    fragment and user name.
+    """
+    lines: list[str] = []
+    capacity = limit
+    for line in _useful(raw):
+        text = line.decode("utf-8", "replace")
+        if not text.isprintable():
+            text = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
+        capacity -= len(text.encode()) + bool(lines)  # 1 for the newline before it
+        if capacity < 0:
+            break
+        lines.append(text)
+    return "\n".join(lines)
+
+
+def retry_after(raw: bytes, now: float) -> float:
+    """Seconds that a Retry-After header asks to wait, at most 31 days; 0.0 without a valid one.
+
+    `raw` is a header block as in Response.headers. A date (RFC 9110, 5.6.7) counts from the
+    answer's own Date, so that the two clocks need not agree; without one from `now`, which is
+    seconds since 1970.
+    """
+    wait_text = date = b""
+    for line in _fields(raw):
+        name, value = _split(line)
+        if name == b"retry-after":
+            wait_text = wait_text or value
+        elif name == b"date":
+            date = date or value
+    if wait_text.isdigit():
+        seconds = float(wait_text) if len(wait_text) <= _MAX_NUMBER else MAX_RETRY_AFTER
+    else:
+        until = _moment(wait_text)
+        since = _moment(date)
+        seconds = 0.0 if until is None else until - (now if since is None else since)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def _useful(raw: bytes) -> Iterator[bytes]:
+    """The status line, and the fields that are kept."""
+    start = raw.split(b"\n", 1)[0].rstrip()
+    if start.startswith(b"HTTP/"):
+        yield start
+    for line in _fields(raw):
+        name, value = _split(line)
+        if name not in _NAMES and (not name.startswith(_PREFIXES) or _SECRET.search(name)):
+            continue
+        if name == b"location":
+            value = _USER.sub(rb"\1//", _QUERY.sub(b"", value))
+            line = line[: len(name) + 1] + b" " + value
+        yield line
+
+
+def _fields(raw: bytes) -> list[bytes]:
+    """The field lines; a folded line (RFC 9112, 5.2) is joined to one."""
+    fields: list[bytes] = []
+    for line in raw.split(b"\n"):
+        line = line.rstrip()
+        if line[:1] in (b" ", b"\t"):
+            if fields:
+                fields[-1] += b" " + line.strip()
+        elif line:
+            fields.append(line)
+    return fields
+
+
+def _split(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name.rstrip().lower(), value.strip()
+
+
+def _moment(value: bytes) -> float | None:
+    """An HTTP date in seconds since 1970; None if it is not one."""
+    return parse_http_date_safe(value.decode("latin-1"))
+
+
+def start_of_final(lines: list[bytes]) -> int:
+    """The index of the line at which the final answer's headers begin."""
+    if not any(line in _BLANK for line in lines[:-1]):
+        return 0
+    start = len(lines) - 1
+    while start > 0 and not (lines[start].startswith(b"HTTP/") and lines[start - 1] in _BLANK):
+        start -= 1
+    return start
+
+
+def are_whole(lines: list[bytes]) -> bool:
+    """True if the final answer's headers are complete; a body's trailers may follow them."""
+    if not lines or lines[-1] in _BLANK:
+        return bool(lines)
+    return any(line in _BLANK for line in lines[start_of_final(lines) :])
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
+# zlib's window bits: with the header of gzip or of zlib, and without one (what some servers call
+# deflate).
+_EITHER, _RAW = 47, -15
+_ZLIB_NAMES = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+def readable(response: Response, limit: int) -> bytes:
+    """At most `limit` bytes of the body, inflated if it is compressed by gzip or deflate. For any
+    other compression, or one that is broken, a note that names it. A text stays, whatever
+    compression its header names: Tryton sends such answers."""
+    body = response.body
+    encoding = _content_encoding(response.headers)
+    if not encoding and body.startswith(_GZIP_MAGIC):
+        encoding = "gzip"
+    if not encoding or not body:
+        return body[:limit]
+    if encoding in _ZLIB_NAMES:
+        for bits in (_EITHER, _RAW):
+            try:
+                # The limit keeps a small body from becoming a large one.
+                return zlib.decompressobj(bits).decompress(body, limit)
+            except zlib.error:
+                continue
+    if _is_text(body):
+        return body[:limit]
+    return f"(compressed: {encoding})".encode()[:limit]
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _content_encoding(headers: bytes) -> str:
+    """The value of Content-Encoding in small letters; '' without one, or for `identity`."""
+    if b"ncoding" not in headers and b"NCODING" not in headers:  # nearly every answer
+        return ""
+    for line in headers.lower().split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name.strip() == b"content-encoding":
+            text = value.strip().decode("ascii", "replace")
+            return "" if text == "identity" else text[:40]
+    return ""

@@ -1,0 +1,35 @@
+"""Compare JSON values, and measure how deeply they are nested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def same(one: Any, other: Any) -> bool:
+    """True if both values are the same JSON, in any order of members. 1 and true differ in JSON;
+    Python compares them as equal."""
+    if one != other or not isinstance(one, bool | int | dict | list):
+        return bool(one == other)
+    texts = [msgspec.json.encode(each, order="deterministic") for each in (one, other)]
+    return texts[0] == texts[1]
+
+
+# Levels of a value that is stored: MariaDB stores less than 32 (JSON_DEPTH_LIMIT), and the audit
+# log has such a value two levels down.
+MAX_STORED = 29
+# Levels of any value: functions that show or check a value call themselves for each level.
+MAX_DEPTH = 100
+
+
+def depth(value: Any) -> int:
+    """How many arrays and objects lie within each other; 0 for a text or a number."""
+    levels, level = 0, [value]
+    # Level by level: a function that calls itself could not walk a value that is nested too deeply.
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        levels += 1
+        level = [
+            below for part in level for below in (part.values() if isinstance(part, dict) else part)
+        ]
+    return levels

@@ -1,0 +1,72 @@
+"""Subjects: the rows at which a flow's messages fail, and by which its counters are grouped.
+
+A flow declares its subject once, such as its subscriptions, gateways or CRMs. Failures, Statistics
+and alerts take its name, its page and its texts from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from msgplatform.core.flows import Button, Failure, Runbook, ViewLink
+from msgplatform.core.flows.text import Text
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import FailureGroup
+from msgplatform.monitor.failure_store import as_failure
+
+# The fields of `Failure` that only the flow knows, by a group and the row of its subject (None when
+# it was deleted).
+Details = Callable[[FailureGroup, Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The rows of a model that are subjects of counters and failures.
+
+    `name` stands in addresses, filters and files. `rows` has the columns that the text of a row
+    needs. Subjects of failures have a text for a row that is gone, with %(id)d, in `deleted`, and
+    one for the subject 0 in `none`, if the flow counts under it; both are marked for translation.
+    """
+
+    name: str
+    title: Text
+    rows: Callable[[], QuerySet[Any]]
+    deleted: str = ""
+    none: str = ""
+
+    @property
+    def view(self) -> str:
+        """The URL name of the page of a row; its argument is the row's id."""
+        meta = self.rows().model._meta
+        return f"admin:{meta.app_label}_{meta.model_name}_change"
+
+    @property
+    def permission(self) -> str:
+        """The permission to open that page."""
+        meta = self.rows().model._meta
+        return f"{meta.app_label}.view_{meta.model_name}"
+
+    def runbook(self, button: Button | None = None) -> Runbook:
+        """The runbook of alerts about one row: its page is where to act."""
+        return Runbook(self.view, takes_subject=True, button=button)
+
+    def failures(self, groups: Iterable[FailureGroup], details: Details) -> list[Failure]:
+        """These groups as the page Failures shows them. One statement, for the rows."""
+        groups = list(groups)
+        rows = self.rows().in_bulk({group.subject for group in groups})
+        return [self._failure(group, rows.get(group.subject), details) for group in groups]
+
+    def _failure(self, group: FailureGroup, row: Any, details: Details) -> Failure:
+        where: Text
+        page = None
+        if row is not None:
+            where, page = str(row), ViewLink(self.view, (row.pk,))
+        elif group.subject or not self.none:
+            where = lazy_message(self.deleted, id=group.subject)
+        else:
+            where = lazy_message(self.none)
+        return as_failure(group, where=where, where_page=page, **details(group, row))

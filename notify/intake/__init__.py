@@ -1,0 +1,1 @@
+"""Accepted events: checked, stored once and durably before the answer."""

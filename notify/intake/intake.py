@@ -1,0 +1,143 @@
+"""Accept events: durable before the answer, and each one once, however often it is sent.
+
+The API, SMS and the Agent end here. `publish_many` returns a verdict for each event (`created`,
+`duplicate`, `rejected`) and raises only when nothing is known about any of them. `publish` is for
+single requests: requests of one process that arrive together share one commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.idempotency import Item
+from msgplatform.core.intake.verdicts import Verdict, judge_each
+from msgplatform.core.json.values import MAX_DEPTH, depth
+from notify import signals
+from notify.models import BizMsg, IdempotencyKey
+from notify.subscriptions import limits, matching
+
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a business system; `payload` is JSON text, kept and sent byte for byte."""
+
+    biz: int
+    event_type: str
+    payload: bytes
+    idempotency_key: str | None = None
+    channel: str = ""
+
+
+def check(event: Event) -> None:
+    """Raise InvalidInput, naming the field and what to change."""
+    check_event_type(event.event_type)
+    if not _CHANNEL.fullmatch(event.channel) or len(event.channel) > 64:
+        raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
+    if event.idempotency_key is not None:
+        idempotency.check_key(event.idempotency_key)
+    if len(event.payload) > limits.MAX_PAYLOAD_BYTES:
+        text = f"it must not be longer than {limits.MAX_PAYLOAD_BYTES} bytes"
+        raise InvalidInput(text, "payload")
+    try:
+        event.payload.decode("utf-8")
+        document = msgspec.json.decode(event.payload)
+    except RecursionError:
+        raise InvalidInput(_TOO_DEEP, "payload") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"it is not JSON in UTF-8: {error}", "payload") from None
+    # Counted first: nearly no payload opens so many arrays and objects at all.
+    bracket_count = event.payload.count(b"[") + event.payload.count(b"{")
+    if bracket_count > MAX_DEPTH and depth(document) > MAX_DEPTH:
+        raise InvalidInput(_TOO_DEEP, "payload")
+
+
+def check_event_type(event_type: str) -> None:
+    """Raises InvalidInput."""
+    if not matching.EVENT_TYPE.fullmatch(event_type):
+        raise InvalidInput(
+            "use letters, digits and _ in parts joined by dots, at most 128 characters, "
+            "such as order.paid",
+            "event_type",
+        )
+
+
+def publish_many(events: Sequence[Event]) -> list[Verdict]:
+    """Store events in one transaction; the verdicts come in the same order.
+
+    Must not run inside a transaction of the caller: an answer given before the caller's commit
+    would not be durable. Raises OperationalError when the database is unavailable.
+    """
+    return judge_each(events, _item, _store)
+
+
+def publish(event: Event) -> Verdict:
+    """Store one event together with others that arrive in this process meanwhile.
+
+    Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
+    """
+    return _committer().submit(_item(event))
+
+
+def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None], None]) -> None:
+    """Like `publish`, but `call` gets the verdict or the error, in another thread.
+
+    An error of the event itself is raised here; `call` is then not called.
+    """
+    _committer().submit_later(_item(event), call)
+
+
+@lru_cache(maxsize=1)  # one for the process: it has a thread of its own
+def _committer() -> GroupCommit[Item[Event], Verdict]:
+    return GroupCommit(_store, max_items=500)
+
+
+def stored_before(event: Event) -> Verdict | None:
+    """The verdict on an event whose key was used before by the same event; None for any other.
+    Raises InvalidInput."""
+    item = _item(event)
+    if item.key is None:
+        return None
+    first_id, first_hash = idempotency.first_ones([item], IdempotencyKey).get(
+        (item.biz, item.key), (0, "")
+    )
+    is_same = first_hash == item.payload_hash
+    return Verdict.duplicate_or_conflict(is_same, first_id) if is_same else None
+
+
+def _item(event: Event) -> Item[Event]:
+    """The event as the idempotent store takes it. Raises InvalidInput."""
+    check(event)
+    # A duplicate has the same key and the same parts as the first request.
+    hashed_parts = event.event_type.encode(), event.channel.encode(), event.payload
+    return idempotency.item(event, event.biz, event.idempotency_key, *hashed_parts)
+
+
+def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
+    verdicts = idempotency.store(items, IdempotencyKey, _insert)
+    # After the commit: a maker that looks earlier finds nothing.
+    signals.MAKER.send()
+    return verdicts
+
+
+def _insert(items: Sequence[Item[Event]], now: object) -> None:
+    state = int(BizMsg.State.ACCEPTED)
+    sql.insert_or_keep(
+        "biz_msg",
+        ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
+        [
+            (item.id, e.biz, e.event_type, e.channel, e.payload, state, now)
+            for item, e in ((item, item.body) for item in items)
+        ],
+    )

@@ -1,0 +1,191 @@
+"""Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; and
+the text about a failing one, which `doctor` shows too.
+
+The watch of any running program asks for them every few seconds (`core/daemons/watch/of_flows.py`),
+so an alert comes even if the marker or every sender is down. They follow from stored rows: an
+operator who resumes a subscription resolves its alerts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
+from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
+from msgplatform.core.lazy_text import lazy_message, load
+from msgplatform.models import Alert
+from msgplatform.monitor.failure_store import latest_answer
+from notify import presence
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor.counters import FLOW
+from notify.monitor.failures import answer
+from notify.presence import LaneState
+from notify.subscriptions import limits
+
+DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
+KINDS = (DISABLED, FAILING, OWN_PROCESS)
+# Failures in a row: the first wait of a schedule is short, so a second failure comes soon.
+MIN_FAILURES = 2
+# Seconds for which a process of a subscription's own may be missing: longer than a restart.
+PATIENCE_SECONDS = 60.0
+MAX_DESCRIBED = 100  # more have a common cause, and nobody reads so many texts
+MAX_COUNTED = 10_000  # waiting deliveries of one subscription
+_LOOKED_AT = 20  # deliveries, for the last answer
+_Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
+_WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
+_ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
+# The columns that an alert needs; secrets and headers are not read for that.
+_COLUMNS = (
+    "status", "failing_since", "failures", "disabled_reason", "disabled_said",
+    "biz__name", "biz__title", "receive__name", "receive__title",
+)  # fmt: skip
+
+
+def conditions() -> Iterator[Condition]:
+    """A condition for every subscription that needs a person. Raises errors of the database and
+    of Redis."""
+    yield from _of_failures(sql.now())
+    yield from _of_missing_processes()
+
+
+def _of_failures(now: datetime) -> Iterator[Condition]:
+    """Subscriptions that are disabled, or have failed for NOTIFY_FAILING_MINUTES."""
+    is_reported = Q(status=_Status.DISABLED)
+    if after := limits.failing_alert_after():
+        is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
+        is_reported |= Q(status__in=_ACTIVE) & is_failing
+    query = BizReceive.objects.filter(is_reported).select_related("biz", "receive")
+    rows = list(query.order_by("id").only(*_COLUMNS))
+    texts = describe([row for row in rows if row.status != _Status.DISABLED], now)
+    for row in rows:
+        if row.status == _Status.DISABLED:
+            reason = load(row.disabled_said or row.disabled_reason)
+            text = _(
+                "The reason: %(why)s. Its deliveries wait; resume it in the console to send them."
+            )
+            yield Condition(
+                f"{DISABLED}:{row.pk}",
+                lazy_message(_("The subscription %(name)s was disabled"), name=str(row)),
+                lazy_message(text, why=reason or lazy_message(_("no reason is known"))),
+            )
+        elif row.failing_since:
+            subject = lazy_message(_("The subscription %(name)s is failing"), name=str(row))
+            text = texts.get(row.pk) or lazy_message(
+                _("Every attempt since %(since)s failed, %(failures)d in a row."),
+                since=moment(row.failing_since),
+                failures=row.failures,
+            )
+            yield Condition(f"{FAILING}:{row.pk}", subject, _with_end(text, row.failing_since))
+
+
+def _with_end(text: str, failing_since: datetime) -> str:
+    """The text, and when the platform will disable the subscription, if it does."""
+    hours = settings.NOTIFY_DISABLE_AFTER_HOURS
+    if not hours:
+        return text
+    return lazy_message(
+        _("%(text)s If that goes on, it will be disabled on %(end)s."),
+        text=text,
+        end=moment(failing_since + timedelta(hours=hours)),
+    )
+
+
+def _of_missing_processes() -> Iterator[Condition]:
+    """Subscriptions that have a process of their own, and none runs."""
+    rows = BizReceive.objects.filter(own_process=True, status__in=_ACTIVE).order_by("id")
+    missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
+    missing_for = presence.note_missing_processes(missing_ids)
+    # A flush of Redis empties the memory: an alert that is open stays open.
+    open_keys = set(
+        Alert.objects.filter(open_key__startswith=f"{OWN_PROCESS}:").values_list("key", flat=True)
+    )
+    subject = _("Nobody delivers for the subscription %(id)d")
+    text = _(
+        "It has a process of its own, and none runs: its deliveries wait. Start run_sender "
+        "--subscription %(id)d, or switch off its own process in the console."
+    )
+    for pk, seconds in sorted(missing_for.items()):
+        key = f"{OWN_PROCESS}:{pk}"
+        if seconds >= PATIENCE_SECONDS or key in open_keys:
+            yield Condition(key, lazy_message(subject, id=pk), lazy_message(text, id=pk))
+
+
+def moment(at: datetime) -> str:
+    """A time as alerts write it."""
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
+
+
+# -- the text about a failing subscription -------------------------------------------------------
+def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
+    """A text for each of the first MAX_DESCRIBED of these failing subscriptions, by id. A bounded
+    number of indexed reads for each."""
+    rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
+    counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
+    states: Mapping[int, LaneState] = {}
+    with suppress(RedisError):
+        states = presence.read()
+    return {
+        row.pk: _text(row, count, states.get(row.pk), now)
+        for row, count in zip(rows, counts, strict=True)
+    }
+
+
+def _text(row: BizReceive, count: int, live: LaneState | None, now: datetime) -> str:
+    assert row.failing_since  # noqa: S101 - `describe` has left out the others
+    text = lazy_message(
+        _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
+        age=age((now - row.failing_since).total_seconds()),
+        answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
+        failures=row.failures,
+    )
+    if count:
+        since = _oldest(row.pk)
+        text = lazy_message(
+            _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
+            text=text,
+            count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
+            age=age((now - since).total_seconds() if since else None),
+        )
+    if live and live.is_open:
+        at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+        text = lazy_message(
+            _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+        )
+    return text
+
+
+def _last_answer(subscription: int) -> str:
+    """The answer of a delivery that is tried again, else of a failure; '' without one."""
+    rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
+    # The delivery with the latest attempt is due last; one behind an open breaker had no attempt.
+    last = rows.order_by("-status", "-biz_receive_id", "-next_at")
+    answers = [
+        (updated_at, http_status, error)
+        for updated_at, http_status, error in last.values_list(
+            "updated_at", "http_status", "error"
+        )[:_LOOKED_AT]
+        if http_status or error
+    ]
+    if answers:
+        _at, http_status, error = max(answers)
+        return answer(_Delivery.PENDING, http_status, error)
+    return latest_answer(FLOW, subscription)
+
+
+def _oldest(subscription: int) -> datetime | None:
+    """When the first in line was accepted: ids grow with time, and so do times to try it first."""
+    rows = ReceiveMsg.objects.filter(
+        status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=subscription
+    )
+    first = rows.order_by("status", "biz_receive_id", "next_at")
+    return min(first.values_list("created_at", flat=True)[:_LOOKED_AT], default=None)

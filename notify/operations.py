@@ -1,0 +1,114 @@
+"""Actions on a subscription or its consumer: deliver now, and a new signing secret."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.data import claims, sql
+from msgplatform.core.errors import Conflict, NotNow, Undecryptable
+from msgplatform.core.lazy_text import lazy_message
+from notify import presence, signals
+from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.subscriptions import signing
+
+# Deliveries whose next attempt is brought forward; the others keep their time.
+MAX_MADE_DUE = 5_000
+MAX_ROTATION_HOURS = 168
+_PAGE = claims.CHUNK
+_Status = BizReceive.Status
+
+
+# -- deliver now ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DeliverNowOutcome:
+    """`is_probe`: the breaker is open, and one delivery is tried before the others. `made_due`
+    deliveries were waiting for a later time; with `has_more` some still are."""
+
+    is_probe: bool
+    made_due: int
+    has_more: bool
+
+
+def deliver_now(row: BizReceive) -> DeliverNowOutcome:
+    """Deliver at once, because a person says that the consumer works again.
+
+    With an open breaker the next probe is due at once; when it succeeds, everything behind it
+    follows. Deliveries that wait for the time of their next attempt are due at once too. Raises
+    NotNow for a subscription that delivers nothing at present, and RedisError.
+    """
+    if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+        status = _Status(row.status).label
+        text = _("The subscription delivers nothing now, its status is: %(status)s. Resume it.")
+        raise NotNow(lazy_message(text, status=status))
+    is_probe = probe_now(row)
+    made_due, has_more = _make_due(row)
+    signals.MAKER.send()
+    return DeliverNowOutcome(is_probe, made_due, has_more)
+
+
+def probe_now(row: BizReceive) -> bool:
+    """Send its next probe at once; True if its breaker is open. Raises RedisError."""
+    state = presence.read().get(row.pk)
+    if state is None or not state.is_open:
+        return False
+    presence.request_probe(row.pk)
+    signals.MAKER.send()
+    return True
+
+
+def _make_due(row: BizReceive) -> tuple[int, bool]:
+    """Bring deliveries forward; returns their number, and True if there are more."""
+    rows = ReceiveMsg.objects.filter(
+        status=ReceiveMsg.Status.PENDING, biz_receive_id=row.pk, next_at__gt=Now()
+    )
+    made_due = 0
+    while made_due < MAX_MADE_DUE:
+        ids = list(rows.order_by("next_at").values_list("id", flat=True)[:_PAGE])
+        values = {"next_at": Now(), "updated_at": Now()}
+        made_due += claims.update_by_key(rows.filter(id__in=ids), values) if ids else 0
+        if len(ids) < _PAGE:
+            return made_due, False
+    return made_due, rows.exists()
+
+
+# -- a new signing secret, without a gap: the old one signs along for a while --------------------
+def secret_mark(receive: Receive) -> str:
+    """A name for the present secret that reveals nothing of it: a hash of 256 random bits. All
+    secrets that cannot be decrypted have the same name."""
+    secret = _readable_secret(receive)
+    return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "unreadable"
+
+
+def rotate_secret(receive_id: int, mark: str, hours: float) -> Receive:
+    """Give the consumer a new secret; the present one signs too for `hours` (0 to 168).
+
+    `mark` is the `secret_mark` of the secret that the operator saw. Raises Conflict when another
+    one is the present secret: a form that is sent twice must not push the secret that the consumer
+    still uses out of the two that sign. A secret that cannot be decrypted is replaced at once.
+    Raises Receive.DoesNotExist.
+    """
+    with transaction.atomic():
+        receive = Receive.objects.select_for_update().get(pk=receive_id)
+        if secret_mark(receive) != mark:
+            raise Conflict("the secret was changed meanwhile")
+        old = _readable_secret(receive)
+        has_overlap = hours > 0 and bool(old)
+        receive.previous_secret = old if has_overlap else ""
+        receive.previous_secret_until = sql.now() + timedelta(hours=hours) if has_overlap else None
+        receive.secret = signing.new_secret()
+        receive.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
+    return receive
+
+
+def _readable_secret(receive: Receive) -> str:
+    """The secret; '' for one that cannot be decrypted."""
+    try:
+        return str(receive.secret)
+    except Undecryptable:
+        return ""

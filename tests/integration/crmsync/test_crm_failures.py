@@ -1,0 +1,76 @@
+"""Dead records on the page Failures: each counts while its entry of the recovery log is open."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from crmsync.adapters.outcomes import Invalid, Ok, Retry
+from crmsync.flow import FLOW
+from crmsync.models import Policy, RecoveryEntry
+from crmsync.recovery import entries
+from crmsync.recovery.resend import resend
+from msgplatform.core import flows
+from msgplatform.core.data import sql
+from msgplatform.templatetags.view_links import address
+from tests.integration.crmsync import sync_support as sync
+from tests.integration.crmsync.handler_marks import mark
+from tests.integration.support.bulk_form import preview
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def policy() -> Policy:
+    made = sync.crm("sales", "http", settings={"url": "http://127.0.0.1/"}, retry_seconds=[])
+    return sync.policy(made)
+
+
+def counted() -> dict[str, int]:
+    return {str(failure.answer): failure.count for failure in FLOW.health.failures()}
+
+
+def open_entries() -> list[int]:
+    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
+    return list(rows.values_list("id", flat=True))
+
+
+def test_they_count_by_error_until_somebody_decides(policy: Policy) -> None:
+    queued = sync.on_its_way(policy, sync.requests("abcd"))
+    no = Invalid("phone", "+8613812345678 is no number")
+    mark(queued, no, no, Retry(0, "busy"), Ok("r-d"))
+    assert counted() == {"invalid": 2, "retry": 1}
+    mark(queued, no, no, Retry(0, "busy"), Ok("r-d"))
+    assert counted() == {"invalid": 2, "retry": 1}, "marked again, nothing is counted twice"
+    failure = FLOW.health.failures()[0]
+    assert failure.where == "sales"
+    assert "no number" in failure.said
+    assert "13812345678" not in failure.said, "personal data are masked"
+    first, second, third = open_entries()
+    entries.retry([first], "ann")
+    entries.dismiss([third], "ann")
+    assert counted() == {"invalid": 1}
+    entries.retry([first], "ann")
+    assert counted() == {"invalid": 1}, "it was closed already"
+    resend([queued.record("b").pk], sql.now(), "ann")
+    assert counted() == {}
+    assert open_entries() == []
+    assert second
+
+
+def test_confirmed_after_all(policy: Policy) -> None:
+    queued = sync.on_its_way(policy, sync.requests("ab"))
+    mark(queued, Invalid("", "no"))
+    assert counted() == {"invalid": 2}
+    mark(queued, Ok("r-a"), Invalid("", "no"))
+    assert counted() == {"invalid": 1}
+
+
+def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:
+    queued = sync.on_its_way(policy, sync.requests("abc"))
+    mark(queued, Invalid("", "no"), Invalid("", "no"), Retry(0, "busy"))
+    failure = FLOW.health.failures()[0]
+    shown = preview(admin_client, "crmsync", action=failure.action, **failure.filter)
+    assert shown.context["counted"] == flows.Counted(2)
+    listed = admin_client.get(address(failure.list_page)).context["cl"]
+    assert listed.result_count == 2

@@ -1,0 +1,126 @@
+"""Failures of SMS: which messages count, until they are sent again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from django.test import Client
+from pytest_django import Settings
+
+from gateway.connections import sms_redis
+from gateway.flow import FLOW
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import keys
+from gateway.models import SgipMt, SmsGateway
+from gateway.monitor import failing
+from gateway.pump import late_reports
+from gateway.pump.pump import Pump
+from msgplatform.core import flows
+from msgplatform.core.daemons import watch
+from msgplatform.models import Alert, MinuteCounter
+from tests.integration.gateway.sms_messages import archived
+from tests.integration.support import sms_rows
+from tests.integration.support.bulk_form import preview
+from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def counted() -> dict[str, int]:
+    return {str(failure.answer): failure.count for failure in FLOW.health.failures()}
+
+
+def unknown(shop: Caller) -> tuple[str, int]:
+    """A message without a Report: its id and its Submit's number."""
+    message = send(shop.biz)
+    (seqno,) = submit(SmsGateway.objects.get().pk, wait=1e-6)[message]
+    respond(seqno)
+    settle()
+    return message, seqno
+
+
+def settle() -> None:
+    Forwarder().turn()
+    Pump().turn()
+
+
+def resend(**filter: str) -> int:
+    done, cursor = 0, ""
+    while True:
+        step = FLOW.action("resend").step({"since": "2026-01-01", **filter}, cursor, 10)
+        done, cursor = done + step.done, step.cursor
+        if not cursor:
+            return done
+
+
+def test_refused_expired_and_unknown_count_a_report_does_not(shop: Caller) -> None:
+    archived(shop)
+    archived(shop, error=25)
+    archived(shop, result=5)
+    archived(shop, result=5)
+    unknown(shop)
+    assert counted() == {"result 5": 2, "unknown": 1}
+    (refused,) = [failure for failure in FLOW.health.failures() if failure.answer == "result 5"]
+    assert refused.where == "unicom"
+    assert refused.meaning == "Wrong parameter format"
+    assert refused.said == ""
+
+
+def test_the_group_s_own_filter_sends_it_and_nothing_else(
+    shop: Caller, admin_client: Client
+) -> None:
+    archived(shop, result=5)
+    archived(shop, result=5, to="13900000000")
+    archived(shop, result=11)
+    archived(shop, error=5)
+    wanted = FLOW.health.failures()[0]
+    assert (wanted.answer, wanted.count) == ("result 5", 2)
+    shown = preview(admin_client, "sms", action=wanted.action, **wanted.filter)
+    assert shown.context["counted"] == flows.Counted(2)
+    assert resend(**wanted.filter) == 2
+    assert counted() == {"result 11": 1}
+    assert resend(**wanted.filter) == 2, "as every time; they have their keys"
+    assert counted() == {"result 11": 1}
+
+
+def test_what_turns_out_otherwise_leaves_the_count_once(shop: Caller) -> None:
+    _first, seqno = unknown(shop)
+    second, other = unknown(shop)
+    unknown(shop)
+    assert counted() == {"unknown": 3}
+    assert resend(state="unknown", ids=second) == 1
+    assert counted() == {"unknown": 2}
+    for number in (seqno, other):
+        assert report(number) == "unmatched"
+    assert late_reports.settle(10) == 2
+    assert SgipMt.objects.filter(final="delivered").count() == 2
+    assert counted() == {"unknown": 1}, "the one that was sent again had left it before"
+
+
+def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -> None:
+    pk = SmsGateway.objects.get().pk
+    for _ in range(failing.LEAST):
+        archived(shop, result=5)
+    watch.report_conditions()
+    alert = Alert.objects.get(kind=failing.KIND, open_key__isnull=False)
+    assert alert.key == f"sms.failing:{pk}"
+    archived(shop)
+    watch.report_conditions()
+    assert not Alert.objects.filter(open_key__isnull=False).exists(), "one was delivered"
+    MinuteCounter.objects.filter(name="delivered").delete()
+    watch.report_conditions()
+    assert Alert.objects.filter(open_key__isnull=False).exists()
+    long_ago = F("minute") - timedelta(minutes=settings.SMS_FAILING_MINUTES + 2)
+    MinuteCounter.objects.update(minute=long_ago)
+    watch.report_conditions()
+    assert not Alert.objects.filter(open_key__isnull=False).exists(), "long ago"
+
+
+def test_redis_keeps_the_key_by_which_it_is_known(shop: Caller) -> None:
+    """`turned_out_otherwise` asks for it."""
+    message = archived(shop, result=5)
+    resend(ids=message)
+    assert sms_redis().exists(keys.idempotency(shop.biz.pk, f"resend:{message}:1"))

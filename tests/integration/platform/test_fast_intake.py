@@ -1,0 +1,303 @@
+"""The fast intake answers as Django does: the same requests through both, good and bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import OperationalError
+from hypothesis import HealthCheck, given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from gateway.intake import accept
+from msgplatform.api.access import keys
+from msgplatform.api.intake import SingleIntake
+from msgplatform.core.errors import OutcomeUnknown, Unavailable
+from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.models import Biz
+from msgplatform.web.answers import Answer
+from msgplatform.web.application import Application, intakes
+from msgplatform.web.django_app import DjangoApp
+from msgplatform.web.fast_intake import FastIntake
+from notify.api.views import PublishBody
+from tests.integration.support import sms_rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MESSAGES, POSTS, SMS = "/api/v1/messages", "/api/v1/feed/posts", "/api/v1/sms"
+SCOPES = ["events:write", "feed:write", "sms:write"]
+Pair = tuple[bytes, bytes]
+
+
+class CountingIntake(FastIntake):
+    """Knows how many requests it answered itself."""
+
+    served = 0
+
+    async def answer(
+        self, scope: dict[str, Any], named: dict[bytes, bytes], body: bytes
+    ) -> Answer | None:
+        answer = await super().answer(scope, named, body)
+        self.served += answer is not None
+        return answer
+
+
+class Said(NamedTuple):
+    status: int
+    headers: list[Pair]
+    body: bytes
+
+    def comparable(self) -> tuple[int, dict[bytes, bytes], Any]:
+        """Without what differs from request to request: the request's id, the error's, the item's
+        (and with them the length)."""
+        body: Any = self.body
+        if self.body[:1] == b"{":
+            body = json.loads(self.body)
+            for name in ("id", "error_id", "ids"):
+                if name in body:
+                    body[name] = True
+        headers = dict(self.headers)
+        assert len(headers) == len(self.headers)
+        assert headers.pop(b"x-request-id")
+        assert int(headers.pop(b"content-length", b"0")) == len(self.body)
+        return self.status, headers, body
+
+
+async def ask(
+    application: Application, method: str, target: str, headers: list[Pair], body: bytes
+) -> Said:
+    path, _, query = target.partition("?")
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": query.encode(), "headers": headers,
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    start, *bodies = sent
+    return Said(start["status"], start["headers"], b"".join(each["body"] for each in bodies))
+
+
+class Both:
+    """The application with its fast intake and without; a business system with keys for each."""
+
+    def __init__(self) -> None:
+        keys.forget()
+        accept.intake.cache_clear()
+        sms_rows.gateway()
+        self.loop = asyncio.new_event_loop()
+        self.fast_intake = CountingIntake(intakes())
+        # Its middleware reads settings once.
+        django = DjangoApp(WSGIHandler(), threads=2)
+        self.applications = [Application(one, django) for one in (self.fast_intake, FastIntake([]))]
+        self.keys = [self._keys(f"system {n}") for n in range(2)]
+
+    def _keys(self, name: str) -> dict[str, str]:
+        biz = Biz.objects.create(name=name)
+        sms_rows.account(biz, name)
+        made = {
+            "good": keys.create(biz, "good", SCOPES)[1],
+            "without scope": keys.create(biz, "other", ["feed:read"])[1],
+        }
+        revoked, plain = keys.create(biz, "revoked", SCOPES)
+        keys.revoke(revoked)
+        return {**made, "revoked": plain, "unknown": "mp_" + "a" * 12 + "_" + "b" * 43}
+
+    def ask(
+        self, method: str, target: str, headers: list[tuple[str, str]], body: bytes
+    ) -> tuple[Said, Said]:
+        """Values may say `{good}` for a key."""
+        said = []
+        for application, known in zip(self.applications, self.keys, strict=True):
+            pairs = [(n.encode(), _filled(v, known).encode("latin-1")) for n, v in headers]
+            said.append(self.loop.run_until_complete(ask(application, method, target, pairs, body)))
+        return said[0], said[1]
+
+
+def _filled(value: str, known: dict[str, str]) -> str:
+    for name, plain in known.items():
+        value = value.replace(f"{{{name}}}", plain)
+    return value
+
+
+def plain(body: bytes, **changed: str | None) -> list[tuple[str, str]]:
+    """The headers of a usual publish; None leaves one out."""
+    usual: dict[str, str | None] = {
+        "host": "testserver",
+        "authorization": "Bearer {good}",
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    }
+    wanted = {**usual, **{name.replace("_", "-"): value for name, value in changed.items()}}
+    return [(name, value) for name, value in wanted.items() if value is not None]
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    MESSAGES: {"event_type": "order.paid", "payload": {"a": [1, "é"]}},
+    POSTS: {"uid": "1001", "data": "Good morning!"},
+    SMS: {"to": "13800000000", "text": "hello"},
+}
+
+
+@st.composite
+def bodies(draw: st.DrawFn, path: str) -> bytes:
+    """Mostly right; else a field is wrong, missing or unknown, or the JSON is broken."""
+    body = dict(BODIES[path])
+    body["idempotency_key"] = draw(st.sampled_from(["k1", "k2", "k3", None, "", "a b", "ü", 7]))
+    if draw(st.integers(0, 2)) == 0:
+        name = draw(st.sampled_from([*body, "channel", "nonsense"]))
+        body[name] = draw(st.sampled_from([None, 1, "", "x" * 200, "order paid", ["a"], {"b": 1}]))
+    if draw(st.integers(0, 9)) == 0:
+        body.pop(draw(st.sampled_from(sorted(body))))
+    text = json.dumps(body, ensure_ascii=draw(st.booleans())).encode()
+    kinds = [text] * 8 + [text[:-1], b"", b"[]", text.replace(b"o", b"\xff"), text + b" x"]
+    return draw(st.sampled_from(kinds))
+
+
+# What a request may have otherwise than `plain`; None leaves the header out.
+DEVIANT: dict[str, list[str | None]] = {
+    "authorization": [
+        "bearer {good}", "Bearer {without scope}", "Bearer {revoked}", "Bearer {unknown}",
+        "Bearer  {good}", "Basic abc", "Bearer", "Bearer mp_ü", None,
+    ],
+    "content-type": [
+        "application/json; charset=utf-8", "Application/JSON", "text/plain", None,
+    ],
+    "host": ["evil.example", "testserver:80", "testserver:x", "", None],
+    "accept": ["*/*", "application/json", "application/xml", "text/html, */*;q=0.8"],
+    "idempotency-key": ["k1", "k4", "a b", "ü", ""],
+    "content-encoding": ["gzip", "identity"],
+    "x-forwarded-proto": ["https", "http", "https, http", "http, https", None],
+    "x-forwarded-host": ["evil.example"],
+    "x-forwarded-for": ["10.0.0.1"],
+    "x-request-id": ["abc-1", "no good"],
+    "cookie": ["sessionid=abc"],
+    "x-unheard-of": ["1"],
+    "accept-language": ["zh-CN"],
+    "expect": ["100-continue"],
+    "user-agent": ["a client"],
+}  # fmt: skip
+
+
+@st.composite
+def requests(
+    draw: st.DrawFn, usual: dict[str, str]
+) -> tuple[str, str, list[tuple[str, str]], bytes]:
+    """`usual` are headers of every request that does not deviate in them."""
+    path = draw(st.sampled_from(list(BODIES)))
+    body = draw(bodies(path))
+    changed = draw(st.sets(st.sampled_from(list(DEVIANT)), max_size=2))
+    drawn = {name.replace("-", "_"): draw(st.sampled_from(DEVIANT[name])) for name in changed}
+    headers = plain(body, **{**usual, **drawn})
+    if draw(st.integers(0, 19)) == 0:
+        headers.append(draw(st.sampled_from(headers)))
+    method = draw(st.sampled_from(["POST"] * 15 + ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"]))
+    target = draw(st.sampled_from([path] * 15 + [f"{path}?a=1", f"{path}/", f"{path}/batch"]))
+    return method, target, headers, body
+
+
+PROXY = ("HTTP_X_FORWARDED_PROTO", "https")
+INSTALLATIONS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "TLS ends at a proxy": {
+        "SECURE_PROXY_SSL_HEADER": PROXY, "SECURE_SSL_REDIRECT": True, "SECURE_HSTS_SECONDS": 60,
+        "X_FRAME_OPTIONS": "SAMEORIGIN",
+    },
+    "other names": {"USE_X_FORWARDED_HOST": True, "SECURE_REFERRER_POLICY": "no-referrer"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("installation", INSTALLATIONS)
+def test_the_same_as_django(
+    work_redis: object, sms_redis: object, settings: Any, installation: str
+) -> None:
+    for name, value in INSTALLATIONS[installation].items():
+        setattr(settings, name, value)
+    # Django reads some settings once.
+    both = Both()
+
+    @effort(
+        max_examples=300, deadline=None, database=None, derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(requests({"x_forwarded_proto": "https"} if "TLS" in installation else {}))
+    def compare(request: tuple[str, str, list[tuple[str, str]], bytes]) -> None:
+        ours, theirs = both.ask(*request)
+        assert ours.comparable() == theirs.comparable(), request
+
+    try:
+        compare()
+    finally:
+        both.loop.close()
+    # Else Django was compared with itself.
+    expected = 0 if "USE_X_FORWARDED_HOST" in INSTALLATIONS[installation] else 10
+    assert both.fast_intake.served >= expected
+
+
+CONFLICT = Verdict.duplicate_or_conflict(is_same_payload=False)
+ENDINGS: list[tuple[Verdict | None, Exception | None, int, str | None]] = [
+    (Verdict("created", 7), None, 202, None),
+    (CONFLICT, None, 409, "conflict"),
+    (None, Unavailable("The queue is full."), 503, "unavailable"),
+    (None, OutcomeUnknown("no answer"), 503, "outcome-unknown"),
+    (None, OperationalError(2006, "the password is hunter2"), 503, "outcome-unknown"),
+    (None, OperationalError(2002, "the password is hunter2"), 503, "unavailable"),
+    (None, ZeroDivisionError("the password is hunter2"), 500, "internal-error"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "error", "status", "kind"), ENDINGS)
+def test_every_ending_is_told(
+    work_redis: object,
+    sms_redis: object,
+    verdict: Verdict | None,
+    error: Exception | None,
+    status: int,
+    kind: str | None,
+) -> None:
+    both = Both()
+    keys.verify(both.keys[0]["good"])
+    ending = SingleIntake(MESSAGES, PublishBody, lambda _biz, _body, call: call(verdict, error))
+    fast_intake = CountingIntake([ending])
+    both.applications[0] = Application(fast_intake, DjangoApp(WSGIHandler(), threads=1))
+    body = json.dumps(BODIES[MESSAGES]).encode()
+    try:
+        said, _ = both.ask("POST", MESSAGES, plain(body), body)
+    finally:
+        both.loop.close()
+    assert (fast_intake.served, said.status) == (1, status)
+    assert b"hunter2" not in said.body
+    if kind:
+        assert json.loads(said.body)["type"] == f"/problems/{kind}"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("host", ["testserver", "evil.example"])
+@pytest.mark.parametrize("installation", INSTALLATIONS)
+def test_that_it_lives_is_said_the_same_way(
+    settings: Any, method: str, host: str, installation: str
+) -> None:
+    for name, value in INSTALLATIONS[installation].items():
+        setattr(settings, name, value)
+    both = Both()
+    try:
+        answers = both.ask(
+            method, "/healthz", [("host", host), ("x-forwarded-proto", "https")], b""
+        )
+    finally:
+        both.loop.close()
+    said, django = (answer.comparable() for answer in answers)
+    for _, named, _ in (said, django):
+        named.pop(b"expires", None)  # a second may have passed
+    assert said == django
+    assert both.fast_intake.served == (method != "POST" and host == "testserver")

