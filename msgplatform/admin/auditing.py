@@ -16,7 +16,7 @@ from msgplatform.models import AuditLog
 
 # The log has these for a secret value, and for no value.
 SECRET, NOTHING = "•••", None
-MESSAGE_SENT_AGAIN = "message_sent_again"
+MESSAGE_RESENT = "message_resent"
 _MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
 _MAX_ROWS = 200  # rows of a relation
 
@@ -45,9 +45,7 @@ def audit_messages(
     """Store who sent these messages again, an entry for each: their pages show it."""
     actor = request.user.get_username()
     AuditLog.objects.bulk_create(
-        AuditLog(
-            actor=actor, action=MESSAGE_SENT_AGAIN, target=message_target(flow, id), detail=detail
-        )
+        AuditLog(actor=actor, action=MESSAGE_RESENT, target=message_target(flow, id), detail=detail)
         for id in ids
     )
 
