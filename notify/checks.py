@@ -40,10 +40,10 @@ def lease_outlasts_request(
 def archive_outlasts_retries(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """Otherwise a message whose retries all failed is deleted before anybody has seen it."""
+    """An archive that is too short deletes a failed message before a person has seen it."""
     days, schedule = settings.NOTIFY_ARCHIVE_DAYS, sum(DEFAULT_SCHEDULE)
     min_days = math.ceil(schedule / DAY) + _DAYS_TO_ACT
-    # It deletes nothing that is not to be moved yet.
+    # The archive deletes nothing that may not move to it yet.
     if days == 0 or max(days, retention.keep_failed() / DAY) >= min_days:
         return []
     return [

@@ -81,7 +81,7 @@ def _expire_one(
             transaction.set_rollback(True)
             return 0
         counts, now = _count(subscription, ended_ids, event_types), sql.now()
-        failures.ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
+        failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended_ids)
