@@ -50,7 +50,7 @@ def archive_outlasts_retries(
         checks.Error(
             f"NOTIFY_ARCHIVE_DAYS={days} is too short: the default schedule retries for "
             f"{math.ceil(schedule / 3600)} hours, and failures should be there for "
-            f"{_DAYS_TO_ACT} more days, so that somebody can send it again",
+            f"{_DAYS_TO_ACT} more days, so that a person can resend them",
             hint=f"Set NOTIFY_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="NOTIFY_ARCHIVE_DAYS",
             id="notify.E002",
