@@ -23,7 +23,7 @@ from notify.maker import ending
 from notify.maker.dispatcher import are_results_late
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500

@@ -27,7 +27,7 @@ from notify.directory import Subscriptions
 from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
