@@ -24,7 +24,7 @@ from msgplatform.api.management.resources import (
 from msgplatform.core.errors import NotNow, Undecryptable
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.limits import shown_url
 
 
 @extend_schema_field(
