@@ -25,7 +25,7 @@ from gateway.messages.index import ACCOUNT, NUMBER
 from gateway.messages.lines import archived
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
-from gateway.monitor.failures import AGAIN, OLDEST_DAYS
+from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging
@@ -70,7 +70,7 @@ _FIELDS: Fields = {
     "until": filter_fields.UNTIL,
     "state": filter_fields.choice(
         gettext_lazy("State"),
-        [(final.value, final.label) for final in AGAIN],
+        [(final.value, final.label) for final in RESENDABLE],
         nothing=gettext_lazy("failed"),
     ),
     "biz": filter_fields.BIZ,
@@ -159,7 +159,7 @@ def resend_one(id: str, recipient: str, _by: str) -> Resent:
     row = SgipMt.objects.filter(pk=number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
-    if row.final not in AGAIN:
+    if row.final not in RESENDABLE:
         return Resent(0, 1)
     given = {"ids": str(row.pk), "state": row.final}
     sent = step(given, step(given, "", 1).cursor, 1)
@@ -190,8 +190,8 @@ def _values(given: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, given, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = values.get("state", SgipMt.Final.FAILED.value)
-    if state not in AGAIN:
-        raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
+    if state not in RESENDABLE:
+        raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**values, "state": state, "since": min(since, MAX_ID)}
@@ -238,7 +238,7 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
     # Failures shows them until somebody acknowledges them.
     tried = list(zip(rows, verdicts, strict=True))
     fresh = [row for row, verdict in tried if verdict.outcome == "created"]
-    transactions.retrying(lambda: failures.sent_again(fresh))
+    transactions.retrying(lambda: failures.take_back(fresh))
     return tried
 
 
