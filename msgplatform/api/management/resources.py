@@ -30,7 +30,7 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
 from msgplatform.api.query import NAME, ListView, QueryView
-from msgplatform.core.json.values import same
+from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])
@@ -154,7 +154,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
             self._fill(row, body)
             row.full_clean(validate_unique=False, validate_constraints=False)
             after = self._values(row)
-            changed_names = sorted(name for name in after if not same(before[name], after[name]))
+            changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
             more: Mapping[str, Any] = {}
             if is_new or changed_names:
                 also = self.set_dependent_fields(row, changed_names)
