@@ -1,4 +1,4 @@
-"""System checks of SMS: what its Redis must be, and gateways that contradict each other.
+"""System checks of SMS: settings of its Redis, and gateways that contradict each other.
 
 E2xx, W2xx are seen by `check --database default`, which asks servers; those about the Redis also by
 `check --deploy`.
@@ -31,8 +31,8 @@ REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 @register
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Otherwise a message is sent again of which the archive knows nothing, or is forgotten as soon
-    as it is archived. Gateways that wait longer for a Report are known to the database."""
+    """The archive must keep a message for as long as it may be resent, and longer than the message
+    needs to get there. `rows_check` knows gateways that wait longer for a Report."""
     days, min_days = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
     if days == 0 or days >= min_days:
         return []
@@ -49,7 +49,7 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
 
 
 def _least_archive_days(report_hours: float) -> int:
-    """A day more than a message may take until it is archived, or is too old to be sent again."""
+    """A day more than a message may take until it is archived, or is too old to be resent."""
     days_to_archive: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
     return 1 + max(failures.OLDEST_DAYS, days_to_archive)
 
@@ -73,7 +73,8 @@ def deploy_check(
 
 
 def redis_check() -> list[CheckMessage]:
-    """Whether the SMS Redis keeps what it has answered; a warning where that cannot be read."""
+    """Errors if the SMS Redis may lose a write that it has answered; a warning where its settings
+    cannot be read."""
     try:
         client: Any = sms_redis()
         info = client.info()
@@ -149,7 +150,7 @@ def _judged_fsync(options: dict[str, str]) -> Iterator[CheckMessage]:
 
 
 def rows_check() -> list[CheckMessage]:
-    """Gateways and accounts that cannot work as they are. Nothing before the tables are there."""
+    """Gateways and accounts that cannot work as they are; nothing before the tables exist."""
     try:
         gateways = list(SmsGateway.objects.filter(enabled=True))
         accounts = list(SmsAccount.objects.filter(enabled=True))
@@ -180,7 +181,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
                 id="gateway.E212",
             )
             continue
-        # Of one operator or one host, they are the same network.
+        # Gateways of one operator or one host are the same network.
         hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():
         if len(names) > 1:
@@ -214,8 +215,7 @@ def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """An SMG that binds to us is known by its login and its address: of those with the same login
-    the first that connects from there."""
+    """Gateways that share login and address: an SMG that binds to us is known by these only."""
     names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in gateways:
         place = _listed(row.networks) or row.host

@@ -1,4 +1,4 @@
-"""What a business system gets: `sms.report` and `sms.mo` as Notify's events (`docs/sms.md`)."""
+"""The events of SMS for business systems: `sms.report` and `sms.mo` (`docs/sms.md`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def late_report(mt: SgipMt) -> Event:
 
 def mo(message: Mo, directory: Directory) -> Event:
     """A message from a handset, for the system that owns its number."""
-    # One key for each MO: a second forwarder that publishes it adds nothing.
+    # Each MO has one key: a second forwarder that publishes it adds nothing.
     payload = {
         "id": message.id,
         "from": message.user_number,
@@ -102,7 +102,7 @@ def _report(
     parts: int,
     times: Sequence[float],
 ) -> Event:
-    """`times` are those of acceptance, Submit and Report."""
+    """The event of an ending; `times` are the times of acceptance, Submit and Report."""
     accepted_at, submitted_at, reported_at = map(iso, times)
     payload = {
         "id": id, "reference": reference, "to": to, "account": account, "state": state,
@@ -113,5 +113,5 @@ def _report(
 
 
 def _report_key(id: str, state: str) -> str:
-    # Notify's idempotency key: whoever publishes an ending again publishes nothing new.
+    # Notify's idempotency key: an ending that is published again adds nothing.
     return f"{REPORT}:{id}:{state}"

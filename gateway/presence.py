@@ -24,7 +24,7 @@ _FORGET_SECONDS = 60
 
 
 class LinkState(msgspec.Struct, frozen=True):
-    """One connection of a gateway.
+    """A connection of a gateway.
 
     `kind`: submit (ours to the SMG), report (the SMG's to us), or standby: a sender without a
     connection, because others hold all that the gateway allows.
@@ -51,7 +51,7 @@ def process_name() -> str:
 
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
-    # Only here: what makes the states need not know which process it is in.
+    # Added here, so that the makers of states need not know their process.
     own_states = [msgspec.structs.replace(state, process=process) for state in states]
     _links.report({process: own_states})
 
@@ -62,7 +62,7 @@ def withdraw(process: str) -> None:
 
 
 def live() -> list[LinkState]:
-    """What processes reported lately."""
+    """The connections that processes reported lately."""
     return [state for states in _links.read().values() for state in states]
 
 
@@ -81,8 +81,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
     client: Any = sms_redis()
     now = clock(client)
     times = {int(id): float(at) for id, at in client.hgetall(keys.GATEWAYS_DOWN).items()}
-    if over := times.keys() - gateways:
-        client.hdel(keys.GATEWAYS_DOWN, *over)
+    if connected_ids := times.keys() - gateways:
+        client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:
         times = {id: times.get(id, now) for id in gateways}
         client.hset(keys.GATEWAYS_DOWN, mapping=times)
@@ -93,8 +93,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
 def share(connections: int, process: str, others: Collection[str]) -> int:
     """How many of a gateway's connections this process may open: dealt out in turn, eldest first.
 
-    During a change two may hold one too many for a moment: the gateway then answers 3, and the
-    login is tried again.
+    During a change two processes may hold one too many for a moment: the gateway then answers 3,
+    and the login is tried again.
     """
     # The same list in each process, so that all shares together are what the gateway allows.
     everybody: Sequence[str] = sorted({process, *others})

@@ -1,5 +1,5 @@
-"""After a restore of the database: texts and MOs that were archived, or whose events were
-published, since the backup. The SMS Redis still has them."""
+"""Recovery after a restore of the database: of texts and MOs that were archived, or whose events
+were published, since the backup. The SMS Redis still has them."""
 
 from __future__ import annotations
 

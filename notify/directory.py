@@ -115,10 +115,10 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 def connect_signals() -> None:
     """Wake the senders when a consumer or a subscription is saved. Once for each process."""
     for model in (Receive, BizReceive):
-        post_save.connect(_ring, sender=model, dispatch_uid=f"{model.__name__} saved")
+        post_save.connect(_send_signal, sender=model, dispatch_uid=f"{model.__name__} saved")
 
 
-def _ring(using: str, **_: Any) -> None:
+def _send_signal(using: str, **_: Any) -> None:
     transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
@@ -139,7 +139,7 @@ def from_row(row: BizReceive) -> Subscription:
         header_prefix=row.receive.header_prefix,
         headers=tuple(row.receive.headers.items()),
         networks=tuple(ip_network(network) for network in row.receive.networks),
-        # Whatever is stored: a request that may outlast its lease would never be sent.
+        # At most the longest: a request that may outlast its lease would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, limits.longest_timeout()),
         schedule=waits(row.schedule, row.attempts_limit),
         in_flight_limit=row.in_flight_limit,

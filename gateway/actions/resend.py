@@ -18,8 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from gateway.connections import sms_redis
 from gateway.intake import accept
-from gateway.intake.daily_limit import LimitReached
-from gateway.intake.request import Request
+from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
 from gateway.messages import in_flight, resent
 from gateway.messages.index import ACCOUNT, NUMBER

@@ -1,4 +1,4 @@
-"""Accounts: as what a business system sends, over which gateways, how much."""
+"""Accounts: the number, the gateways and the limits with which a business system sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
 _MAX_NUMBER = 21
-# What the columns hold and no gateway takes.
+# Checks of values that the columns would hold, and no gateway takes.
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "service_type": ascii_only,
     "charge_number": RegexValidator(r"^[0-9]+$", _("Digits only.")),
@@ -102,7 +102,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
 
 
 class AccountList(PlainList):
-    """Reads what was sent today, for all accounts that are shown at once."""
+    """Reads the numbers of messages sent today, for all accounts of a page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -116,7 +116,7 @@ class AccountList(PlainList):
                 request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
             )
             counts = None
-        # None: unknown, which is not the same as nothing.
+        # None stands for an unknown number, which is not the same as 0.
         for number, row in enumerate(rows):
             row.spent = None if counts is None else int(counts[number] or 0)
         self.result_list = rows

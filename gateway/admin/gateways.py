@@ -1,4 +1,4 @@
-"""Gateways: where the operator's SMGs are, and how each does right now."""
+"""Gateways: the addresses and settings of the operator's SMGs, and the present state of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from msgplatform.core.durations import age
 
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")
-# What the columns hold and no gateway takes.
+# Checks of values that the columns would hold, and no gateway takes.
 _CHECKS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "host": (host,), "login_name": (ascii_only,), "smg_login_name": (ascii_only,),
     # With less, an SMG that is slow for a moment would lose its link again and again.
@@ -119,7 +119,7 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
 
 
 class GatewayList(PlainList):
-    """Reads how the gateways do, for all that are shown at once."""
+    """Reads the state of the gateways, for all rows of a page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -178,7 +178,7 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
-        """Connections from us to the SMG and from the SMG to us; below, what is wrong."""
+        """Connections from us to the SMG and from the SMG to us; below them the problems."""
         if row.links is None:
             return cells.unknown()
         problems = list(dict.fromkeys(link.problem for link in row.links if link.problem))

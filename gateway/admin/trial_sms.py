@@ -28,14 +28,14 @@ from msgplatform.core.lazy_text import translated
 
 log = logging.get(__name__)
 
-# Marks it: the reference, which the message's page, search and Reports show.
+# The reference marks a test: the message's page, search and Reports show it.
 REFERENCE = "test from the console"
 _RENEWED_SECONDS = 2
 _FIELDS = {"to": "number", "text": "text", "account": "account", "gateway": "gateway"}
 
 
 class TestSmsForm(forms.Form):
-    """What to send, to whom, and which way."""
+    """The text, its recipient and its way."""
 
     __test__ = False  # to pytest the name looks like a test's
 
@@ -89,7 +89,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 
 
 def _send(request: HttpRequest, form: TestSmsForm) -> str:
-    """The new message's id; '' when it was refused, which the form then says."""
+    """The new message's id; '' when it was refused: the form has the reason then."""
     form_values = form.cleaned_data
     account, gateway = form_values["account"], form_values["gateway"]
     trial = Request(
@@ -130,7 +130,7 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
 
 
 def _followed(message: str, clear: bool) -> dict[str, Any]:
-    """What has become of a test, and after how many seconds to look again; 0: it has ended."""
+    """The page of a test message, and the seconds until the next look; 0: the message has ended."""
     if not message:
         return {}
     try:

@@ -20,7 +20,7 @@ from gateway.api.serializers import (
     SmsVerdictsSerializer,
 )
 from gateway.intake import accept
-from gateway.intake.daily_limit import LimitReached
+from gateway.intake.request import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
 from gateway.models import SgipMt, SmsAccount

@@ -1,8 +1,9 @@
 """Report forwarder: publishes the endings of messages and the MOs to the systems that own them.
 
-Published means durable in Notify. Only then an id moves on to the archive; a forwarder that is
-killed in between publishes again under the same key, which changes nothing. One that was frozen
-never publishes an ending after a higher one: whoever published the higher one published both.
+Published means durable in Notify. Only then an id moves on to the archive. After a forwarder that
+was killed in between, the next one publishes again under the same key, which changes nothing. A
+frozen forwarder never publishes an ending after a higher one: the forwarder that published the
+higher ending published both.
 
     list:report ─ lease_some ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
                                       │ the lease is over: the next forwarder takes it
@@ -35,10 +36,10 @@ log = logging.get(__name__)
 
 BATCH = 500
 _LAST = max(RANK.values())  # no other ending follows one of this rank
-# A killed forwarder's ids come back after this long.
+# After these seconds another forwarder takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
-# Little beside the seconds that a Report takes, and each commit of Notify serves more events.
+# Short beside the seconds that a Report takes; each commit of Notify serves more events by it.
 _GATHER_SECONDS = 0.2
 
 
@@ -70,8 +71,8 @@ class Forwarder(Worker):
         return count > 0
 
     def _forward_reports(self, lease: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-        """Publish endings, each with those before it that were announced. Nothing is done when
-        another forwarder has taken over one of them: the lease of all is over."""
+        """Publish endings, each with the earlier endings that were announced. Nothing is done when
+        another forwarder has taken over one of the messages: the lease of all is over."""
         messages = store.read(ids)
         failpoint("forwarder_after_read")
         if not store.holds(lease, ids):
@@ -95,15 +96,15 @@ class Forwarder(Worker):
             if payload := payloads.get(message.id, event.payload):
                 events.append(replace(event, payload=payload))
         publish(events)
-        # A forwarder that is killed here publishes the same keys once more.
+        # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         store.published({message.id: message.final for message in messages})
-        # Archived already, by an earlier entry of the same id.
+        # The ids of messages that are gone: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
-        """With their owner written down first, for the archive."""
+        """Publish MOs; their owner is written down first, for the archive."""
         name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
         mos: list[Mo] = []
@@ -121,7 +122,8 @@ class Forwarder(Worker):
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
-    """It keeps its lease, and comes again when that is over."""
+    """The alert about a message whose event cannot be published. The message keeps its lease, and
+    comes again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
         lazy_message(_("The event of message %(id)s could not be published"), id=message),
@@ -131,11 +133,11 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
 
 
 def publish(events: Sequence[intake.Event]) -> None:
-    """Make all of them durable, or raise an exception. One that Notify refuses is our own fault:
-    it raises an alert, and must not hold up the archive."""
+    """Make all events durable, or raise an exception. An event that Notify refuses is a fault of
+    SMS itself: it raises an alert, and must not hold up the archive."""
     for event, verdict in zip(events, intake.publish_many(events) if events else (), strict=True):
         if verdict.code == Conflict.code:
-            # Published by a forwarder that was killed; more of it, as another Report, is known now.
+            # A killed forwarder published it; more is known now, such as another Report.
             log.info("event_known", key=event.idempotency_key)
         elif verdict.outcome == "rejected":
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)

@@ -1,4 +1,4 @@
-"""What gateways send us, over whichever connection: safe in Redis before it is answered.
+"""Requests of gateways, over any connection: safe in Redis before they are answered.
 
 net's loop ── put ─┬▶ Reports ── turn (the worker's thread): one script for all that came
                    │                └─▶ respond, in the loop again
@@ -37,14 +37,14 @@ log = logging.get(__name__)
 Request = sgip.Report | sgip.Deliver | sgip.UserRpt
 
 BATCH = 500
-# Reports, and MOs, in memory while a server is unavailable; beyond it gateways are asked to come
-# again.
+# Reports, and MOs, that wait in memory while a server is unavailable; beyond them gateways are
+# asked to come again.
 MAX_WAITING = 20_000
 # Longest pause of the MOs' thread (seconds), also after trouble with the database.
 _MO_PAUSE = 1.0
 # Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
-_ALERT_SECONDS = 60.0  # between two alerts that a gateway reports on what is not its own
+_ALERT_SECONDS = 60.0  # between two alerts about Reports on another gateway's messages
 # The database hangs, and the log has each alert anyway.
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause

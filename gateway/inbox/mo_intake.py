@@ -56,7 +56,7 @@ class MoIntake:
     def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
         parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
         outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
-        # The handset uses a reference again: what came of the older message is taken in as it is.
+        # The handset uses a reference anew: the older message is taken in as far as it came.
         while outcome.what == "cut":
             self._join(parts_key, outcome.parts)
             outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)

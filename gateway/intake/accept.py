@@ -24,8 +24,7 @@ from django.conf import settings
 from gateway import signals
 from gateway.connections import sms_redis
 from gateway.directory import Directory
-from gateway.intake.daily_limit import LimitReached
-from gateway.intake.request import CheckedRequest, Request, Router, check
+from gateway.intake.request import CheckedRequest, LimitReached, Request, Router, check
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.connections import RedisError, patiently
@@ -63,7 +62,7 @@ def accept_one(request: Request) -> Verdict:
 def accept_later(
     request: Request, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
-    """As `accept_one`, but nobody waits: `call` gets the verdict or the error in another thread.
+    """As `accept_one`, without waiting: `call` gets the verdict or the error in another thread.
 
     Raises InvalidInput for more than MAX_SHARED_RECIPIENTS, and Unavailable; `call` is not called
     then.
@@ -119,7 +118,7 @@ class Prepared:
     """Requests of which nothing is stored yet.
 
     `verdicts` has the verdicts that are known already, None for the others; `calls` maps the
-    positions of the others to what is to be stored for them.
+    positions of the others to the calls that store them.
     """
 
     verdicts: list[Verdict | None]
@@ -212,7 +211,7 @@ def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
 
 
 def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
-    """What is to be stored for each request; the ids of all messages come from one block, so that
+    """The call that stores each request; the ids of all messages come from one block, so that
     the allocator is asked once."""
     if not items:
         return []

@@ -1,18 +1,25 @@
-"""A request to send short messages, the checks that it must pass, and the gateways it may take."""
+"""A request to send short messages, the checks that it must pass, and the gateways it may take.
+
+The checks: account, recipients, text, times, the account's limit of a day.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from datetime import time as day_time
 
 from django.conf import settings
+from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from gateway import presence, sgip
 from gateway.directory import Account, Directory, Gateway
-from gateway.intake.daily_limit import allowance
+from gateway.lifecycle import keys
 from gateway.lifecycle.store import Allowance
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
@@ -112,7 +119,7 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
             raise InvalidInput(words, "gateway")
         routes = [[request.gateway] for _route in routes]
     return CheckedRequest(
-        request, account, numbers, routes, parts, allowance(account, len(numbers))
+        request, account, numbers, routes, parts, _allowance(account, len(numbers))
     )
 
 
@@ -208,3 +215,43 @@ def _check_times(request: Request) -> None:
             days=MAX_EXPIRE_DAYS,
         )
         raise InvalidInput(words, "expire_at")
+
+
+# -- the limit of messages a day: the script that stores messages counts them, new calls only --
+class LimitReached(InvalidInput):
+    """The day has no room for the messages; `wait` are the seconds until tomorrow."""
+
+    code = "limit"
+
+    def __init__(self, limit: int, count: int) -> None:
+        words = _("the account's limit of %(limit)d messages a day has no room for another one")
+        if count > 1:
+            words = _(
+                "the account's limit of %(limit)d messages a day has no room for %(more)d more"
+            )
+        super().__init__(lazy_message(words, limit=limit, more=count), "account")
+        self.wait = seconds_to_tomorrow(_now())
+
+
+def _allowance(account: Account, count: int) -> Allowance | None:
+    """The counter of today's messages (in the platform's time zone) and its limit; None without a
+    limit. Raises InvalidInput for more messages than the account's limit ever allows."""
+    limit = account.row.daily_limit
+    if not limit:
+        return None
+    if count > limit:
+        words = lazy_message(_("the account may send to %(limit)d recipients a day"), limit=limit)
+        raise InvalidInput(words, "to")
+    return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
+
+
+def seconds_to_tomorrow(now: datetime) -> int:
+    """Until midnight in the zone of `now`, rounded up."""
+    midnight = datetime.combine(now.date() + timedelta(days=1), day_time.min, now.tzinfo)
+    # Times of one zone are subtracted as its clocks show them, also when these are changed today.
+    return math.ceil(midnight.timestamp() - now.timestamp())
+
+
+def _now() -> datetime:
+    # A person who sends from the console may have another zone active.
+    return timezone.localtime(timezone=timezone.get_default_timezone())

@@ -1,4 +1,4 @@
-"""What waits for a gateway in nobody's hands: looked at where it is, and moved if it may go.
+"""Pending messages that no sender has claimed: looked at in their lists, and moved if they may go.
 
 `waiting` ─ look ─▶ judged by the caller ─ divert ─▶ another gateway's list, or its end
 """
@@ -16,8 +16,8 @@ FRONT: Place = (9, 0)
 
 
 def look(gateway: int, holder: str, start: Place, limit: int) -> tuple[list[Waiting], Place | None]:
-    """What waits for a gateway, the most urgent first, from a place on, and where to go on (None:
-    that was the end). Nothing is claimed; the messages stay where they are.
+    """Messages that wait for a gateway, the most urgent first, from a place on, and the next place
+    (None at the end). Nothing is claimed; the messages stay in their lists.
 
     While another holder looks through this gateway's messages there is nothing to see.
     """
@@ -31,7 +31,7 @@ def look(gateway: int, holder: str, start: Place, limit: int) -> tuple[list[Wait
 
 def divert(gateway: int, leaving: Iterable[tuple[Waiting, int]]) -> int:
     """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
-    What has moved since, or was sent and would change its gateway, is left alone."""
+    A message that has moved since, or was sent and would change its gateway, is left alone."""
     flat: list[scripts.Argument] = []
     for one, to in leaving:
         flat += [one.mt.id, one.priority, one.position, to or ""]

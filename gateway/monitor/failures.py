@@ -3,7 +3,7 @@
 A Report that says that a handset could not be reached is an answer, and no failure: it
 reaches the business system as `sms.report`, and the statistics count it.
 
-The pump counts them in the transaction that archives them; sending one again takes it back.
+The pump counts failures in the transaction that archives them; resending a message takes it back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-OLDEST_DAYS = 30  # what was accepted before that is not sent again
+OLDEST_DAYS = 30  # messages that were accepted before are not resent
 _RESULT = "result "
 _MESSAGES = "admin:gateway_sgipmt_changelist"
 GATEWAY = Subject(
@@ -41,7 +41,7 @@ GATEWAY = Subject(
     gettext_noop("no gateway"),
 )
 _Final = SgipMt.Final
-# What may be sent again: a new message may reach whom this one perhaps did not.
+# Endings after which a message may be resent: a new one may reach the recipient.
 AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
@@ -51,18 +51,19 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
         return final
     if final != _Final.FAILED or (error_code and not result):
         return ""  # it was sent, or a Report says that it could not be delivered
-    # As long as a group's name may be: who looks for the group finds its messages.
+    # Cut as a group's name is, so that the group's name finds its messages.
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
 def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
-    """Those of these rows that have this answer."""
+    """The rows that have this answer."""
     if answer in (_Final.EXPIRED, _Final.UNKNOWN):
         return rows.filter(final=answer)
     code = answer.removeprefix(_RESULT)
     if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
         return rows.filter(error_code=code, result__gt=0)
-    # Cut, maybe with a blank at its end: others with this beginning are counted too, but not sent.
+    # The answer was cut, maybe with a blank at its end: others with this beginning are counted
+    # too, but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
     matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
     if answer == _Final.FAILED:
@@ -95,8 +96,8 @@ def sent_again(rows: Iterable[SgipMt]) -> None:
 
 
 def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
-    """These rows, as they are before they get another ending, in the caller's transaction. One that
-    was sent again is not in the counts any more. Raises RedisError."""
+    """Take rows back from the counts, in the caller's transaction, before they get another ending.
+    The counts lack a row that was resent already. Raises RedisError."""
     sent_again(
         row for row in rows
         if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
@@ -104,7 +105,7 @@ def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
 
 
 def resend_key(message: int | str) -> str:
-    """The idempotency key of the message that repeats this one."""
+    """The idempotency key of the message that resends this one."""
     return f"resend:{message}:1"
 
 

@@ -1,4 +1,4 @@
-"""What a newcomer sets up and sends first."""
+"""The first steps of a newcomer: settings and a first message."""
 
 from __future__ import annotations
 

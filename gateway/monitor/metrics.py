@@ -1,4 +1,4 @@
-"""How SMS stands right now, for the overview and `/metrics`: counts that Redis has at hand."""
+"""The present state of SMS, for the overview and `/metrics`: counts that Redis has ready."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
 from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
-# The front of a list, where the oldest are: what is scheduled and tried again goes before them.
+# The front of a list, where the oldest are: scheduled messages and retries go before them.
 _LOOKED_AT = 1000
 _READ_AT_ONCE = 100  # as a rule the first portion is enough
-# What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
+# Messages between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
     "awaiting_report": [("scard", keys.RESPONSE_SUCC)],
@@ -41,8 +41,11 @@ _OURS = ("unpublished", "unarchived", "mo_unpublished", "mo_unarchived")
 
 @dataclass(frozen=True)
 class Queue:
-    """One gateway's: messages pending, held by senders, not due yet; when the oldest of those that
-    are pending or held was due, in unix seconds by Redis' clock."""
+    """The messages of a gateway: pending, claimed by senders, not due yet.
+
+    `oldest_at` is when the oldest of the pending and claimed was due, in unix seconds by Redis'
+    clock.
+    """
 
     gateway: SmsGateway
     pending: int
@@ -52,7 +55,7 @@ class Queue:
 
     @property
     def oldest_seconds(self) -> float | None:
-        """How long it has been due."""
+        """How long the oldest message has been due."""
         # This machine's clock may be a little behind that of Redis.
         return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
 
@@ -128,8 +131,8 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
 
 
 def _oldest(client: Any, messages: Sequence[int]) -> float | None:
-    """When the first of these was due. Ids grow with time, nothing is due before it is accepted:
-    no more are read than were accepted before the oldest that is known."""
+    """When the first of these messages was due. Ids grow with time, and no message is due before it
+    is accepted: only messages are read that were accepted before the oldest known time."""
     oldest: float | None = None
     for some in chunks(messages, _READ_AT_ONCE):
         with client.pipeline(transaction=False) as pipe:
@@ -145,7 +148,7 @@ def _oldest(client: Any, messages: Sequence[int]) -> float | None:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest message at each gateway, also at one that is switched off."""
+    """The oldest message at each gateway, also at a gateway that is switched off."""
     for queue in read().queues:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
@@ -154,7 +157,7 @@ def waits() -> Iterator[Wait]:
 
 
 def status() -> Status:
-    """Backlog is what waits for us; what waits for the operator (Reports) is a fact."""
+    """Messages that wait for us are backlog; messages that wait for a Report are a fact."""
     now = read()
     waiting = sum(queue.pending + queue.claimed for queue in now.queues)
     ages = {

@@ -1,7 +1,7 @@
 """Reports that found no key in Redis: late ones, looked up in the archive by sequence and number.
 
-A message that had ended as `unknown` gets its real ending and a second event. A Report that nobody
-knows is kept for a while (a pump may be about to archive its message), then archived alone.
+A message that had ended as `unknown` gets its real ending and a second event. A Report without a
+message is kept for a while (a pump may be about to archive its message), then archived alone.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from notify.intake import intake
 
 log = logging.get(__name__)
 
-# How often one is looked up again, and for how long (seconds): its message may be in the hands of
-# a pump that was killed, until SMS_LEASE_SECONDS (30 by default) are over.
+# How often a Report is looked up, and for how long (seconds): a pump that was killed may have
+# leased its message, until SMS_LEASE_SECONDS (30 by default) are over.
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
 _CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
 
 
 def settle(limit: int) -> int:
-    """Look up `most` of them at most; returns how many are settled."""
+    """Look up `limit` Reports at most; returns how many are settled."""
     entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, AGAIN_SECONDS)
     settled_entries = bisect.isolate(entries, _settle_some, _set_aside)
     store.drop(keys.UNMATCHED, settled_entries)
@@ -46,7 +46,7 @@ def settle(limit: int) -> int:
 
 
 def _settle_some(entries: Sequence[str]) -> list[str]:
-    """Those that are settled. All may be repeated as a whole: what was written is found again."""
+    """The settled entries. A call may be repeated as a whole: rows that were written are found."""
     settled_entries = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
@@ -69,7 +69,8 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
 
 
 def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
-    """It keeps its lease, and comes again when that is over."""
+    """The alert about a Report that cannot be settled. The Report keeps its lease, and comes again
+    when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
         lazy_message(_("A Report that found no message cannot be settled")),
@@ -79,7 +80,8 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
 
 
 def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipMt | None:
-    """Write it down. Returns the message if this is what ended it: its event is to be published.
+    """Write a Report down. Returns the message if the Report ended it: its event is to be
+    published.
 
     The message is locked, so that of two pumps with two Reports the second sees what the first
     wrote. A Report that was written down already, by a pump that was killed, gives the same.
@@ -119,7 +121,7 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
     """Give the message its real ending, if it was unknown and all its parts are known now."""
     if mt.final != SgipMt.Final.UNKNOWN:
         return False
-    # A part may have been sent several times: what a Report said of one of them counts.
+    # A part may have been sent several times: a Report on any of its Submits counts.
     states: dict[int, tuple[int | None, int | None]] = {}
     for row in SgipMtPart.objects.filter(mt_id=mt.pk, part__lte=mt.parts).order_by("id"):
         if row.state is not None or row.part not in states:
@@ -136,7 +138,7 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
 
 
 def _written(row: SgipReport) -> bool:
-    """Whether a pump that was killed before it dropped the Report wrote it. A row's id is younger
+    """True if a pump that was killed before it dropped the Report wrote it. A row's id is younger
     than its Report, so that the key bounds the search for Reports without a message too."""
     oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
     columns = {

@@ -1,7 +1,7 @@
-"""How long the archive of SMS keeps what, and what may not go yet.
+"""How long the archive of SMS keeps messages, and the messages that it must keep still.
 
-Parts and Reports go with their message, whenever they came; a Report that belongs to none, an MO
-and a user report go by their own age.
+Parts and Reports go with their message, whenever they came; a Report without a message, an MO and a
+user report go by their own age.
 """
 
 from __future__ import annotations

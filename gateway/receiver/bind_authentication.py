@@ -1,8 +1,9 @@
-"""Who may connect to the receiver, and which connection is whose.
+"""Decides which connections the receiver keeps, and to which gateway each belongs.
 
-A stranger is closed at accept, before a byte is read. Who comes from a gateway's network has a few
-seconds to log in, and no more connections than gateways need. When those that have not logged in
-take the last place of their address, the oldest of them goes.
+A connection from an address of no gateway (a stranger) is closed at accept, before a byte is read.
+A connection from a gateway's network has a few seconds to log in, and gateways have no more
+connections than they need. When connections without a login take the last place of their address,
+the oldest of them is closed.
 
     accept ─ admit ─▶ silent ─ check: the login is right ─▶ checked ─ Bound ─▶ bound ─▶ closed
        │                │ no login in time, a wrong one, displaced by a newer one        ▲
@@ -34,10 +35,10 @@ from msgplatform.models import Alert
 
 log = logging.get(__name__)
 
-# Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
+# Connections of one gateway in this process; SGIP's own gateways keep to 15 among each other.
 MAX_CONNECTIONS = 32
-# Of one address, for each gateway that connects from there; and in all. The last places in all are
-# kept for addresses from which a gateway has logged in.
+# Connections of one address, for each gateway that connects from there; and in all. The last places
+# in all are kept for addresses from which a gateway has logged in.
 MAX_FROM_ADDRESS = 2 * MAX_CONNECTIONS
 MAX_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
 _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
@@ -57,19 +58,21 @@ class BindAuthentication:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
-        self._checked: dict[Connection, int] = {}  # whose login was right, until it is bound
+        self._checked: dict[Connection, int] = {}  # the gateway whose login was right, until bound
         self._received: Counter[Connection] = Counter()
-        # By address: how many connections, and those without a login, the oldest first.
+        # By address: the number of connections, and the connections without a login, oldest first.
         self._from: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._last_stranger = ""
-        self._alerted: str | None = None  # not looked up yet: an earlier process may have raised it
+        # The stranger of the open alert. None: not looked up yet, an earlier process may have
+        # raised it.
+        self._alerted: str | None = None
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
-        """Whether it may stay, for now."""
+        """True if the connection may stay, for now."""
         address = connection.address
         if why := self._objection(address):
             self._refused[why] += 1
@@ -79,8 +82,9 @@ class BindAuthentication:
         return True
 
     def _objection(self, address: str) -> str:
-        """Why a connection from there is closed at once, as the log has it; '': it is not."""
-        # In this order: what costs least and says most comes first.
+        """Why a connection from an address is closed at once, as the log has it; '' if it is
+        not."""
+        # In this order: the cheapest check that says most comes first.
         gateways = self.networks.gateways(address)
         if not gateways:
             self._last_stranger = address
@@ -96,7 +100,7 @@ class BindAuthentication:
         return ""
 
     def _displace(self, address: str) -> bool:
-        """Close the oldest connection from there without a login; whether there is one."""
+        """Close the oldest connection from an address without a login; True if there was one."""
         silent = self._silent.get(address)
         if not silent:
             return False
@@ -107,9 +111,9 @@ class BindAuthentication:
         return True
 
     def check(self, connection: Connection, bind: sgip.Bind) -> int:
-        """The Result for a Bind; that its type is right was seen before."""
+        """The Result for a Bind, whose type is right."""
         address = connection.address
-        # Gateways may share an address; one whose login is wrong must not keep the others out.
+        # Gateways may share an address; a gateway with a wrong login must not keep the others out.
         guesser = f"{address} ({bind.login_name})" if address in self._known else address
         if self.wrong_logins.delays(guesser):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
@@ -119,7 +123,7 @@ class BindAuthentication:
             self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
-        # A login that is refused from here on is no guess: it delays nobody.
+        # A login that is refused from here on is no guess: it causes no delay.
         connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if connection_count >= MAX_CONNECTIONS:
             self._refused["too_many"] += 1
@@ -146,7 +150,7 @@ class BindAuthentication:
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
-        # Last: what came together with the end of the connection still counts as its gateway's.
+        # Last: requests that came with the end of the connection still count as its gateway's.
         if closed_event:
             self._closed(connection, closed_event)
 
@@ -166,8 +170,8 @@ class BindAuthentication:
         ]
 
     def report_refused(self) -> None:
-        """Log, once in a while and in one line, who was kept out. It asks the database: called in a
-        thread in which nobody waits."""
+        """Log, once in a while and in one line, the refused connections. It asks the database, and
+        is called in a thread of its own."""
         self.wrong_logins.raise_alerts()
         if self._alerted is None:
             self._alerted = _address_of_open_alert()
@@ -205,13 +209,13 @@ class BindAuthentication:
             self._leave(connection)
             if event.error:
                 log.warning("smg_closed", peer=connection.peer, why=str(event.error))
-        elif connection in self._silent.get(connection.address, ()):  # not one that was displaced
+        elif connection in self._silent.get(connection.address, ()):  # it was not displaced
             self._leave(connection)
             if event.reason is not sgip.CloseReason.REFUSED:
                 self._refused["without_login"] += 1
 
     def _leave(self, connection: Connection) -> None:
-        """Its place is free; an address without connections is forgotten."""
+        """Free the connection's place; an address without connections is forgotten."""
         address = connection.address
         if silent := self._silent.get(address):
             silent.pop(connection, None)
@@ -221,8 +225,8 @@ class BindAuthentication:
             self._silent.pop(address, None)
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
-        """The one with this login that connects from there. All are compared, each in constant
-        time, so that nobody learns from how long it takes."""
+        """The gateway with this login that connects from there. All gateways are compared, each in
+        constant time, so that the duration tells nothing."""
         match = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)
@@ -234,8 +238,11 @@ class BindAuthentication:
 
 
 class Networks:
-    """`refresh` asks the resolver, which may take seconds: never in the net's loop, which only
-    reads. The dict that it reads is replaced as a whole."""
+    """The addresses from which each gateway may connect: its networks, or else its own host.
+
+    `refresh` asks the resolver, which may take seconds: never in the net's loop, which only reads.
+    The dict that it reads is replaced as a whole.
+    """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -243,7 +250,7 @@ class Networks:
         self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
 
     def refresh(self) -> None:
-        """Take over what was changed in the console, and where names point to by now."""
+        """Take over changes in the console, and the present addresses of names."""
         gateways = self._directory.gateways
         self._by_gateway = {
             gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
@@ -251,11 +258,11 @@ class Networks:
         }
 
     def may(self, gateway: int, address: str) -> bool:
-        """Whether this gateway connects from there."""
+        """True if this gateway may connect from the address."""
         return is_inside(address, self._by_gateway.get(gateway, ()))
 
     def gateways(self, address: str) -> Collection[int]:
-        """The gateways that connect from there; none: it is a stranger's address."""
+        """The gateways that may connect from an address; none for a stranger's."""
         return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
 
     def _of_host(self, host: str) -> tuple[Network, ...]:
@@ -275,7 +282,7 @@ class Networks:
 
 
 def _address_of_open_alert() -> str:
-    """Of which stranger an alert is open, '' when there is none."""
+    """The stranger of the open alert, '' when there is none."""
     message = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
     text = message.get("text")
     return str(text[1].get("address", "")) if isinstance(text, list) else ""

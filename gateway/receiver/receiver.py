@@ -1,6 +1,6 @@
 """SMS receiver: gateways connect to it with their Reports, MOs and changes of users.
 
-Several may run, also on one port of one machine: what belongs together meets in Redis.
+Several may run, also on one port of one machine: Redis joins the parts of a message.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SmsReceiver(Worker):
         self.authentication.networks.refresh()
 
     def turn(self) -> bool:
-        """Make safe and answer what came; waits itself when there is nothing. Asks the database
+        """Make requests safe and answer them; waits itself when there are none. Asks the database
         only while there is no gateway at all."""
         if not self.directory.gateways:
             self._refresh()
@@ -90,7 +90,7 @@ class SmsReceiver(Worker):
         return True
 
     def drain(self, deadline: float) -> None:
-        """Answer what came; what comes from now on gateways send again, to another receiver."""
+        """Answer the requests that came; gateways send later ones again, to another receiver."""
         while self.arrivals.open and time.monotonic() < deadline:
             self.changed.clear()
             count = 0

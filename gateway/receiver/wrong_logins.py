@@ -1,5 +1,5 @@
-"""Wrong logins: each one from an address doubles the time for which it is not let in. From an
-address at which a gateway is known, only that login is kept out."""
+"""Wrong logins: each one from an address doubles the time for which the address is kept out. From
+an address at which a gateway is known, only that login is kept out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.get(__name__)
 FIRST_DELAY, MAX_DELAY = 0.5, 60.0  # seconds
 # An address without a wrong login for so long begins anew.
 _FORGOTTEN_AFTER = 600.0
-_MAX_ADDRESSES = 4096  # remembered; then the one that guessed longest ago is forgotten
+_MAX_ADDRESSES = 4096  # remembered; beyond them the address that guessed longest ago is forgotten
 ALERT_AT = 10  # wrong logins
 
 
@@ -29,20 +29,21 @@ class _Guesses:
 
 
 class WrongLogins:
-    """Counted in the net's loop. A right login does not take the count back: whoever knows one
-    password might guess another between two of them."""
+    """Counts wrong logins, in the net's loop. A right login does not take the count back: an
+    attacker who knows one password might guess another between two right logins."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
         self._to_report: deque[tuple[str, int]] = deque()
 
     def delays(self, address: str) -> bool:
-        """Whether the next login from there has to wait still."""
+        """True if the next login from an address still has to wait."""
         guesses = self._by_address.get(address)
         return guesses is not None and time.monotonic() < guesses.until
 
     def add(self, address: str, **context: object) -> None:
-        """One more from there; `context` is for the log, which has a line at 1, 2, 4, 8 … times."""
+        """Count a wrong login; `context` is for the log, which has a line at 1, 2, 4, 8 …
+        logins."""
         now = time.monotonic()
         guesses = self._by_address.setdefault(address, _Guesses())
         self._by_address.move_to_end(address)

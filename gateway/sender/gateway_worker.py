@@ -1,4 +1,4 @@
-"""What one gateway is to get: claimed, packed, paced, remembered, and only then written.
+"""The messages of one gateway: claimed, packed, paced, remembered, and only then written.
 
 pending ─ _claim ─▶ held, packed ─ _send: the speed limit ─▶ remembered in Redis ─▶ the link
    ▲                      │                                        │ no response in time
@@ -17,9 +17,8 @@ from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Claimed, Mt, Response
-from gateway.sender.congestion import Pace
 from gateway.sender.link import Link
-from gateway.sender.packing import Pack, packs, submits
+from gateway.sender.packing import Pace, Pack, packs, submits
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
@@ -30,23 +29,23 @@ from msgplatform.core.failpoints import failpoint
 log = logging.get(__name__)
 
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
-# Well before the lease ends: nobody else holds what we send.
+# Well before the lease ends: no other sender holds the messages that this one sends.
 _GIVE_BACK_SECONDS = LEASE_SECONDS / 3
 MAX_CLAIMED = 1000  # by one script, during which Redis does nothing else
 DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
 _RESPOND_AT_ONCE = 500  # by one script, too
-# A response that took its whole time is noted before the same bytes are due.
+# A response that took its whole time is written down before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
 _GROW_EVERY = 1.0
-# What a message that no Submit can carry makes packing and encoding raise.
+# Errors of packing and encoding for a message that no Submit can carry.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
 
 class GatewayWorker:
-    """One gateway of the sender; all of it runs in the worker's thread.
+    """A gateway of the sender; all of it runs in the worker's thread.
 
-    `in_loop` calls what the link does in its loop. `done` and `failed` count Submits by response.
+    `in_loop` calls methods of the link in its loop. `done` and `failed` count Submits by response.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class GatewayWorker:
         self.done = self.failed = 0
         self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
-        # By id, with the time of the claim: the oldest first.
+        # Id → message and time of its claim, the oldest first.
         self._held: dict[str, tuple[Claimed, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
@@ -67,16 +66,17 @@ class GatewayWorker:
 
     @property
     def patience(self) -> float:
-        """Seconds until Redis hands a Submit out again: later than a link gives it up."""
+        """Seconds until Redis hands a Submit out again: after the link has stopped waiting."""
         return float(self.gateway.row.response_timeout) + _PATIENCE_MARGIN
 
     @property
     def is_busy(self) -> bool:
-        """Whether a gateway's response is awaited, or not yet written down."""
+        """True if a gateway's response is awaited, or not yet written down."""
         return self.link.open > 0 or bool(self._responses)
 
     def turn(self, connected_ids: Callable[[], Collection[int]]) -> int:
-        """One round; how much was done. `up` gives the gateways that have a link somewhere."""
+        """A round; returns how much was done. `up` gives the gateways that have a link
+        somewhere."""
         count = self.respond()
         if self._held:
             _, oldest = next(iter(self._held.values()))
@@ -96,13 +96,14 @@ class GatewayWorker:
         return count
 
     def respond(self) -> int:
-        """Write down what the gateway answered; how many."""
+        """Write down the gateway's responses; returns how many."""
         self._responses.extend(self.link.take())
         count = 0
         while self._responses:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
-            # They leave the queue only after this: it may raise, and the next turn writes them.
+            # Responses leave the queue only after this: it may raise, and the next turn writes
+            # them.
             store.respond(batch, MAX_TRIES)
             for response in batch:
                 self._responses.popleft()
@@ -114,7 +115,7 @@ class GatewayWorker:
         return count
 
     def release(self) -> None:
-        """Give back everything that was claimed and not sent."""
+        """Give back the messages that were claimed and not sent."""
         held_ids = list(self._held)
         if not held_ids:
             return
@@ -124,7 +125,7 @@ class GatewayWorker:
 
     # -- sending ---------------------------------------------------------------------------------
     def _repeat(self, capacity: int) -> int:
-        """Submits that nobody answered, also those of a process that is gone."""
+        """Write Submits without an answer once more, also Submits of a process that is gone."""
         if not self._next_repeat.is_due:
             return 0
         began = time.monotonic()
@@ -140,7 +141,7 @@ class GatewayWorker:
         return len(due_submits)
 
     def _send(self, capacity: int) -> int:
-        """The next packs that fit, as far as the speed limit lets them go."""
+        """Send the next packs that fit, as far as the speed limit lets them go."""
         waiting = sum(len(pack.todo) for pack in self._packs)
         if waiting < capacity and not (waiting and self.gateway.row.speed_limit):
             self._claim(capacity)
@@ -157,8 +158,8 @@ class GatewayWorker:
         return self._submit(packs) if packs else 0
 
     def _claim(self, capacity: int) -> None:
-        """As many messages as fill the capacity: more when the last claims packed well, else less.
-        A message that cannot be sent ends, alone."""
+        """Claim as many messages as fill the capacity: more when the last claims packed well, else
+        less. A message that cannot be sent ends, alone."""
         self._most = min(MAX_CLAIMED, max(capacity, self._most))
         limit = self._most
         if rate := self.gateway.row.speed_limit:  # what a quarter of a second may send
@@ -176,7 +177,7 @@ class GatewayWorker:
             bisect.isolate(
                 sendable,
                 lambda some: packs(some, self.gateway),
-                lambda item, error: self._give_up([item.mt], error),
+                lambda item, error: self._end_unsendable([item.mt], error),
                 _is_blameless,
             )
         )
@@ -184,12 +185,13 @@ class GatewayWorker:
         self._most = max(capacity, self._most // 2) if is_filled else self._most * 2
 
     def _submit(self, packs: list[Pack]) -> int:
-        """Remembered first: from here on Redis repeats them whatever becomes of this process."""
+        """Remember Submits, then write them: from here on Redis repeats them whatever becomes of
+        this process."""
         tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
             lambda some: submits(some, self.gateway),
-            lambda pack, error: self._give_up(pack.messages, error),
+            lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )
         if not new_submits:
@@ -197,7 +199,7 @@ class GatewayWorker:
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
         began = time.monotonic()
-        # Without those of which another sender has a message by now, or one has ended.
+        # Without Submits of which another sender has a message by now, or a message has ended.
         writable = store.submit(
             self.gateway.id, self._holder, new_submits, self.patience, report_wait
         )
@@ -210,7 +212,8 @@ class GatewayWorker:
                 for one in writable
             ]
         )
-        # After it: what is remembered and not written waits until its answer would be late.
+        # After the write: a Submit that is remembered and not written waits until its answer would
+        # be late.
         written_names = {one.name for one in writable}
         released_ids = {
             m.id for one in new_submits if one.name not in written_names for m in one.members
@@ -224,14 +227,14 @@ class GatewayWorker:
             self._in_loop(self.link.put, submits)
 
     def _grow(self) -> None:
-        """The windows are full: connections that were unbound for idleness are wanted again."""
+        """The windows are full: connections that were unbound as idle are opened again."""
         if self._next_growth.take() and (self._packs or store.waits(self.gateway.id)):
             self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:
         """Wake a link that sleeps when there is work; while it is down others may have the work."""
-        # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
+        # A link that sleeps gets no messages: perhaps its gateway is gone meanwhile.
         if self.link.asleep and self.link.connections:
             if self._held or store.waits(self.gateway.id):
                 self._in_loop(self.link.wake)
@@ -244,8 +247,8 @@ class GatewayWorker:
         # Another sender may have the link that this one lacks.
         return 0 if self.gateway.id in connected_ids() else self._walk.turn(connected_ids)
 
-    def _give_up(self, messages: Iterable[Mt], error: Exception) -> None:
-        """No Submit can carry them, however often it is tried."""
+    def _end_unsendable(self, messages: Iterable[Mt], error: Exception) -> None:
+        """End messages that no Submit can carry, however often it is tried."""
         for message in messages:
             log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200])
             ending = (message.id, "failed", f"cannot be sent: {error}"[:200])

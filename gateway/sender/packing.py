@@ -1,16 +1,26 @@
-"""From messages to Submits: split into parts, packed for many recipients, encoded."""
+"""From messages to Submits: split into parts, packed for many recipients, encoded; and the pace at
+which packs may go: a sender's share of the speed limit, and pauses."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway import sgip
+from gateway.connections import sms_redis
 from gateway.directory import Gateway
-from gateway.lifecycle import store
-from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit, Response
+from gateway.sender.pending_submits import AGAIN, UNANSWERED
+from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.rates.shared import SharedRateLimit
+
+_MAX_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
+# A pack that costs more than these seconds' worth goes on credit, and is paid for after.
+_CREDIT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,11 @@ class Pack:
     parts: sgip.Parts
     todo: Sequence[int]
     ascii_limit: int
+
+    @property
+    def cost(self) -> int:
+        """Short messages: each part to each recipient is one."""
+        return len(self.todo) * len(self.messages)
 
 
 def packs(claims: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
@@ -114,3 +129,49 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
         seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
         [Member(message.id, message.user_number) for message in pack.messages], pack.ascii_limit,
     )  # fmt: skip
+
+
+# -- pace -----------------------------------------------------------------------------------------
+class Pace:
+    """A sender's share of a gateway's limit. The limit itself is in Redis, shared by all
+    senders."""
+
+    def __init__(self, gateway: int) -> None:
+        self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
+        self._credit = 0.0  # short messages that may go
+        self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
+        self._busy = Backoff(first=0.1, factor=2, cap=_MAX_BUSY)
+        self._busy_until = 0.0
+
+    @property
+    def pauses(self) -> bool:
+        return time.monotonic() < self._busy_until
+
+    def slow_down(self, responses: Sequence[Response]) -> None:
+        """Pause for a gateway that is too busy, longer and longer until it accepts all again.
+
+        Otherwise a long queue would be refused again and again, up to its messages' last try.
+        """
+        if any(response.verdict in (AGAIN, UNANSWERED) for response in responses):
+            self._busy_until = time.monotonic() + self._busy.next()
+        else:
+            self._busy.reset()
+
+    def affordable(self, packs: list[Pack], rate: float) -> list[Pack]:
+        """The first of the packs, as many as `rate` short messages a second let go; 0: all."""
+        self.is_short = False
+        if not rate:
+            return packs
+        missing_credit = sum(pack.cost for pack in packs) - int(self._credit)
+        # Redis is asked for the missing credit only: the rest of earlier turns is used first.
+        if missing_credit > 0:
+            allowance, _ = self._limit.take(rate, missing_credit)
+            self._credit += allowance
+        affordable_packs: list[Pack] = []
+        for pack in packs:
+            if self._credit < min(pack.cost, max(1.0, _CREDIT_SECONDS * rate)):
+                break
+            self._credit -= pack.cost
+            affordable_packs.append(pack)
+        self.is_short = len(affordable_packs) < len(packs)
+        return affordable_packs

@@ -11,7 +11,7 @@ from gateway.lifecycle.messages import Response
 from gateway.sgip import RETRY_RESULTS, Closed, Result
 
 ACCEPTED, AGAIN, REFUSED = "accepted", "again", "refused"
-# No answer: the same bytes go out again when nobody else has sent them for long enough.
+# No answer: the same bytes go out again when no sender has written them for long enough.
 UNANSWERED = "unanswered"
 # The sequence was used: by another command, or by these bytes if another process repeated them.
 USED = "used"
@@ -22,10 +22,10 @@ _FIRST_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds
 
 @dataclass(eq=False, slots=True)
 class PendingSubmit:
-    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time.
+    """A Submit that is to be written, or was; `is_repeated`: perhaps not for the first time.
 
-    `at`: since then, of the monotonic clock, Redis waits for its response. `tries` is how often its
-    messages were put off.
+    Redis waits for its response since `at` (monotonic clock). `tries` is how often its messages
+    were put off.
     """
 
     name: str
@@ -36,11 +36,11 @@ class PendingSubmit:
 
 
 class PendingSubmits:
-    """None is written later than a response may take: Redis has handed it out again, and what
-    another sender got for it may have brought its messages into another Submit.
+    """The Submits of a link without a response; `ready` are to be written, in this order.
 
-    `ready` are to be written, in this order. All of it runs in the net's loop; others only ask for
-    the length.
+    No Submit is written later than a response may take: Redis has handed it out again by then, and
+    the answer that another sender got may have brought its messages into another Submit. All of it
+    runs in the net's loop; other threads only ask for the length.
     """
 
     def __init__(self, response_timeout: float) -> None:
@@ -52,13 +52,13 @@ class PendingSubmits:
         return len(self._known)
 
     def add(self, submit: PendingSubmit) -> None:
-        """What is in flight is not written twice."""
+        """Add a Submit, unless it is in flight."""
         if submit.name not in self._known:
             self._known[submit.name] = submit
             self.ready.append(submit)
 
     def next(self) -> PendingSubmit | None:
-        """The next one to be written."""
+        """The next Submit to be written."""
         while self.ready:
             submit = self.ready.popleft()
             if self._is_in_time(submit):
@@ -67,11 +67,11 @@ class PendingSubmits:
         return None
 
     def forget(self, name: str) -> None:
-        """It has its response, or its time is over."""
+        """Forget a Submit that has its response, or whose time is over."""
         self._known.pop(name, None)
 
     def take_back(self, event: Closed) -> None:
-        """What a connection left without a response comes before what was never written."""
+        """Write a closed connection's Submits without a response again, before the others."""
         for submit, _frame in reversed(event.unanswered):
             submit.is_repeated = True
             if self._is_in_time(submit):
@@ -80,7 +80,7 @@ class PendingSubmits:
                 self.forget(submit.name)
 
     def sweep(self) -> None:
-        """Forget what waited for too long."""
+        """Forget Submits that waited for too long."""
         while self.ready and not self._is_in_time(self.ready[0]):
             self.forget(self.ready.popleft().name)
 
@@ -89,8 +89,8 @@ class PendingSubmits:
 
 
 def verdict(result: int, *, is_repeated: bool) -> str:
-    """`repeated`: the same bytes may have been written before, so that a refusal of the sequence
-    says that they were taken then, and a busy gateway says nothing about that."""
+    """The meaning of a Result. `is_repeated`: the same bytes may have been written before, so that
+    a refusal of the sequence says that they were taken then, and a busy gateway says nothing."""
     if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
         return ACCEPTED
     if result == Result.SEQUENCE:
@@ -101,6 +101,7 @@ def verdict(result: int, *, is_repeated: bool) -> str:
 
 
 def response(name: str, result: int, *, is_repeated: bool, tries: int) -> Response:
-    """`tries` is how often the messages were put off already: each time twice as long."""
+    """The response to write down; `tries` is how often its messages were put off already, each time
+    twice as long."""
     delay = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
     return Response(name, result, verdict(result, is_repeated=is_repeated), delay)

@@ -1,6 +1,7 @@
 """Messages whose gateway is down or switched off: other ways for them, or their time is over.
 
-What was in a Submit stays with its gateway, unless that one refused each: it may have accepted it.
+A message that was in a Submit stays with its gateway, which may have accepted it, unless the
+gateway refused each of its Submits.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Up = Callable[[], Collection[int]]
 
 
 class Walk:
-    """One walk after another through all that waits for a gateway, a page at a time.
+    """One walk after another through the messages that wait for a gateway, a page at a time.
 
-    What stays is only read, so that it is in nobody's way, however much it is. Of several senders
-    one walks.
+    Messages that stay are only read, so that a walk disturbs no sender, however long the queue is.
+    One of several senders walks.
     """
 
     def __init__(self, gateway: int, holder: str) -> None:
@@ -58,12 +59,13 @@ class Walk:
         self._spent += time.monotonic() - began
         if following is not None:
             priority, position = following
-            # Those behind them have moved up.
+            # The messages behind them have moved up.
             gone_ahead = sum(one.priority == priority for one, _to in leaving)
             self._place = priority, max(0, position - gone_ahead)
             return max(1, len(waiting))
         self._place = FRONT
-        # What was passed over may take a way that has become free meanwhile: without a pause then.
+        # Messages that were passed over may take a way that has become free meanwhile: without a
+        # pause then.
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
         return count
@@ -71,7 +73,7 @@ class Walk:
     def _leaving(
         self, waiting: Collection[Waiting], connected_ids: Collection[int]
     ) -> list[tuple[Waiting, int]]:
-        """With the gateway that each goes to, 0 for one whose time is over."""
+        """Messages that leave, with the gateway that each goes to; 0: its time is over."""
         now = time.time()
         leaving: list[tuple[Waiting, int]] = []
         for one in waiting:
@@ -90,8 +92,8 @@ class Walk:
 class Stranded:
     """Messages of gateways that no link serves: switched off, or without their own process.
 
-    Every sender that serves all gateways looks after them. What only such a gateway may send waits
-    for it.
+    Every sender that serves all gateways looks after them. Messages that only such a gateway may
+    send wait for it.
     """
 
     def __init__(self, holder: str) -> None:

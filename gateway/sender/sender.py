@@ -6,9 +6,9 @@ Two threads, so that neither waits for the other's peer:
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
 
-Others ask the database, so that no turn waits for it: `refresher` reads the settings anew, and
-those of `Arrivals` take in MOs and raise alerts. A turn asks it only while there is no gateway at
-all.
+Other threads ask the database, so that no turn waits for it: `refresher` reads the settings anew,
+and the threads of `Arrivals` take in MOs and raise alerts. A turn asks it only while there is no
+gateway at all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SmsSender(Worker):
         self._listener.start()
 
     def turn(self) -> bool:
-        """One round over all gateways; waits for changes itself when there is nothing to do."""
+        """A round over all gateways; waits for changes itself when there is nothing to do."""
         if not self.directory.gateways:  # as in the first turn: do not wait for the refresher
             self.directory.refresh()
         self.changed.clear()
@@ -103,7 +103,7 @@ class SmsSender(Worker):
         return True
 
     def drain(self, deadline: float) -> None:
-        """Claim nothing more, give back what was not remembered, await the responses."""
+        """Claim nothing more, give back messages that were not remembered, await the responses."""
         workers = self.workers.values()
         while time.monotonic() < deadline:
             self.changed.clear()
@@ -133,13 +133,13 @@ class SmsSender(Worker):
 
     # -- the gateways ----------------------------------------------------------------------------
     def _follow_directory(self) -> None:
-        """Links for the gateways there are, new ones where the settings of a link changed."""
+        """Keep a link for each gateway, a new one where the settings of a link changed."""
         # Without a link nothing is claimed, and nothing ends because its time is over.
         gateways = {} if outbound.is_off() else self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
             gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
-                # What is released here is claimed anew, by the new link or by another sender.
+                # Messages released here are claimed anew, by the new link or by another sender.
                 worker.release()
                 self._begin_closing(worker)
             else:
@@ -163,7 +163,7 @@ class SmsSender(Worker):
                 self.net.call(link.resize, share)
 
     def _close(self, workers: list[GatewayWorker]) -> None:
-        """At the end, when no turn is held up."""
+        """Close all links at the end, when no turn is held up."""
         for worker in workers:
             self._begin_closing(worker)
         wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
@@ -173,7 +173,7 @@ class SmsSender(Worker):
             log.warning("responses_not_written", why=str(error)[:200])
 
     def _begin_closing(self, worker: GatewayWorker) -> None:
-        """Unbind in order beside the turn. What gets no response in time is due again by itself."""
+        """Unbind in order beside the turn. A Submit without a response in time is due again."""
         gateway_id = worker.gateway.id
         del self.workers[gateway_id]
         closing = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
@@ -181,7 +181,7 @@ class SmsSender(Worker):
         self._closing[gateway_id] = worker, closing
 
     def _finish_closing(self) -> None:
-        """Write what still came down; forget the links that are closed."""
+        """Write down the last responses; forget the links that are closed."""
         for gateway_id, (worker, closing) in list(self._closing.items()):
             is_closed = closing.done()  # asked first: no response comes after it
             worker.respond()
@@ -196,13 +196,13 @@ class SmsSender(Worker):
         return presence.bound(self._links)
 
     def _absent(self) -> list[int]:
-        """Gateways with a process of their own that nobody runs."""
+        """Gateways with a process of their own that does not run."""
         present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.gateways.items()
         return [id for id, one in gateways if one.row.own_process and id not in present]
 
     def _report_links(self) -> None:
-        """Every two seconds, changes at once: to others what we have, to us what they have."""
+        """Exchange the states of links with other processes: every two seconds, changes at once."""
         changed_workers = [worker for worker in self.workers.values() if worker.link.state_changed]
         if not self._next_report.is_due and not changed_workers:
             return
@@ -215,7 +215,7 @@ class SmsSender(Worker):
         for gateway_id, gateway in self.directory.served(self._only).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
-            else:  # before it has a link it reports itself: then its share is known to all
+            else:  # reported before it has a link, so that all know its share
                 where = f"{gateway.row.host}:{gateway.row.port}"
                 problem = outbound.OFF if outbound.is_off() else ""
                 states.append(
@@ -228,7 +228,7 @@ class SmsSender(Worker):
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:
-    """What a connection is made with: when this changes, it must be made anew."""
+    """The settings of a connection: when one changes, the connection must be made anew."""
     row = gateway.row
     return (
         gateway.node_id, row.host, row.port, row.login_name, gateway.login_password, row.window,

@@ -41,12 +41,12 @@ TEXT_WIDTHS = {
     "receive_time": 16,
     "send_time": 16,
 }
-# What a field with an impossible value makes the encoder raise.
+# Errors of the encoder for a field with an impossible value.
 ENCODING_ERRORS = (struct.error, ValueError, TypeError, AttributeError)
 
 
 class Command:
-    """What all commands and responses have in common."""
+    """The base of all commands and responses."""
 
     __slots__ = ()
     command: ClassVar[str]  # the name in the specification, as Submit_Resp

@@ -100,7 +100,7 @@ class UserRptResp(ResultOnly):
 
 @record
 class TraceHop:
-    """What one node reports: times as yymmddhhmmss."""
+    """The report of one node: times as yymmddhhmmss."""
 
     result: int
     node_id: str

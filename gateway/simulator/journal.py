@@ -1,5 +1,6 @@
-"""What a simulated SMG writes down: a log of what it accepted, which tests compare with, and a
-journal of what it owes to an SP: Reports and MOs, until they are answered."""
+"""The books of a simulated SMG: a log of the Submits that it accepted, with which tests compare,
+and a journal and an outbox of the Reports and MOs that it owes to an SP, until they are
+answered."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from gateway.sgip import (
 )
 
 _SEQUENCE = slice(8, 20)  # of a frame
-_BUFFER = 1 << 20  # bytes: what came together is one write, at `flush`
+_BUFFER = 1 << 20  # bytes: commands that came together are one write, at `flush`
 
 
 def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
@@ -33,14 +34,14 @@ def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
 
 
 def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
-    """Sequence and Result of what was accepted, or refused for good."""
+    """Sequence and Result of Submits that were accepted, or refused for good."""
     for sequence, _user, result in read_users(log):
         if result not in RETRY_RESULTS:
             yield sequence, result
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file; a last one that a kill cut short is removed from it."""
+    """The lines of a file; a last line that a kill cut short is removed from it."""
     if not path.exists():
         return []
     whole = path.read_bytes()
@@ -54,7 +55,7 @@ class Journal:
     """A line `+ <tab> frame in hexadecimal` for each command, before it is sent, and a line
     `- <tab> sequence in hexadecimal <tab> Result` when it was answered for good.
 
-    Opened again after a kill it still owes what has no answer: the same frames are sent again.
+    Opened again after a kill it still owes the frames without an answer: they are sent again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +91,7 @@ class Journal:
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
     def flush(self) -> None:
-        """What was written is the system's from here on: a killed process does not lose it."""
+        """Give written lines to the operating system: a killed process does not lose them then."""
         self._file.flush()
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class Outbox:
             self._journal.put(frame)
 
     def pump(self) -> None:
-        # What is sent must be in the journal: a kill may come before its answer does.
+        # A frame must be in the journal before it is sent: a kill may come before its answer does.
         if self._journal:
             self._journal.flush()
         for link in self._links():
@@ -142,7 +143,7 @@ class Outbox:
                     link.write_raw(frame)
 
     def take(self, events: list[Event]) -> None:
-        """Notes responses, and takes back what got none."""
+        """Notes responses, and takes back frames without one."""
         for event in events:
             if type(event) is Answered:
                 result: int = event.response.result  # type: ignore[attr-defined]

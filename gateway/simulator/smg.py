@@ -86,13 +86,13 @@ class Simulator:
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))  # Submit's sequence → Result
-        # What came together is one write: a killed simulator leaves no half of a Submit.
+        # Lines that came together are one write: a killed simulator leaves no half of a Submit.
         self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
-        # Not from 0: what it sent before a restart, or another one, must not be a duplicate.
+        # Not from 0: commands before a restart, or of another simulator, must not be duplicates.
         self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0
-        self._second = (0, 0)  # which one, and how many Submits came in it
+        self._second = (0, 0)  # the second, and its number of Submits
         memory = _NoMemory() if self.behaviour.limit_first else None
         self._server = Server(Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
@@ -123,7 +123,7 @@ class Simulator:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those of SPs."""
+        """The connections of SPs."""
         return list(self._server.connections)
 
     async def __aenter__(self) -> Simulator:
@@ -175,7 +175,7 @@ class Simulator:
         submits = [event for event in events if type(event) is Submit]
         results = [(submit, self._accept(connection, submit)) for submit in submits]
         if results:
-            self._log.flush()  # what is answered is written down
+            self._log.flush()  # an answered Submit is written down
             if self.behaviour.reports is ReportTime.BEFORE:
                 self._report(results)
                 self._pump()
@@ -196,7 +196,8 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
-        # From the log of an earlier run, or with `limit_first`: else the session answers repeats.
+        # Known from the log of an earlier run, or with `limit_first`: else the session answers
+        # repeats.
         earlier_result = self._known.get(submit.sequence)
         behaviour = self.behaviour
         if earlier_result is not None and behaviour.limit_first and self._is_over_limit():

@@ -113,7 +113,7 @@ def _send(
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
     is_probing = False
-    if outcome.delivered:  # deliveries behind the breaker need not wait for its probe
+    if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):
             is_probing = operations.probe_now(row)
     return {

@@ -172,7 +172,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
             rows = ReceiveMsg.objects.filter(id__in=page, status=status)
             count = claims.update_by_key(rows, values) if page else 0
             # Deliveries are locked before their subscription, in the order of a marker's locks.
-            if count and not _still_has_status(subscription, subscription_status):
+            if count and not _has_status(subscription, subscription_status):
                 transaction.set_rollback(True)
                 return 0
             return count
@@ -180,7 +180,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
     return transactions.retrying(once)
 
 
-def _still_has_status(subscription: int, status: int) -> bool:
+def _has_status(subscription: int, status: int) -> bool:
     """True if the subscription has this status, under the row's lock: this process may have been
     frozen since it read the status, and an operator may have changed it meanwhile."""
     rows = BizReceive.objects.select_for_update().filter(pk=subscription, status=status)
@@ -198,5 +198,5 @@ def _finish_skipping(subscription: int) -> None:
     """Set a subscription that has skipped everything to normal."""
     with transaction.atomic():
         is_done = not _deliveries(subscription, _Delivery.HELD).exists()
-        if is_done and _still_has_status(subscription, _Status.SKIPPING):
+        if is_done and _has_status(subscription, _Status.SKIPPING):
             BizReceive.objects.filter(pk=subscription).update(status=_Status.NORMAL)

@@ -122,11 +122,11 @@ class Marker(Worker):
             # Deliveries, then subscriptions, then counters: everybody locks in this order.
             deliveries = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
-            successes = statements.delivered(by_outcome["delivered"], deliveries)
-            failed_results, exhausted_results = statements.failed(
+            successes = statements.mark_delivered(by_outcome["delivered"], deliveries)
+            failed_results, exhausted_results = statements.mark_failed(
                 by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
-            statements.unsent(by_outcome["unsent"], deliveries, now)
+            statements.mark_unsent(by_outcome["unsent"], deliveries, now)
             if block:
                 # Without deliveries that the archive has taken meanwhile, together with their log.
                 attempts_to_log = [result for result in attempts if result.id in deliveries]
@@ -135,8 +135,8 @@ class Marker(Worker):
             systems = {pk: row.biz_id for pk, row in rows.items()}
             tally = counters.Tally(systems, self.event_types)
             for result in successes:
-                tally.delivered(result, deliveries[result.id].created_at)
-            tally.failed(failed_results, exhausted_results)
+                tally.count_delivered(result, deliveries[result.id].created_at)
+            tally.count_failed(failed_results, exhausted_results)
             failures.exhausted(exhausted_results, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")

@@ -192,7 +192,7 @@ def add(counts: Counts, now: datetime) -> None:
     MinuteCounter.add(FLOW, counts, now)
 
 
-def accepted(
+def count_accepted(
     messages: Iterable[tuple[int, str]], event_types: CatalogueSubjects, now: datetime
 ) -> None:
     """Count messages, given business system and event type of each, in the transaction that splits
@@ -212,14 +212,14 @@ class Tally:
         self.counts: Counts = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
-    def delivered(self, result: Result, accepted_at: datetime) -> None:
+    def count_delivered(self, result: Result, accepted_at: datetime) -> None:
         # Two machines have two clocks: a delivery before its acceptance took no time.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
         self._count_twice(result, "delivered")
         self._observe(result, LATENCY, latency)
         self._observe(result, DURATION, result.seconds)
 
-    def failed(self, results: Iterable[Result], exhausted_results: Iterable[Result]) -> None:
+    def count_failed(self, results: Iterable[Result], exhausted_results: Iterable[Result]) -> None:
         for result in results:
             self._count_twice(result, "failed")
             self._count(result, answer(result.http_status, result.error))

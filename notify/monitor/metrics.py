@@ -108,7 +108,7 @@ class Waiting(NamedTuple):
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
-def waiting() -> list[Waiting]:
+def read_waiting() -> list[Waiting]:
     """Every subscription. Without Redis a queued delivery counts from its claim."""
     live: Mapping[int, presence.LaneState] = {}
     with suppress(RedisError):
@@ -139,7 +139,7 @@ def waits() -> Iterator[Wait]:
     """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
     oldest message that is not split."""
     now, after = sql.now(), limits.failing_alert_after()
-    for age, wait in oldest(waiting(), now):
+    for age, wait in oldest(read_waiting(), now):
         since = wait.row.failing_since
         if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
@@ -217,7 +217,7 @@ _HISTOGRAMS = {
 def samples() -> Iterator[Sample]:
     """All samples of Notify for `/metrics`."""
     now = sql.now()
-    rows = waiting()
+    rows = read_waiting()
     counts_by_status = counts()
     for status in NOT_DELIVERED:
         yield _DELIVERIES.of(counts_by_status[status], status=status.name.lower())
@@ -277,5 +277,5 @@ def status() -> Status:
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
-    rows, now = waiting(), sql.now()
+    rows, now = read_waiting(), sql.now()
     return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))

@@ -17,7 +17,7 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.secrets import encryption
-from notify.demo.publisher import Accepted, publish_all
+from notify.demo.traffic import Accepted, publish_all
 from notify.subscriptions import signing
 from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
 from tests.flows import dumps

@@ -429,7 +429,7 @@ LOOK = """
 from msgplatform.console import condition
 from msgplatform import doctor
 from msgplatform.models import Alert
-print(dict(condition.look().ended))
+print(dict(condition.look().exits))
 print([f.what for f in doctor.examine() if "ends again" in f.what])
 print([a.text for a in Alert.objects.filter(key="platform.silent:maker", open_key__isnull=False)])
 """

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from crmsync import presence
 from crmsync.models import Crm, RecoveryEntry
-from crmsync.queues import MainQueue, RetryQueue
+from crmsync.orders import MainQueue, RetryQueue
 from msgplatform.admin import cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_addresses, crm_health, probes, trial_lead
+from crmsync.admin.setup import crm_form, crm_health, probes, trial_lead
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.policies import mapping
@@ -111,7 +111,7 @@ class CrmAdmin(UndeletableAdmin):
         if isinstance(form, HttpResponse):
             return form
         row: Crm = form.instance
-        addresses = sorted(crm_addresses.of(row.adapter, row.settings))
+        addresses = sorted(crm_form.addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         result = _check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")

@@ -1,7 +1,8 @@
 """XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
 
 The API key is the first parameter of every method. Every error is a fault with a stable code
-(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it.
+(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it. The bytes are read with
+bounds on depth, without DTD and entities.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ log = logging.get(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 # A level of arrays or structs takes three or four elements; no method takes more than two levels.
 MAX_DEPTH = 24
-# What XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may send it.
+# Characters that XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may
+# send them.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -96,7 +98,7 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
 
 
 def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
-    """The key's owner. Raises Fault, MissingScope, Throttled."""
+    """The caller with this key. Raises Fault, MissingScope, Throttled."""
     api = cast(Any, request)  # the throttle looks at META alone
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:
@@ -105,19 +107,19 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
             faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
-    # A call that reads counts as reading, though every XML-RPC call is a POST.
+    # A call that only reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
     throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
     if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
         raise Throttled(throttle.wait())
-    # After the throttle: a call that is refused counts, too.
+    # The scope is checked after the throttle, so that a refused call counts, too.
     if scope not in caller.scopes:
         raise MissingScope(scope)
     return caller
 
 
 def _fault(error: Exception) -> faults.Fault:
-    """What is expected says what is wrong; anything else is logged, and answered with its id."""
+    """The fault of an error; an unexpected error is logged, and its fault has an id for the log."""
     fault = faults.of(error)
     if fault is not None:
         return fault
@@ -164,7 +166,8 @@ def _read_call(body: bytes) -> tuple[str, list[Any]]:
 
 
 def _aware(value: Any) -> Any:
-    """XML-RPC's times say no zone: ours are UTC. Depth is bounded by the parser."""
+    """The value with aware times: XML-RPC's times have no zone, and mean UTC here. The parser
+    bounds the depth."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value
     if isinstance(value, list):
@@ -186,7 +189,7 @@ def _fault_answer(error: faults.Fault) -> bytes:
 
 
 def _writable(value: Any) -> Any:
-    """Without the characters that would make the answer no XML."""
+    """The value without the characters that would make the answer no XML."""
     if isinstance(value, str):
         return _FORBIDDEN.sub("\ufffd", value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Remembers the commands that came, so that one that is sent again is taken once (§3.7.2.4.3)."""
+"""Remembers commands, so that a command that is sent again is taken once (§3.7.2.4.3)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Duplicates:
     def admit(self, frame: bytes) -> int | None:
         """None for a new command, which is remembered.
 
-        For one that came before: UNANSWERED, or the Result of its response; for another command
-        under the same sequence Result.SEQUENCE.
+        For a command that came before: UNANSWERED, or the Result of its response; for another
+        command under the same sequence Result.SEQUENCE.
         """
         # A hash is enough: a peer that makes its own commands collide harms itself.
         key, fingerprint = frame[8:20], hash(frame)
@@ -34,7 +34,7 @@ class Duplicates:
         if known_fingerprint is None:
             known_fingerprint = self._old.get(key)
         if known_fingerprint is None:
-            if len(self._young) >= self._capacity:  # what is known of the older is forgotten
+            if len(self._young) >= self._capacity:  # the older commands are forgotten
                 self._unanswered.difference_update(self._old)
                 for old in self._refused.keys() & self._old.keys():
                     del self._refused[old]
@@ -49,7 +49,7 @@ class Duplicates:
     def answered(self, key: bytes, result: int) -> None:
         """The command with this sequence (12 bytes) got a response.
 
-        One that was asked to come again later is forgotten, so that it can.
+        A command that was asked to come again later is forgotten, so that it can.
         """
         self._unanswered.discard(key)
         if not result:

@@ -1,4 +1,4 @@
-"""One connection, seen from one of its ends: bytes and the time go in, events and bytes come out.
+"""A connection, seen from one of its ends: bytes and the time go in, events and bytes come out.
 
 Both ends and both directions are this one class. The end that opens the connection binds. An SP
 serves Deliver, Report and UserRpt, an SMG serves Submit and Trace, whichever end opened the
@@ -64,7 +64,7 @@ class Session(Endpoint):
         self._stream = FrameStream()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """What the bytes that came mean: requests to be answered as their commands, and events."""
+        """The events of received bytes: requests to be answered as their commands, and others."""
         events: list[Event] = []
         if self.phase is CLOSED:
             return events
@@ -125,7 +125,7 @@ class Session(Endpoint):
             if self.phase is BINDING:
                 without_login = NotBound("a command came before the login")
                 # A peer that accepted our Bind may be quicker than its Bind_Resp: it sends again.
-                # One that connected to us and does not log in is closed.
+                # A peer that connected to us and does not log in is closed.
                 result = Result.LOGIN if self._bind is None else Result.BUSY
                 self._refuse(frame, without_login, result, events)
                 if self._bind is None:

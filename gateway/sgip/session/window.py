@@ -31,7 +31,7 @@ class Window:
     @property
     def due(self) -> float | None:
         """When the first response will be overdue."""
-        # The first of the dict: what is sent again is put to its end.
+        # The first of the dict: a command that is sent again is put to its end.
         for _, _, _, last, _ in self._sent.values():
             return last + self._timeout
         return None
@@ -55,7 +55,8 @@ class Window:
         return command
 
     def overdue(self, now: float) -> tuple[list[bytes], list[Sent]]:
-        """What must be sent again, under the same sequence, and what is given up."""
+        """Frames to be sent again, under the same sequence, and commands that are not tried any
+        more."""
         repeated_frames: list[bytes] = []
         lost_commands: list[Sent] = []
         while (due := self.due) is not None and due <= now:
@@ -71,8 +72,9 @@ class Window:
         return repeated_frames, lost_commands
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
-        """All that waits, as (context, frame), oldest first; the window is empty then."""
-        # By the first time: what was sent again stands at the end of the dict, and is older.
+        """All waiting commands, as (context, frame), oldest first; the window is empty then."""
+        # By the first time: a command that was sent again stands at the end of the dict, and is
+        # older.
         waiting = sorted(self._sent.values(), key=lambda command: command[2])
         self._sent = {}
         return tuple((context, frame) for frame, context, _, _, _ in waiting)

@@ -106,7 +106,7 @@ def _capacity(coding: Coding, header: int, is_packed: bool) -> int:
 
 
 def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
-    """What each character takes, in bytes; packed: in septets."""
+    """The bytes that each character takes; packed: in septets."""
     if is_packed:
         return [2 if character in _GSM_EXTENSION else 1 for character in text]
     if coding is Coding.UCS2:

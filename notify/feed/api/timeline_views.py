@@ -96,8 +96,8 @@ class UnreadView(APIView):
 
         How many posts of others are newer than the last post that the user has read.
         """
-        unread = timeline.unread(caller_of(request).biz_id, uid)
-        return Response({"count": unread.count, "more": unread.more})
+        unread = timeline.count_unread(caller_of(request).biz_id, uid)
+        return Response({"count": unread.count, "more": unread.has_more})
 
 
 class ReadView(APIView):

@@ -39,8 +39,8 @@ def says(sender: str, row: SmsGateway, problem: str = "", kind: str = "submit") 
 
 def look() -> None:
     """As the daemon of the platform that holds the watch."""
-    flow = FLOW
-    platform_alerts.reconcile(flow.watched_alerts, list(flow.conditions()))
+    health = FLOW.health
+    platform_alerts.reconcile(health.condition_kinds, list(health.conditions()))
 
 
 def alerts() -> list[tuple[str, bool]]:

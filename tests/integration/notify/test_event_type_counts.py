@@ -159,7 +159,7 @@ def test_the_page(row: BizReceive, admin_client: Client) -> None:
     assert [one.title for one in table.rows] == [PAID, OTHERS]
     assert table.rows[0].page == f"/admin/notify/eventtype/{own.pk}/change/"
     assert "all others together" in answer.content.decode()
-    alone = admin_client.get(table.rows[1].narrowed)
+    alone = admin_client.get(table.rows[1].url)
     assert dict(alone.context["numbers"])["delivered"] == 2
     assert f'<option value="{own.pk}"' in alone.content.decode()
     unknown = admin_client.get("/console/statistics?flow=notify&event_type=999999")

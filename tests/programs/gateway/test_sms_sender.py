@@ -22,10 +22,9 @@ from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
-from gateway.sender.congestion import Pace
 from gateway.sender.gateway_worker import LEASE_SECONDS
 from gateway.sender.link import Link
-from gateway.sender.packing import packs, submits
+from gateway.sender.packing import Pace, packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port

@@ -1,5 +1,5 @@
-"""The demo: the whole platform on this machine, real traffic, an account of every message; then a
-trickle of traffic through every flow, until it is stopped."""
+"""The demo: the whole platform on this machine, real traffic through all flows side by side, an
+account of every message; then a trickle of traffic through every flow, until it is stopped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import connections
 
 from msgplatform import env
 from msgplatform.core import flows
@@ -31,16 +33,17 @@ MIN_MESSAGES = 1000
 ADMIN = "admin"
 _MARK = "MSGPLATFORM_DEMO"
 _HOST, _PORT = "127.0.0.1", 8000
-# A trickle keeps its pace for so many seconds. Then it goes on at a twentieth of it, so that a demo
-# that runs for days fills no disk.
+# A trickle keeps its pace for so many seconds, then goes on at a twentieth of it: a demo that runs
+# for days fills no disk.
 _BRISK_SECONDS = 3 * 3600
 _SLOWER = 20
 _READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that does other things
+_PROGRESS_SECONDS = 5.0  # between two lines of a flow
 
 
 @dataclass
 class Run:
-    """The demo as each flow sees it (`core.flows.DemoRun`)."""
+    """The demo as a flow sees it (`core.flows.DemoRun`); each flow has a thread of its own."""
 
     base_url: str
     messages: int
@@ -48,13 +51,22 @@ class Run:
     timeout: float
     until_end: ExitStack = field(default_factory=ExitStack)
     trickles: list[Trickle] = field(default_factory=list)
+    _progress: dict[str, tuple[float, str]] = field(default_factory=dict)  # flow → its last line
 
     def trickle(self, name: str, step: Callable[[int], None], seconds: float) -> None:
         self.trickles.append(Trickle(name, step, seconds))
 
     def say(self, text: str) -> None:
-        """Report progress on standard error: standard output is for the result."""
-        print(text, file=sys.stderr, flush=True)
+        """Print on standard error, by one write: standard output is for the result."""
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def progress(self, flow: str, text: str) -> None:
+        """Say how far a flow is: at most every few seconds, and nothing twice in a row."""
+        printed_at, last = self._progress.get(flow, (0.0, ""))
+        if text != last and time.monotonic() - printed_at >= _PROGRESS_SECONDS:
+            self._progress[flow] = time.monotonic(), text
+            self.say(f"{flow}: {text}")
 
 
 class Trickle:
@@ -89,11 +101,11 @@ def enter(port: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     write_encryption_key(folder)
-    port, reservation = _reserve_port(port)
-    reservation.set_inheritable(True)  # it is kept by the process that begins below
+    port, listener = _hold_port(port)
+    listener.set_inheritable(True)  # the process that begins below keeps it
     environment = {name: value for name, value in os.environ.items() if not configures(name)}
     settings = {
-        _MARK: f"{port} {reservation.fileno()}",
+        _MARK: f"{port} {listener.fileno()}",
         "STATE_DIR": str(folder),
         "SECRET_KEY": secrets.token_urlsafe(50),
         "PUBLIC_URL": f"http://{_HOST}:{port}",
@@ -114,7 +126,7 @@ def write_encryption_key(folder: Path) -> None:
 
 
 def configures(name: str) -> bool:
-    """True if a variable could lead the demo to somebody's real database, Redis or network."""
+    """True if a variable could lead the demo to a real database, Redis or network."""
     name = name.removesuffix("_FILE")
     return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
         (
@@ -128,16 +140,15 @@ def configures(name: str) -> bool:
     )
 
 
-def _reserve_port(requested_port: int) -> tuple[int, socket.socket]:
-    """The port that was asked for, or for 0 the usual one, or else a free one, and its
-    reservation."""
+def _hold_port(requested: int) -> tuple[int, socket.socket]:
+    """Take the requested port; for 0 the one where people expect it, or else any free one."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 
     try:
-        return requested_port or _PORT, address.hold(_HOST, requested_port or _PORT)
+        return requested or _PORT, address.hold(_HOST, requested or _PORT)
     except Refused as error:
-        if requested_port:
+        if requested:
             raise CommandError(str(error)) from None
     port = free_port()
     return port, address.hold(_HOST, port)
@@ -170,11 +181,9 @@ class Demo:
     def account(self) -> dict[str, Any]:
         """Every flow's figures, and what programs logged at level error; `ok` is false when a
         message is missing, a flow has a problem, or an error was logged."""
-        figures: dict[str, Mapping[str, Any]] = {}
-        for flow in flows.all():
-            figures[flow.name] = flow.setup.run_demo(self.run)
+        figures = self._run_flows()
         errors = unexpected_errors(self.run.folder / "logs")
-        ok = (
+        is_ok = (
             bool(figures)
             and not errors
             and all(
@@ -184,7 +193,31 @@ class Demo:
                 for account in figures.values()
             )
         )
-        return {"ok": ok, "flows": figures, "errors": errors}
+        return {"ok": is_ok, "flows": figures, "errors": errors}
+
+    def _run_flows(self) -> dict[str, Mapping[str, Any]]:
+        """Run all flows at the same time; each waits for its own deliveries most of the time."""
+        figures: dict[str, Mapping[str, Any]] = {}
+        errors: list[BaseException] = []
+
+        def run(flow: flows.Flow) -> None:
+            try:
+                figures[flow.name] = flow.setup.run_demo(self.run)
+            except Exception as error:  # noqa: BLE001 - raised again in the main thread
+                errors.append(error)
+            finally:
+                connections.close_all()
+
+        # Daemons: they end with an interrupted demo. A bounded join lets signals through.
+        threads = [threading.Thread(target=run, args=(flow,), daemon=True) for flow in flows.all()]
+        for thread in threads:
+            thread.start()
+        while not errors and any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(0.1)
+        if errors:
+            raise errors[0]
+        return {flow.name: figures[flow.name] for flow in flows.all()}
 
     def go_on(self) -> None:
         """Let traffic trickle through every flow until `stop`."""
@@ -192,7 +225,7 @@ class Demo:
             trickle.start()
 
     def stop(self) -> None:
-        """Stop the traffic, then the platform, then whoever receives from it."""
+        """Stop the traffic, then the platform, then the receivers."""
         for trickle in self.run.trickles:
             trickle.stop()
         with self.run.until_end:

@@ -1,13 +1,13 @@
-"""A consumer for demo, tests and benches: answers webhooks and writes down what it got.
+"""A consumer for demo, tests and benches: answers webhooks and writes them down.
 
-    python -m notify.demo.sink --file seen.log [--port 9000] [--delay 0.2] [--fail-every 10]
-        [--status 503] [--down-for 5] [--secret whsec_…]
+    python -m msgplatform.demo.sink --file seen.log [--port 9000] [--delay 0.2] [--fail-every 10]
+        [--status 503] [--down-for 5] [--secret whsec_…] [--bodies]
 
-Prints its port, then appends a line `<webhook-id> <unix time>` for every message that it answers
-with 2xx, flushed before the answer. With a secret it verifies signatures by the specification
-(Standard Webhooks 1.0.0) and answers a wrong one with 401. It ends when its standard input is
-closed, so that it cannot outlive whoever started it. It uses the standard library only, because it
-must not share code with the sender that it checks.
+Prints its port, then appends a line `<webhook-id> <unix time> [<body>]` for every message that it
+answers with 2xx, flushed before the answer. With a secret it verifies signatures by the
+specification (Standard Webhooks 1.0.0) and answers a wrong one with 401. It ends when its standard
+input is closed, so that it cannot outlive its starter. It uses the standard library only, because
+it must not share code with the sender that it checks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TOLERANCE_SECONDS = 300
 
 @dataclass
 class Behaviour:
-    """How the consumer behaves, and what it has seen.
+    """The consumer's behaviour, and its memory.
 
     `status`: from 300 on, the answer to everything. `down_for`: everything is answered 503 for so
     many seconds from the first request on. `fail_every`: of every so many messages one is answered
-    503, once.
+    503, once. `has_bodies`: bodies are written down, too.
     """
 
     file: BinaryIO
@@ -42,12 +42,13 @@ class Behaviour:
     status: int = 200
     down_for: float = 0.0
     secret: str = ""
+    has_bodies: bool = False
     refused: set[bytes] = field(default_factory=set)  # by `fail_every`: accepted the next time
     seen: int = 0
     first_at: float = 0.0
 
     def answer(self, headers: dict[bytes, bytes], body: bytes) -> int:
-        """The HTTP status for this message. One that is accepted is written to the file first."""
+        """The HTTP status for this message. An accepted message is written to the file first."""
         message_id = headers.get(b"webhook-id", b"-")
         self.first_at = self.first_at or time.monotonic()
         if self.status >= 300:
@@ -61,7 +62,9 @@ class Behaviour:
             if self.seen % self.fail_every == 0:
                 self.refused.add(message_id)
                 return 503
-        self.file.write(b"%s %.6f\n" % (message_id, time.time()))
+        # A line break in JSON stands between values only: a space is the same.
+        tail = b" " + body.replace(b"\n", b" ") if self.has_bodies else b""
+        self.file.write(b"%s %.6f%s\n" % (message_id, time.time(), tail))
         self.file.flush()
         return self.status
 
@@ -104,15 +107,15 @@ class SinkProtocol(asyncio.Protocol):
 
 
 def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
-    """Whether the signature is right. Not the sender's code, which would agree with itself."""
+    """True if the signature is right. The sender's code would agree with itself."""
     message_id, timestamp = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
     if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > _TOLERANCE_SECONDS:
         return False
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.digest(key, message_id + b"." + timestamp + b"." + body, "sha256")
-    expected_signature = b"v1," + base64.b64encode(digest)
+    expected = b"v1," + base64.b64encode(digest)
     signatures = headers.get(b"webhook-signature", b"").split()
-    return any(hmac.compare_digest(expected_signature, signature) for signature in signatures)
+    return any(hmac.compare_digest(expected, signature) for signature in signatures)
 
 
 async def _serve(behaviour: Behaviour, port: int) -> None:
@@ -140,11 +143,12 @@ def main() -> None:
         help="answer 503 for so many seconds from the first request on",
     )  # fmt: skip
     parser.add_argument("--secret", default="", help="verify signatures made with this secret")
+    parser.add_argument("--bodies", action="store_true", help="write bodies down, too")
     options = parser.parse_args()
     with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
         behaviour = Behaviour(
             file, options.delay, options.fail_every, options.status, options.down_for,
-            options.secret,
+            options.secret, options.bodies,
         )  # fmt: skip
         asyncio.run(_serve(behaviour, options.port))
     os._exit(0)  # the thread that reads standard input must not hold the process

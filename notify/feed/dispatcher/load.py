@@ -1,8 +1,8 @@
-"""How much the database server and this machine have to do, as far as it concerns others.
+"""The load of the database server and of this machine, as far as it concerns others.
 
-What dispatchers do to the server hurts nobody as long as nobody else uses it. So latency and
-processors count only while statements of others are seen. Whose a statement is follows from its
-connection, for dispatchers report which connections are theirs.
+Dispatchers hurt nobody as long as nobody else uses the server. So latency and processors count only
+while statements of others run. The connection of a statement tells whether it is of a dispatcher,
+for dispatchers report their connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import median
 from django.db import connection
 
 from msgplatform.core.data.load import running_connections
-from notify.feed.models.pace import FeedPace
+from notify.feed.models import FeedPace
 
 Cause = FeedPace.Cause
 
@@ -36,7 +36,7 @@ _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Load:
     """Latencies are in seconds, `baseline` is that at rest. `statements` is how many of others run
     at once, on average; `cpu` is the part of this machine's processors at work, 0 to 1."""
 
@@ -48,22 +48,22 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What counts as a load of 1; `latency` is a multiple of the baseline."""
+    """The figures that count as a load of 1; `latency` is a multiple of the baseline."""
 
     statements: float
     latency: float
     cpu: float
 
 
-def load_of(measured: Measured, targets: Targets) -> tuple[float, str]:
-    """The greatest ratio of what was measured to its target, and whose it is."""
-    loads = [(measured.statements / targets.statements, str(Cause.STATEMENTS))]
-    if measured.statements < PRESENT:
+def load_of(load: Load, targets: Targets) -> tuple[float, str]:
+    """The greatest ratio of a measured figure to its target, and its cause."""
+    loads = [(load.statements / targets.statements, str(Cause.STATEMENTS))]
+    if load.statements < PRESENT:
         return loads[0][0], str(Cause.NONE)
-    if measured.baseline:
-        slower = measured.latency / measured.baseline
+    if load.baseline:
+        slower = load.latency / load.baseline
         loads.append((slower / targets.latency, str(Cause.LATENCY)))
-    loads.append((measured.cpu / targets.cpu, str(Cause.CPU)))
+    loads.append((load.cpu / targets.cpu, str(Cause.CPU)))
     return max(loads)
 
 
@@ -75,10 +75,10 @@ class _Sample:
 
 
 class Meter:
-    """Takes samples and says what they amount to. For one thread, with its own connection."""
+    """Takes samples and sums them up. For one thread, with its own connection."""
 
     def __init__(self, baseline: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`baseline`: what another meter measured before, in seconds; 0 when none did."""
+        """`baseline`: the latency at rest by an earlier meter, in seconds; 0 without one."""
         self._clock = clock
         self._samples: deque[_Sample] = deque()
         self._lows: deque[tuple[float, float]] = deque()  # moments and their latency
@@ -89,10 +89,10 @@ class Meter:
     def sample(self) -> None:
         """Ask the database: two short statements."""
         with connection.cursor() as cursor:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             cursor.execute(_PROBE)
             cursor.fetchall()
-            latency = time.perf_counter() - begun
+            latency = time.perf_counter() - start
         self.add(latency, running_connections())
 
     def add(self, latency: float, running: Collection[int]) -> None:
@@ -101,27 +101,27 @@ class Meter:
         while self._samples[0].at < now - STATEMENTS_SECONDS:
             self._samples.popleft()
 
-    def measured(self, own: Collection[int]) -> Measured | None:
-        """What the last seconds amount to; `own` are the connections of all dispatchers. None
-        without a sample."""
+    def load(self, own: Collection[int]) -> Load | None:
+        """The load of the last seconds; `own` are the connections of all dispatchers. None without
+        a sample."""
         now = self._clock()
-        mine = frozenset(own)
+        own_connections = frozenset(own)
         recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
         if not recent:
             return None
         # Samples of an idle platform are further apart: then the last one has to do.
         latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
         latency = median(latencies or [recent[-1].latency])
-        statements = sum(len(one.running - mine) for one in recent) / len(recent)
+        statements = sum(len(one.running - own_connections) for one in recent) / len(recent)
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()
         baseline = min(low for _, low in self._lows)
-        return Measured(latency, baseline, statements, self._cpu.busy())
+        return Load(latency, baseline, statements, self._cpu.busy())
 
 
 class _Processors:
-    """How busy this machine is between two questions; 0 where the system does not say."""
+    """The part of this machine's processors at work between two calls; 0 where it is unknown."""
 
     def __init__(self) -> None:
         self._before = _ticks()
@@ -136,9 +136,9 @@ class _Processors:
 
 
 def _ticks() -> tuple[int, int]:
-    """(idle, all) of all processors since the machine started."""
+    """(idle, all) of all processors since the machine start."""
     with suppress(OSError, ValueError):
-        # user nice system idle iowait irq softirq steal; what guests use is in user already
+        # user nice system idle iowait irq softirq steal; the time of guests is in user already
         ticks = [int(word) for word in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
         return ticks[3] + ticks[4], sum(ticks)
     return 0, 0

@@ -1,4 +1,4 @@
-"""An open connection to the platform's API, for the demos; it repeats requests that failed."""
+"""An open connection to the platform's API, which repeats requests that failed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-_PATIENCE = 120.0  # seconds, for one request
-_AGAIN = (429, 503)  # the platform asks to send the request again later
+_PATIENCE_SECONDS = 120.0  # for one request
+_RETRY_STATUSES = (429, 503)  # the platform asks to send the request again later
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Answer:
 
 
 class Connection:
-    """For one thread. Every request of the demos may be repeated: it carries an idempotency key,
-    or sets the same values again."""
+    """For one thread. Every request may be repeated: it has an idempotency key, or sets the same
+    values again."""
 
     def __init__(self, base_url: str) -> None:
         self.base_url = base_url
@@ -46,7 +46,7 @@ class Connection:
     ) -> Answer:
         """The first answer that is not "try again later". Raises RuntimeError when there is none
         in two minutes."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 self.send(method, path, body, headers)
@@ -54,10 +54,12 @@ class Connection:
             except (OSError, http.client.HTTPException) as error:
                 self._http.close()
                 answer = Answer(503, {}, {}, str(error))
-            if answer.status not in _AGAIN:
+            if answer.status not in _RETRY_STATUSES:
                 return answer
             if time.monotonic() > deadline:
-                raise RuntimeError(f"nothing but HTTP {answer.status} in {_PATIENCE:g} s: {path}")
+                raise RuntimeError(
+                    f"nothing but HTTP {answer.status} in {_PATIENCE_SECONDS:g} s: {path}"
+                )
             time.sleep(0.5)
 
     def json(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:

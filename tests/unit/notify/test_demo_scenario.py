@@ -1,4 +1,4 @@
-"""Who looks at the demo's console sees which failures are meant to be."""
+"""The demo's console says which failures are on purpose."""
 
 from __future__ import annotations
 

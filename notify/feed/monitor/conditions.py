@@ -1,5 +1,8 @@
-"""Conditions that need a person: as alerts, which each dispatcher raises and resolves every few
-seconds, and as findings of `doctor`."""
+"""Conditions that need a person: as alerts and as findings of `doctor`.
+
+The daemon that holds the platform's watch asks for them, whatever its flow: dead dispatchers are
+reported, too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
@@ -16,28 +18,25 @@ from msgplatform.core.lazy_text import lazy_message
 from notify.feed.monitor import backlog, failures
 
 SET_ASIDE, LATE = "feed.set_aside", "feed.late"
-# A receiver raises it as soon as it sets an event aside, with the reason; here it is resolved.
+KINDS = SET_ASIDE, LATE
+# A receiver raises this alert as soon as it sets an event aside, with the reason.
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
-EVERY_SECONDS = 10.0
 
 
-def reconcile() -> None:
-    """Raise an alert for each condition that holds, resolve those of conditions that are over.
-    Raises OperationalError."""
-    # Generators: what holds is looked up after the open alerts were read, so that an alert that
-    # another dispatcher raises in between is not resolved.
-    alerts.reconcile([SET_ASIDE], _set_aside())
-    alerts.reconcile([LATE], _late())
+def conditions() -> Iterator[Condition]:
+    """A condition for each alert of KINDS that holds now. Raises OperationalError."""
+    yield from _set_aside()
+    yield from _late()
 
 
 def _set_aside() -> Iterator[Condition]:
-    """What was set aside and was neither replayed nor acknowledged."""
+    """Events that were set aside and neither replayed nor acknowledged."""
     counts = failures.of_topics()
     if counts:
-        shown = ", ".join(f"{topic} {count}" for topic, count in counts.items())
+        topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())
         yield Condition(
             SET_ASIDE_KEY,
-            lazy_message(_("Feed: events were set aside: %(which)s"), which=shown),
+            lazy_message(_("Feed: events were set aside: %(which)s"), which=topics),
             lazy_message(
                 _(
                     "Their posts or changes do not reach all timelines. Read their reasons in the "
@@ -67,8 +66,7 @@ def _late() -> Iterator[Condition]:
 
 
 def examine() -> Iterator[Finding]:
-    """What `doctor` reports about Feed; the platform reports failures. May raise errors
-    of the database."""
+    """Findings of `doctor`; the platform reports failures. May raise errors of the database."""
     ages = backlog.oldest(sql.now())
     late = {topic: age for topic, age in ages.items() if age > settings.FEED_LATE_SECONDS}
     for topic, age in late.items():
