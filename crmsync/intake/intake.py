@@ -158,7 +158,9 @@ def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
     for each, item in zip(leads, items, strict=True):
         if stored_lead := first_leads.get((item.biz, item.key)):
             lead_id, payload_hash = stored_lead
-            verdicts.append(Verdict.duplicate_or_conflict(payload_hash == item.payload_hash, lead_id))
+            verdicts.append(
+                Verdict.duplicate_or_conflict(payload_hash == item.payload_hash, lead_id)
+            )
         else:
             verdicts.append(Verdict.rejected(each.error))
     return verdicts
