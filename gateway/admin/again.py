@@ -35,8 +35,8 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
             ids = [str(row.pk) for row in rows if row.final == state]
             if ids:
                 given = {"ids": ",".join(ids), "state": state}
-                begun = resend.step(given, "", len(ids))
-                step = resend.step(given, begun.cursor, len(ids))
+                begun = resend.ACTION.step(given, "", len(ids))
+                step = resend.ACTION.step(given, begun.cursor, len(ids))
                 refused = refused or step.left_because
         # Of those that were left alone nothing is recorded.
         repeats = resent.repeats((row.biz_id, row.pk) for row in rows if row.final in RESENDABLE)
