@@ -12,8 +12,7 @@ from msgplatform.demo.connection import Answer, Connection
 
 
 class Form(HTMLParser):
-    """What a browser knows of the page: the form's fields with their values, and which are marked
-    as wrong."""
+    """The form of a page: its fields with their values, and the fields that are marked as wrong."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -22,11 +21,11 @@ class Form(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        name = given.get("name") or ""
+        attributes = dict(attrs)
+        name = attributes.get("name") or ""
         if tag in ("input", "textarea") and name:
-            self.fields[name] = given.get("value") or ""
-            if given.get("aria-invalid") == "true":
+            self.fields[name] = attributes.get("value") or ""
+            if attributes.get("aria-invalid") == "true":
                 self.marked.append(name)
 
 
@@ -42,27 +41,27 @@ class Visitor:
     def open(self) -> None:
         self._show(self._first.request("GET", self._path, headers=self._headers()).require(200))
 
-    def press(self, typed: Mapping[str, str]) -> bool:
-        """Send the form. Returns whether it was taken; if not, the page shows the errors."""
-        answer = self._first.request("POST", self._path, self._body(typed), self._headers(True))
+    def press(self, values: Mapping[str, str]) -> bool:
+        """Send the form; True if it was taken. If not, the page shows the errors."""
+        answer = self._first.request("POST", self._path, self._body(values), self._headers(True))
         return self._taken(answer)
 
-    def press_twice(self, typed: Mapping[str, str]) -> bool:
+    def press_twice(self, values: Mapping[str, str]) -> bool:
         """Send the form twice: both requests are in flight before the first answer comes."""
-        body, headers = self._body(typed), self._headers(True)
+        body, headers = self._body(values), self._headers(True)
         try:
             # On a connection of its own, so that the first request does not wait for it.
             self._second.send("POST", self._path, body, headers)
         except (OSError, HTTPException):
             self._second.close()
-            return self.press(typed)
-        is_taken = self.press(typed)
+            return self.press(values)
+        is_taken = self.press(values)
         try:
             second = self._second.receive()
         except (OSError, HTTPException):
             self._second.close()
             return is_taken
-        # The second one may meet a lock and be asked to press again; it must not be lost silently.
+        # The second one may meet a lock and be told to press again; it must not be lost silently.
         return is_taken and (second.status == 503 or self._taken(second))
 
     @property
@@ -98,21 +97,21 @@ class Visitor:
             headers["Referer"] = self._first.base_url + self._path
         return headers
 
-    def _body(self, typed: Mapping[str, str]) -> str:
+    def _body(self, values: Mapping[str, str]) -> str:
         """All fields of the form, as a browser sends them."""
-        if strange := typed.keys() - self._form.fields.keys():
+        if strange := values.keys() - self._form.fields.keys():
             raise RuntimeError(f"{self._path} has no field {', '.join(sorted(strange))}")
-        return urlencode({**self._form.fields, **typed})
+        return urlencode({**self._form.fields, **values})
 
 
-def typed(lead: Lead) -> dict[str, str]:
+def form_values(lead: Lead) -> dict[str, str]:
     """The values as people type them: the phone number in groups."""
     phone = f"{lead.phone[:3]} {lead.phone[3:7]}-{lead.phone[7:]}"
     return {"name": lead.name, "phone": phone, **{k: str(v) for k, v in lead.extra.items()}}
 
 
 def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int, int]:
-    """Send a lead by a form. Returns how many inputs were refused, and how many robots.
+    """Send a lead by a form. Returns the number of refused inputs, and of refused robots.
 
     Of six people one presses twice, one mistypes a number first, and one is followed by a robot
     that fills in what people do not see. Raises RuntimeError.
@@ -121,20 +120,22 @@ def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int
     kind = lead.number // 12 % 6
     visitor = Visitor(connections, lead.page)
     visitor.open()
-    refused = robots = 0
+    refusals = robots = 0
     if kind == 1:
-        wrong = typed(lead) | {"phone": "12"}
+        wrong = form_values(lead) | {"phone": "12"}
         if visitor.press(wrong) or visitor.marked != ["phone"] or visitor.shown("phone") != "12":
             raise RuntimeError(f"a wrong number was taken: {lead.number}")
-        refused = 1
+        refusals = 1
     press = visitor.press_twice if kind == 0 else visitor.press
-    if not press(typed(lead)):
+    if not press(form_values(lead)):
         raise RuntimeError(f"the form of {lead.number} was refused: {visitor.marked}")
     if kind == 2:
         robot = Visitor(connections, lead.page)
         robot.open()
         # It fills in the field that people do not see.
-        if robot.press(typed(lead) | {"phone": "139" + lead.phone[3:], "contact_url": "x.example"}):
+        if robot.press(
+            form_values(lead) | {"phone": "139" + lead.phone[3:], "contact_url": "x.example"}
+        ):
             raise RuntimeError("a robot's form was taken")
         robots = 1
-    return refused, robots
+    return refusals, robots
