@@ -95,14 +95,11 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[FirstCall | 
                 msgspec.json.encode(mt),
             ]  # fmt: skip
     # One script for all calls: with `appendfsync always`, one wait for the disk.
-    answers = scripts.run("accept", arguments)
-    return [_accepted(answer) for answer in answers]
-
-
-def _accepted(answer: bytes) -> FirstCall | OverLimit | None:
-    if answer == b"limit":
-        return OverLimit()
-    return msgspec.json.decode(answer, type=FirstCall) if answer else None
+    return [
+        OverLimit() if answer == b"limit"
+        else msgspec.json.decode(answer, type=FirstCall) if answer else None
+        for answer in scripts.run("accept", arguments)
+    ]  # fmt: skip
 
 
 def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[FirstCall | None]:

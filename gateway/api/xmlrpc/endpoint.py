@@ -60,9 +60,12 @@ def endpoint(request: HttpRequest) -> HttpResponse:
         )
     try:
         name, parameters = _read_call(read_body(request, MAX_BODY_BYTES))
-        answer = _answer(_dispatch(request, name, parameters))
+        value: Any = (_writable(_dispatch(request, name, parameters)),)
+        answer = xmlrpc.client.dumps(value, methodresponse=True)
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
-        answer = _fault_answer(_fault(error))
+        fault = _fault(error)
+        value = xmlrpc.client.Fault(fault.code, fault.text)
+        answer = xmlrpc.client.dumps(value, methodresponse=True)
     return HttpResponse(answer, content_type="text/xml; charset=utf-8")
 
 
@@ -175,17 +178,6 @@ def _aware(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _aware(item) for name, item in value.items()}
     return value
-
-
-def _answer(value: Any) -> bytes:
-    """The body of a response with one value."""
-    return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
-
-
-def _fault_answer(error: faults.Fault) -> bytes:
-    """The body of a response with a fault."""
-    fault_value = xmlrpc.client.Fault(error.code, error.text)
-    return xmlrpc.client.dumps(fault_value, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:
