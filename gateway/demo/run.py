@@ -105,6 +105,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     lines = [f"sms: {count} messages from {len(tokens)} business systems over"]
     run.say("\n".join([*lines, *(f"  {o.name:<15} {o.description}" for o in scenario.OPERATORS)]))
     _await_links()
+    run.start_together()
     accepted = traffic.send_all(run.base_url, tokens, count)
     mos = scenario.mos(_MOS)
     smgs["city"].deliver([mo[1:] for mo in mos])

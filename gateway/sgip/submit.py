@@ -1,11 +1,11 @@
 """Submit: the command that carries a message to users (§4.2.3).
 
-Fields are named as in the specification and stand in its order, with `sequence` in front. What it
-counts (UserCount, MessageLength) is derived from what is counted.
+Fields are named as in the specification and stand in its order, with `sequence` in front. The
+counts (UserCount, MessageLength) are derived.
 
-In a stream of Submits all but user, content and sequence is the same from frame to frame. Those
-blocks are remembered, as they are written and as they are read: without that, a Submit takes four
-times as long to write.
+In a stream of Submits all but user, content and sequence is the same from frame to frame. The
+blocks between are remembered, as they are written and as they are read: without that, a Submit
+takes four times as long to write.
 """
 
 from __future__ import annotations

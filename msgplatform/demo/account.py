@@ -46,8 +46,9 @@ def compare(
         if list(records) == list(expected[receiver]):
             continue
         values, counts = dict(expected[receiver]), Counter(key for key, _ in records)
+        first = dict(reversed(records))  # copies: the first one counts, the others are extra
         missing = [key for key in values if key not in counts]
-        different = [key for key, value in records if key in values and values[key] != value]
+        different = [key for key, value in values.items() if key in first and first[key] != value]
         extra = list((counts - Counter(values.keys())).elements())
         if is_ordered and not (missing or different or extra):
             pairs = zip(records, expected[receiver], strict=True)

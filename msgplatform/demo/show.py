@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
+from django.db import connection, connections
 
 from msgplatform import env
 from msgplatform.core import flows
@@ -51,6 +51,8 @@ class Run:
     timeout: float
     until_end: ExitStack = field(default_factory=ExitStack)
     trickles: list[Trickle] = field(default_factory=list)
+    _set_up: threading.Condition = field(default_factory=threading.Condition)
+    _ready_threads: set[int] = field(default_factory=set)  # of flows that have made their rows
     _progress: dict[str, tuple[float, str]] = field(default_factory=dict)  # flow → its last line
 
     def trickle(self, name: str, step: Callable[[int], None], seconds: float) -> None:
@@ -60,6 +62,20 @@ class Run:
         """Print on standard error, by one write: standard output is for the result."""
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+    def start_together(self) -> None:
+        """Wait for the rows of all flows: SQLite has one writer, whom traffic keeps busy."""
+        self.be_ready()
+        with self._set_up:
+            self._set_up.wait_for(
+                lambda: len(self._ready_threads) == len(flows.all()), self.timeout
+            )
+
+    def be_ready(self) -> None:
+        """The flow of this thread has made its rows, or has ended."""
+        with self._set_up:
+            self._ready_threads.add(threading.get_ident())
+            self._set_up.notify_all()
 
     def progress(self, flow: str, text: str) -> None:
         """Say how far a flow is: at most every few seconds, and nothing twice in a row."""
@@ -202,10 +218,13 @@ class Demo:
 
         def run(flow: flows.Flow) -> None:
             try:
+                with connection.cursor() as cursor:  # on a busy machine others may write for long
+                    cursor.execute(f"PRAGMA busy_timeout = {int(self.run.timeout * 1000)}")
                 figures[flow.name] = flow.setup.run_demo(self.run)
             except Exception as error:  # noqa: BLE001 - raised again in the main thread
                 errors.append(error)
             finally:
+                self.run.be_ready()
                 connections.close_all()
 
         # Daemons: they end with an interrupted demo. A bounded join lets signals through.

@@ -37,6 +37,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     tokens = scenario.create(consumers, {name: sink.url for name, sink in sinks.items()})
     lines = [f"notify: {run.messages} messages from {len(tokens)} business systems to"]
     run.say("\n".join([*lines, *(f"  {c.name:<15} {c.behaviour}" for c in consumers)]))
+    run.start_together()
     accepted = traffic.publish_all(run.base_url, tokens, run.messages // 2)
     # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
     # old one, as consumers do until a person has changed their settings.

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from msgplatform.api.access import keys
-from msgplatform.core.data import sql
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.flows import DemoRun
 from msgplatform.demo.account import Records, compare, wait_for_none
 from msgplatform.models import Biz
@@ -64,6 +64,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     token = keys.create(biz, "demo", ["feed:write", "feed:read"])[1]
     traffic = Traffic(run.base_url, token, scenario)
     run.say(f"feed: {len(readers)} users make friends, post, edit, delete and fall out")
+    run.start_together()
     traffic.settle()
     run.progress("feed", f"{traffic.counts['relations']:,} relations are made")
     newcomers = set(scenario.newcomers)
@@ -85,7 +86,8 @@ def _stay_away(biz_id: int, travellers: Sequence[str]) -> int:
     """Set their last visit back, because the demo cannot wait for weeks; the number of them that
     the cleaner then deactivates."""
     rows = FeedUser.objects.filter(biz_id=biz_id, uid__in=travellers)
-    rows.update(visit_date=sql.now() - timedelta(days=4000))
+    years_ago = sql.now() - timedelta(days=4000)
+    transactions.retrying(lambda: rows.update(visit_date=years_ago))
     deadline = time.monotonic() + _INACTIVE_SECONDS
     while rows.filter(active=True).exists() and time.monotonic() < deadline:
         time.sleep(0.5)

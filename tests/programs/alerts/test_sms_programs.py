@@ -77,6 +77,7 @@ def test_each_program_that_does_not_run_has_an_alert(running: SmsPrograms) -> No
     running.start("city")
     for name in PROGRAMS:
         running.start(name)
+    running.wait_until(lambda: running.redis.hlen("platform:seen") == 5, "all programs")
     running.wait_for_alerts()
 
     for name in PROGRAMS:
