@@ -66,7 +66,7 @@ def live() -> list[LinkState]:
     return [state for states in _links.read().values() for state in states]
 
 
-def bound(states: Iterable[LinkState]) -> frozenset[int]:
+def connected_gateways(states: Iterable[LinkState]) -> frozenset[int]:
     """The gateways that take Submits from some process."""
     return frozenset(s.gateway for s in states if s.kind == "submit" and not s.problem)
 

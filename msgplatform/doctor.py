@@ -45,16 +45,16 @@ def examine() -> Iterator[Finding]:
         _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
     )  # fmt: skip
     for look in own:
-        yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+        yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
         for look in (_secrets, _users, findings.open_alerts, findings.failures):
-            yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+            yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
-            yield from _guarded(flow.health.examine, str(flow.title))
+            yield from _report_errors(flow.health.examine, str(flow.title))
 
 
-def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
+def _report_errors(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
     try:
         yield from look()
     except (DatabaseError, RedisError, OSError) as error:

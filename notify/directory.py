@@ -64,7 +64,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         super().__init__({}, refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
-        # None before the first look: an earlier process may have left an alert open.
+        # None before the first look: an alert of an earlier process may be open.
         self._clock_is_wrong: bool | None = None
         self._rows = Rows(from_row, KIND, _unusable)
 
@@ -123,7 +123,7 @@ def _send_signal(using: str, **_: Any) -> None:
 
 
 def from_row(row: BizReceive) -> Subscription:
-    """Raises one of UNUSABLE."""
+    """The subscription of a row. Raises one of UNUSABLE."""
     keys = [signing.decode_secret(row.receive.secret)]
     # After a rotation the previous secret signs too, until its time is over.
     until = row.receive.previous_secret_until
@@ -150,7 +150,8 @@ def from_row(row: BizReceive) -> Subscription:
 
 
 def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, ...]:
-    """The schedule cut, or continued with its last wait, to one less than the attempts allowed."""
+    """The waits between attempts: the schedule, cut or continued with its last wait to the attempts
+    limit."""
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds

@@ -1,80 +1,94 @@
-"""CRM sync's bulk actions: the work of `run_bulk`, page by page, and the count before it."""
+"""CRM sync's bulk actions: which entries or records each is about, and what is done to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from django.db.models import Q
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.actions import preview
-from crmsync.actions.filters import POLICY, Filter, parse
-from crmsync.actions.one_message import resend_one
-from crmsync.actions.pages import OpenEntries, Records
+from crmsync.actions.pages import DismissedEntries, OpenEntries, Records, select_message
 from crmsync.messages.index import CRM, ERROR_CLASS
-from crmsync.recovery import entries
-from crmsync.recovery.resend import resend
-from msgplatform.api import filter_fields
+from crmsync.models import Policy
+from msgplatform.api import filter_fields, filters
 from msgplatform.core import flows
-from msgplatform.core.bulk import cursor as bulk_cursor
-from msgplatform.core.bulk.cursor import BulkCursor, Page
-from msgplatform.core.data import sql, transactions
-
-BY = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
-
-
-class Selection(Protocol):
-    def page(self, position: str, limit: int) -> Page: ...
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option
+from msgplatform.core.flows.messages import Values
+from msgplatform.messages.engine import read_filter
 
 
-_Select = Callable[[Filter, datetime], Selection]
-_Apply = Callable[[Sequence[int], datetime], int]
+def read_policy(text: str, field: str) -> int:
+    """By its id, or by source and CRM: hive/sales."""
+    source, slash, crm = filters.searchable(text, field).rpartition("/")
+    if not slash:
+        return filters.number(text, field)
+    rows = Policy.objects.filter(source__name=source.strip(), crm__name=crm.strip())
+    found = rows.values_list("id", flat=True).first()
+    if found is None:
+        raise InvalidInput(gettext("there is no such policy; use source/CRM or its id"), field)
+    return found
+
+
+def _policies(typed: str) -> Sequence[Option]:
+    """By a part of the name of the source or the CRM; also hive/sa."""
+    rows = Policy.objects.select_related("source", "crm")
+    source, slash, crm_name = typed.rpartition("/")
+    if slash:
+        rows = rows.filter(source__name__icontains=source.strip())
+        rows = rows.filter(crm__name__icontains=crm_name.strip())
+    else:
+        rows = rows.filter(Q(source__name__icontains=typed) | Q(crm__name__icontains=typed))
+    names = rows.order_by("source__name", "crm__name").values_list("source__name", "crm__name")
+    return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
+
+
+POLICY = FilterField(
+    _("Policy"),
+    _("Type a part of its source or CRM"),
+    "name",
+    options=_policies,
+    read=read_policy,
+)
+
+
+def _since(help: flows.Text) -> FilterField:
+    """Times of rows, not of ids."""
+    return replace(filter_fields.since(help), read=filters.moment)
+
+
+def _until(help: flows.Text) -> FilterField:
+    return replace(filter_fields.until(help), read=filters.moment)
+
+
+_Select = Callable[[Values, datetime], flows.Selection]
 
 
 def _action(
     title: flows.Text,
     fields: flows.Fields,
     help: flows.Text,
-    select: _Select,
-    apply: _Apply,
+    selection: _Select,
     of_records: bool = False,
     has_outcome: bool = True,
     **more: Any,
 ) -> flows.BulkAction:
-    def selection(given: Mapping[str, Any], begun: datetime) -> Selection:
-        return select(parse(given, fields), begun)
-
-    def count(given: Mapping[str, Any]) -> flows.Counted:
-        return bulk_cursor.count(selection(given, sql.now()).page)
-
-    def preview_job(given: Mapping[str, Any]) -> flows.Preview:
-        begun = sql.now()
-        return preview.preview(selection(given, begun).page, begun, of_records)
-
-    def step(
-        given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
-    ) -> flows.Step:
-        """The next page. A step that is repeated does nothing twice."""
-        # The first step fixes the time at which the job began, and does nothing else.
-        if not cursor:
-            selection(given, sql.now())  # refuses a wrong filter
-            return flows.Step(BulkCursor.begin(), 0)
-        at = BulkCursor.read(cursor)
-        page = selection(given, at.begun).page(at.position, limit)
-        if page.ids and has_outcome:
-            note(page.ids)
-        done = apply(page.ids, at.begun) if page.ids else 0
-        return flows.Step(at.moved_to(page.position), done)
+    def select(filter: Mapping[str, Any], begun: datetime) -> flows.Selection:
+        return selection(read_filter(fields, filter), begun)
 
     return flows.BulkAction(
         title=title,
         fields=fields,
         help=help,
-        count=count,
-        preview=preview_job,
-        step=step,
+        select=select,
+        describe=preview.records if of_records else preview.entries,
+        show=partial(preview.show, of_records=of_records),
         outcome=partial(preview.outcome, of_records=of_records) if has_outcome else None,
         lines=partial(preview.lines, of_records=of_records),
         **more,
@@ -85,8 +99,8 @@ _ENTRIES = {
     "crm": CRM,
     "policy": POLICY,
     "error_class": ERROR_CLASS,
-    "since": filter_fields.since(_("In the recovery log since this time or later")),
-    "until": filter_fields.until(_("In the recovery log before this time")),
+    "since": _since(_("In the recovery log since this time or later")),
+    "until": _until(_("In the recovery log before this time")),
     "ids": filter_fields.ids(_("Ids of entries of the recovery log, at most 500")),
 }
 
@@ -96,15 +110,13 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         _ENTRIES,
         _("Each gets all its tries again. Rows that the mapping refused are read again."),
         OpenEntries,
-        lambda ids, begun: transactions.retrying(partial(entries.retry, ids, BY)),
-        resend=resend_one,
+        select_message=select_message,
     ),
     "dismiss": _action(
         _("Dismiss dead records"),
         _ENTRIES,
         _("These records are not sent. Later changes at the source are sent as usual."),
-        OpenEntries,
-        lambda ids, begun: transactions.retrying(partial(entries.dismiss, ids, BY)),
+        DismissedEntries,
         has_outcome=False,
     ),
     "resend": _action(
@@ -112,16 +124,15 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         {
             "crm": CRM,
             "policy": POLICY,
-            "key": flows.FilterField(
+            "key": FilterField(
                 _("Record key"), _("Exact: the key of the row at its source")
             ),
-            "since": filter_fields.since(_("Last changed at this time or later")),
-            "until": filter_fields.until(_("Last changed before this time")),
+            "since": _since(_("Last changed at this time or later")),
+            "until": _until(_("Last changed before this time")),
         },
         _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
           "or a policy. Dismissed records are left alone."),
         Records,
-        lambda ids, begun: resend(ids, begun, BY),
         of_records=True,
     ),
 }  # fmt: skip

@@ -6,33 +6,44 @@ it looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-from crmsync.actions.filters import Filter
+from crmsync.messages import policies
+from crmsync.messages.lines import RECORD
 from crmsync.models import Policy, Record, RecoveryEntry
-from crmsync.recovery import resend
-from msgplatform.core.bulk.cursor import Page, read_id
-from msgplatform.core.data import sql
+from crmsync.recovery import entries, resend
+from msgplatform.api.filters import number
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Applied
+from msgplatform.core.flows.bulk_pages import Page, read_id
+from msgplatform.core.flows.messages import Values
 
 # Rows that a page looks at: a step must end within the lease of its job.
 SCANNED = 5000
+BULK = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
 
 
 class OpenEntries:
-    """Open entries of the recovery log, in the order of their ids."""
+    """Open entries of the recovery log, by their ids; each gets all its tries again."""
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        self._filter, self._begun = filter, begun
+    _change = staticmethod(entries.retry)
+
+    def __init__(self, values: Values, begun: datetime, by: str = BULK) -> None:
+        self._values, self._begun, self._by = values, begun, by
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(transactions.retrying(partial(self._change, ids, self._by)))
 
     def page(self, position: str, limit: int) -> Page:
         after = read_id(position)
-        if self._filter.ids is not None:
-            left = [pk for pk in self._filter.ids if pk > after]
+        if "ids" in self._values:
+            left = [pk for pk in self._values["ids"] if pk > after]
             found = RecoveryEntry.objects.filter(id__in=left[:limit])
             following = str(left[limit - 1]) if len(left) > limit else ""
             return Page([row[0] for row in self._read(found) if self._matches(*row)], following)
@@ -55,27 +66,36 @@ class OpenEntries:
     def _matches(
         self, _id: int, state: int, crm: int, policy: int, error: str, created_at: datetime
     ) -> bool:
-        asked = self._filter
+        asked = self._values
         return (
             state == RecoveryEntry.State.OPEN
-            and asked.crm in (None, crm)
-            and asked.policy in (None, policy)
-            and asked.error_class in (None, error)
-            and (asked.since is None or asked.since <= created_at)
-            and (asked.until is None or created_at < asked.until)
+            and asked.get("crm", crm) == crm
+            and asked.get("policy", policy) == policy
+            and asked.get("error_class", error) == error
+            and ("since" not in asked or asked["since"] <= created_at)
+            and ("until" not in asked or created_at < asked["until"])
             # A record that dies again while the job runs is left: the job would go on for ever.
             and created_at <= self._begun
         )
+
+
+class DismissedEntries(OpenEntries):
+    """Open entries of the recovery log; their records are not sent."""
+
+    _change = staticmethod(entries.dismiss)
 
 
 class Records:
     """Records of a CRM or a policy that are not in flight, policy by policy in the order of their
     keys; times are those of their last change."""
 
-    def __init__(self, filter: Filter, begun: datetime) -> None:
-        if filter.crm is None and filter.policy is None:
+    def __init__(self, values: Values, begun: datetime, by: str = BULK) -> None:
+        if "crm" not in values and "policy" not in values:
             raise InvalidInput(_("choose a CRM or a policy"), "crm")
-        self._filter, self._begun = filter, begun
+        self._values, self._begun, self._by = values, begun, by
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(resend.resend(ids, self._begun, self._by))
 
     def page(self, position: str, limit: int) -> Page:
         """A position is the policy and the key of the last record."""
@@ -83,10 +103,10 @@ class Records:
         matches: list[int] = []
         scanned = 0
         rows = Policy.objects.filter(id__gte=read_id(policy_text))
-        if self._filter.policy is not None:
-            rows = rows.filter(id=self._filter.policy)
-        if self._filter.crm is not None:
-            rows = rows.filter(crm_id=self._filter.crm)
+        if "policy" in self._values:
+            rows = rows.filter(id=self._values["policy"])
+        if "crm" in self._values:
+            rows = rows.filter(crm_id=self._values["crm"])
         for policy in list(rows.order_by("id").values_list("id", flat=True)):
             after = after if str(policy) == policy_text else ""
             for key, record_id in self._read(policy, after):
@@ -99,18 +119,48 @@ class Records:
 
     def _read(self, policy: int, after: str) -> Iterator[tuple[str, int]]:
         """Keys and ids of records; the id is 0 where a record does not match."""
-        asked = self._filter
+        asked = self._values
         rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
         # With a key there is one row for each policy: found by the unique index.
-        if asked.key is not None:
-            rows = Record.objects.filter(policy_id=policy, key=asked.key).filter(key__gt=after)
+        if "key" in asked:
+            rows = Record.objects.filter(policy_id=policy, key=asked["key"]).filter(key__gt=after)
         columns = ("key", "id", "state", "updated_at")
         page = rows.order_by("policy_id", "key").values_list(*columns)[:SCANNED]
         for key, record_id, state, updated_at in page:
             matches = (
                 state not in resend.LEFT
                 and updated_at <= self._begun
-                and (asked.since is None or asked.since <= updated_at)
-                and (asked.until is None or updated_at < asked.until)
+                and ("since" not in asked or asked["since"] <= updated_at)
+                and ("until" not in asked or updated_at < asked["until"])
             )
             yield key, record_id if matches else 0
+
+
+class ChosenRecords(Records):
+    """Records that a person has chosen on the page of a message."""
+
+    def __init__(self, by: str) -> None:
+        self._begun, self._by = sql.now(), by
+
+
+def select_message(id: str, recipient: str, by: str) -> tuple[Records, list[int]]:
+    """The newest version of one lead or record: for one CRM, or for all where it is dead. Raises
+    InvalidInput when there is no such lead or record, or none yet."""
+    records = {record.pk: record for record in _records_of(id)}
+    if not records:
+        raise InvalidInput(_("nothing was read of it for a CRM yet"), "id")
+    if recipient:
+        record_id = number(recipient, "recipient")
+        if record_id not in records:
+            raise InvalidInput(_("there is no such record"), "recipient")
+        return ChosenRecords(by), [record_id]
+    dead = [pk for pk, record in records.items() if record.state == Record.State.DEAD]
+    return ChosenRecords(by), dead
+
+
+def _records_of(id: str) -> list[Record]:
+    """Of a lead at every CRM, or the one that is named."""
+    if id.startswith(RECORD):
+        return list(Record.objects.filter(id=number(id.removeprefix(RECORD))))
+    hive = policies.of_hive(policies.by_id())
+    return list(Record.objects.filter(policy_id__in=hive, key=policies.key_of(number(id))))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from crmsync.messages import lines as message_lines
 from crmsync.messages import policies
 from crmsync.models import Record, RecoveryEntry
-from msgplatform.core.bulk import preview as bulk_preview
-from msgplatform.core.bulk.cursor import Page
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
+from msgplatform.core.flows.bulk_pages import Described, Tally
 
 _CHUNK = 2000
 _State = Record.State
@@ -23,29 +22,28 @@ _ENDINGS: Mapping[int, Ending] = {
 Kind = tuple[int, str]
 
 
-def preview(page: Callable[[str, int], Page], begun: datetime, of_records: bool) -> Preview:
-    """The rows that an action would change now; `page` reads entries, or records."""
-    result = bulk_preview.tally(page, _records if of_records else _entries)
+def show(rows: Tally[Kind], begun: datetime, of_records: bool) -> Preview:
+    """The preview of entries, or of records, that were counted."""
     known = policies.by_id()
-    titles = {(pk, what): f"{known.get(pk, pk)} · {what}" for pk, what in result.groups}
-    record_ids = result.sample if of_records else _records_of(result.sample)
-    return result.preview(begun, titles, _lines(record_ids, known))
+    titles = {(pk, what): f"{known.get(pk, pk)} · {what}" for pk, what in rows.groups}
+    record_ids = rows.sample if of_records else _records_of(rows.sample)
+    return rows.preview(begun, titles, _lines(record_ids, known))
 
 
 def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     """What became of the records of these entries, or of these records."""
-    records = _records_named(ids, of_records)
-    rows = Record.objects.filter(id__in=[pk for pk in records.values() if pk is not None])
+    named = _records_named(ids, of_records)
+    rows = Record.objects.filter(id__in=[pk for pk in named.values() if pk is not None])
     # What is to be read again keeps its state until the poller has done so.
     endings: dict[int, Ending] = {
         pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
         for pk, state, version in rows.order_by().values_list("id", "state", "version")
     }
     found: dict[str, Ending] = {
-        pk: endings[record] for pk, record in records.items() if record in endings
+        pk: endings[record] for pk, record in named.items() if record in endings
     }
     # An entry about an operation that its queue did not take has no record of its own.
-    alone = [int(pk) for pk, record in records.items() if record is None]
+    alone = [int(pk) for pk, record in named.items() if record is None]
     for entry, state in RecoveryEntry.objects.filter(id__in=alone).values_list("id", "state"):
         found[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
     return found
@@ -53,8 +51,8 @@ def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
 
 def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
     """The lines of the records of these entries, or of these records."""
-    records = _records_named(ids, of_records)
-    wanted = [record for pk in ids if (record := records.get(pk)) is not None]
+    named = _records_named(ids, of_records)
+    wanted = [record for pk in ids if (record := named.get(pk)) is not None]
     return _lines(wanted, policies.by_id())
 
 
@@ -66,14 +64,14 @@ def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None
     return {str(pk): record for pk, record in rows.values_list("id", "record_id")}
 
 
-def _entries(ids: Sequence[int]) -> bulk_preview.Described[Kind]:
+def entries(ids: Sequence[int]) -> Described[Kind]:
     for some in chunks(ids, _CHUNK):
         rows = RecoveryEntry.objects.filter(id__in=some)
         for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
             yield pk, (policy, why), at
 
 
-def _records(ids: Sequence[int]) -> bulk_preview.Described[Kind]:
+def records(ids: Sequence[int]) -> Described[Kind]:
     for some in chunks(ids, _CHUNK):
         rows = Record.objects.filter(id__in=some).values_list("id", "policy_id", "state")
         for pk, policy, state in rows:

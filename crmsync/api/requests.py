@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from crmsync.lead_fields import KNOWN, MAX_UID
 from crmsync.models import Policy
 from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.bodies import IdempotencyKey, choice, described, items, text
+from msgplatform.api.bodies import IdempotencyKey, choice, field, items, text
 
 # Room for the longest fields, also where each character is written as \uXXXX.
 MAX_LEAD_BYTES = 256 * 1024
@@ -30,7 +30,7 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = UNSET
     extra: Annotated[
         Extra | UnsetType | None,
-        described("Every other field of the landing page: texts, numbers, true or false"),
+        field("Every other field of the landing page: texts, numbers, true or false"),
     ] = UNSET
 
     @property

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from crmsync.api.requests import NewRunBody
-from crmsync.api.sync_serializers import (
+from crmsync.api.serializers import (
     LeadCrmsSerializer,
     PolicySerializer,
     RequestedRunSerializer,

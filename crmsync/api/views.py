@@ -224,7 +224,7 @@ class LeadView(APIView):
 
         One lead. A deleted lead can still be read: the CRMs have to learn of it.
         """
-        return _shown(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
+        return _lead_answer(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
 
     @operation(LeadChangeBody, {200: LeadSerializer}, _CHANGED)
     def put(self, request: Request, pk: int) -> Response:
@@ -235,7 +235,7 @@ class LeadView(APIView):
         body = self._body(request, pk)
         biz = caller_of(request).biz_id
         uid = body.uid_text or ""
-        return _shown(changes.replace(biz, pk, body.columns, body.extra_fields, uid))
+        return _lead_answer(changes.replace(biz, pk, body.columns, body.extra_fields, uid))
 
     @operation(LeadChangeBody, {200: LeadSerializer}, _CHANGED)
     def patch(self, request: Request, pk: int) -> Response:
@@ -246,7 +246,7 @@ class LeadView(APIView):
         """
         body = self._body(request, pk)
         biz = caller_of(request).biz_id
-        return _shown(changes.update(biz, pk, body.columns, body.extra_change, body.uid_text))
+        return _lead_answer(changes.update(biz, pk, body.columns, body.extra_change, body.uid_text))
 
     @operation(None, {204: "Deleted, now or before."})
     def delete(self, request: Request, pk: int) -> Response:
@@ -269,7 +269,7 @@ class LeadView(APIView):
         return body
 
 
-def _shown(lead: Lead | None) -> Response:
+def _lead_answer(lead: Lead | None) -> Response:
     if lead is None:
         raise Http404("There is no lead with this id, or it is deleted.")
     return Response(LeadSerializer(lead).data)

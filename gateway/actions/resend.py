@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.db.models import QuerySet
@@ -20,34 +19,29 @@ from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
-from gateway.messages import in_flight, resent
+from gateway.messages import in_flight
 from gateway.messages.index import ACCOUNT, NUMBER
 from gateway.messages.lines import archived
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
-from gateway.monitor.failures import AGAIN, OLDEST_DAYS
+from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging
-from msgplatform.core.bulk import preview as bulk_preview
-from msgplatform.core.bulk.cursor import COUNT_MOST, BulkCursor, Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import (
+    Applied,
     BulkAction,
-    Counted,
     Ending,
     Fields,
     FilterField,
     Hit,
-    Note,
     Preview,
-    Resent,
-    Step,
-    unnoted,
 )
+from msgplatform.core.flows.bulk_pages import Described, Page, Tally, read_id
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.engine import read_filter
@@ -70,7 +64,7 @@ _FIELDS: Fields = {
     "until": filter_fields.UNTIL,
     "state": filter_fields.choice(
         gettext_lazy("State"),
-        [(final.value, final.label) for final in AGAIN],
+        [(final.value, final.label) for final in RESENDABLE],
         nothing=gettext_lazy("failed"),
     ),
     "biz": filter_fields.BIZ,
@@ -85,56 +79,57 @@ _FIELDS: Fields = {
 }
 
 
-def count(given: Mapping[str, Any]) -> Counted:
-    """How many the filter means, counted to a bound. Raises InvalidInput."""
-    values = _values(given)
-    rows = _indexed(values)
-    if "biz" in values:
-        rows = rows.filter(biz_id=values["biz"])
-    if "gateway" in values:
-        rows = rows.filter(gateway_id=values["gateway"])
-    if "answer" in values:
-        rows = failures.narrowed(rows, values["answer"])
-    found = rows.order_by()[: COUNT_MOST + 1].count()
-    return Counted(min(found, COUNT_MOST), more=found > COUNT_MOST)
+class Failed:
+    """Archived messages that ended without success, oldest first; each is sent as a new message."""
+
+    def __init__(self, filter: Mapping[str, Any], begun: datetime) -> None:
+        self._values, self._begun = _values(filter), begun
+
+    def page(self, position: str, limit: int) -> Page:
+        """The next `limit` rows, of which some may not be meant. Messages that ended after the job
+        began are left alone."""
+        ended = _indexed(self._values).filter(archived_at__lte=self._begun)
+        rows = list(ended.filter(id__gt=read_id(position)).only(*_JUDGED).order_by("id")[:limit])
+        ids = [row.pk for row in rows if _fits(self._values, row)]
+        return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        """Send them once more. A step that is repeated makes no other messages, see the keys."""
+        attempts = _send(ids)
+        # A limit of today stops the job; a message sent behind it is found sent when the job goes
+        # on.
+        limited = (n for n, (_row, v) in enumerate(attempts) if v.code == LimitReached.code)
+        stop = next(limited, len(attempts))
+        verdicts = [verdict for _row, verdict in attempts[:stop]]
+        done = sum(verdict.outcome != "rejected" for verdict in verdicts)
+        made = [new for verdict in verdicts for new in verdict.ids]
+        if stop < len(attempts):
+            position = str(attempts[stop - 1][0].pk) if stop else ""
+            return Applied(done, attempts[stop][1].reason, made, True, position)
+        refused = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        return Applied(done, refused[0] if refused else "", made)
 
 
-def preview(given: Mapping[str, Any]) -> Preview:
-    """What the action would send again now. Raises InvalidInput."""
-    values, begun = _values(given), sql.now()
-    result = bulk_preview.tally(partial(_page, values, begun), _described)
-    accounts = dict(
-        SmsAccount.objects.filter(
-            pk__in={account for account, _final in result.groups}
-        ).values_list("pk", "name")
-    )
+def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]]:
+    """A message of the archive; its only recipient is named by the message's own id. Raises
+    InvalidInput for a message that is not in the archive."""
+    row = SgipMt.objects.filter(pk=number(id)).first()
+    if row is None or recipient not in ("", str(row.pk)):
+        raise InvalidInput(_("there is no such message in the archive"), "id")
+    selection = Failed({"ids": str(row.pk), "state": row.final if row.final in RESENDABLE else ""},
+                       sql.now())  # fmt: skip
+    # Not one that is too old: its key may be forgotten, and it would be sent twice.
+    return selection, selection.page("", 1).ids
+
+
+def _show(messages: Tally[tuple[int, str]], begun: datetime) -> Preview:
+    account_ids = {account for account, _final in messages.groups}
+    accounts = dict(SmsAccount.objects.filter(pk__in=account_ids).values_list("pk", "name"))
     titles = {
         (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
-        for account, final in result.groups
+        for account, final in messages.groups
     }
-    return result.preview(begun, titles, list(archived(result.sample).values()))
-
-
-def step(given: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted) -> Step:
-    """The next `limit`, oldest first. What ends after the first step began is left alone."""
-    values = _values(given)
-    if not cursor:
-        return Step(BulkCursor.begin(), 0)
-    at = BulkCursor.read(cursor)
-    page = _page(values, at.begun, at.position, limit)
-    tried = _send(page.ids) if page.ids else []
-    # A limit of today stops the job; what was sent behind it is found sent when the job goes on.
-    limited = (n for n, (_row, v) in enumerate(tried) if v.code == LimitReached.code)
-    stop = next(limited, len(tried))
-    verdicts = [verdict for _row, verdict in tried[:stop]]
-    # Afterwards: a step that is repeated makes no other messages, see the keys.
-    note([new for verdict in verdicts for new in verdict.ids])
-    done = sum(verdict.outcome != "rejected" for verdict in verdicts)
-    if stop < len(tried):
-        following = at.moved_to(str(tried[stop - 1][0].pk)) if stop else cursor
-        return Step(following, done, tried[stop][1].reason, must_wait=True)
-    left = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
-    return Step(at.moved_to(page.position), done, left[0] if left else "")
+    return messages.preview(begun, titles, list(archived(messages.sample).values()))
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
@@ -153,32 +148,7 @@ def lines(ids: Sequence[str]) -> list[Hit]:
     return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
 
 
-def resend_one(id: str, recipient: str, _by: str) -> Resent:
-    """Its only recipient is named by the message's own id. Raises RedisError, and InvalidInput for
-    a message that is not in the archive; NotNow for one that intake refuses."""
-    row = SgipMt.objects.filter(pk=number(id)).first()
-    if row is None or recipient not in ("", str(row.pk)):
-        raise InvalidInput(_("there is no such message in the archive"), "id")
-    if row.final not in AGAIN:
-        return Resent(0, 1)
-    given = {"ids": str(row.pk), "state": row.final}
-    sent = step(given, step(given, "", 1).cursor, 1)
-    if sent.left_because:
-        raise NotNow(sent.left_because)
-    count = sent.done
-    new = resent.again_as(row.biz_id, row.pk) if count else ""
-    return Resent(count, 1 - count, new)
-
-
-def _page(values: Values, begun: datetime, position: str, limit: int) -> Page:
-    """The next `limit` rows, oldest first, of which some may not be meant."""
-    ended = _indexed(values).filter(archived_at__lte=begun, id__gt=read_id(position))
-    rows = list(ended.only(*_JUDGED).order_by("id")[:limit])
-    ids = [row.pk for row in rows if _fits(values, row)]
-    return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
-
-
-def _described(ids: Sequence[int]) -> bulk_preview.Described[tuple[int, str]]:
+def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
     """For each its id, its account and how it ended, and when it was accepted."""
     for some in chunks(ids, _CHUNK):
         rows = SgipMt.objects.filter(id__in=some).values_list("id", "account_id", "final")
@@ -190,8 +160,8 @@ def _values(given: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, given, () if given.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = values.get("state", SgipMt.Final.FAILED.value)
-    if state not in AGAIN:
-        raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
+    if state not in RESENDABLE:
+        raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**values, "state": state, "since": min(since, MAX_ID)}
@@ -238,7 +208,7 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
     # Failures shows them until somebody acknowledges them.
     tried = list(zip(rows, verdicts, strict=True))
     fresh = [row for row, verdict in tried if verdict.outcome == "created"]
-    transactions.retrying(lambda: failures.sent_again(fresh))
+    transactions.retrying(lambda: failures.take_back(fresh))
     return tried
 
 
@@ -263,10 +233,11 @@ ACTION = BulkAction(
     fields=_FIELDS,
     help=gettext_lazy("Each is sent once more as a new message with an id of its own, however "
                       "often this is asked for. An unknown one may arrive twice."),
-    count=count,
-    preview=preview,
-    step=step,
+    select=Failed,
+    describe=_describe,
+    show=_show,
     outcome=outcome,
     lines=lines,
-    resend=resend_one,
+    makes_messages=True,
+    select_message=select_message,
 )  # fmt: skip

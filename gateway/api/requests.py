@@ -12,7 +12,7 @@ import msgspec
 from gateway.intake import accept
 from gateway.intake.accept import MAX_RECIPIENTS
 from gateway.intake.request import MAX_EXPIRE_DAYS, MAX_REFERENCE, MAX_TEXT, Request
-from msgplatform.api.bodies import IdempotencyKey, described, items, text
+from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
 
@@ -27,11 +27,11 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     extension: Annotated[
         str | None, text("Digits behind the account's SP number", pattern="^[0-9]*$")
     ] = None
-    priority: Annotated[int | None, described("0 when left out", minimum=0, maximum=9)] = None
-    schedule_at: Annotated[Moment | None, described("Not before this time")] = None
+    priority: Annotated[int | None, field("0 when left out", minimum=0, maximum=9)] = None
+    schedule_at: Annotated[Moment | None, field("Not before this time")] = None
     expire_at: Annotated[
         Moment | None,
-        described(
+        field(
             f"Not after this time, at most {MAX_EXPIRE_DAYS} days from now or, if there is one, "
             "from `schedule_at`"
         ),
@@ -47,8 +47,8 @@ class Send(Options, forbid_unknown_fields=True, kw_only=True):
     """A text to be sent. null means the same as leaving a field out."""
 
     to: Annotated[
-        str | Annotated[list[str], described("", minItems=1, maxItems=MAX_RECIPIENTS)],
-        described(
+        str | Annotated[list[str], field("", minItems=1, maxItems=MAX_RECIPIENTS)],
+        field(
             "A telephone number, 13800000000 or 8613800000000, or a list of them; how many your "
             "account may name at once is set in the console"
         ),

@@ -70,12 +70,12 @@ class Forwarder(Worker):
         self.heartbeat.done += count
         return count > 0
 
-    def _forward_reports(self, lease: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+    def _forward_reports(self, lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
         """Publish endings, each with the earlier endings that were announced. Nothing is done when
         another forwarder has taken over one of the messages: the lease of all is over."""
         messages = store.read(ids)
         failpoint("forwarder_after_read")
-        if not store.holds(lease, ids):
+        if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
         reports = {

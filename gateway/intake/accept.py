@@ -114,7 +114,7 @@ def intake() -> Intake:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedBatch:
     """Requests of which nothing is stored yet.
 
     `verdicts` has the verdicts that are known already, None for the others; `calls` maps the
@@ -137,7 +137,7 @@ class Intake:
         then, and the requests may be repeated with the same keys."""
         return self.commit(self.prepare(requests))
 
-    def prepare(self, requests: Sequence[Request]) -> Prepared:
+    def prepare(self, requests: Sequence[Request]) -> PreparedBatch:
         """Check requests. Raises RedisError: nothing was accepted then."""
         self.directory.refresh()
         verdicts = _duplicates(requests)
@@ -162,10 +162,10 @@ class Intake:
                 by_key[name] = items[position]
         calls = zip(items, _calls(list(items.values())), strict=True)
         # A duplicate stands behind the call with its key.
-        return Prepared(verdicts, {**dict(calls), **duplicate_calls})
+        return PreparedBatch(verdicts, {**dict(calls), **duplicate_calls})
 
     @patiently()  # what may be stored already is better waited for
-    def commit(self, batch: Prepared) -> list[Verdict]:
+    def commit(self, batch: PreparedBatch) -> list[Verdict]:
         """Store the calls with one script. Raises RedisError: the outcome is unknown then."""
         verdicts, calls = list(batch.verdicts), batch.calls
         if not calls:

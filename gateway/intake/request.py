@@ -94,7 +94,7 @@ class Router:
             words = _("no gateway takes %(number)s for this account")
             raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
-            self._bound = presence.bound(presence.live())
+            self._bound = presence.connected_gateways(presence.live())
         bound_ids = self._bound  # another thread may replace it meanwhile
         # A link that is up, then the longest prefix, then the priority. Gateways that are down are
         # in the list too: a sender moves their messages to the next one.

@@ -60,7 +60,7 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 decode_mt = msgspec.json.Decoder(Mt).decode
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimedMessage(msgspec.Struct, frozen=True):
     """A pending message that a sender has claimed.
 
     `todo` are the parts to send (empty: all), `most` bounds the users of its Submit (0: no bound).
@@ -76,7 +76,7 @@ class Claimed(msgspec.Struct, frozen=True):
     ascii_limit: int = 0
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingMessage(msgspec.Struct, frozen=True):
     """A pending message that no sender has claimed. `position` counts the messages before it in the
     list of its `priority`. `was_sent`: its gateway may have taken it, so that it stays there."""
 

@@ -40,21 +40,23 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPart:
     """`what` became of a part: waiting, whole, or cut (`parts` are those of an older message)."""
 
     what: str
     parts: dict[int, Mo]
 
 
-def keep_part(parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords) -> Kept:
+def keep_part(
+    parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords
+) -> KeptPart:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
     what, *flat = scripts.run(
         "mo_keep",
         [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
         [parts_key, keys.mo_seen(*sequence)],
     )
-    return Kept(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
+    return KeptPart(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
 
 
 def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:

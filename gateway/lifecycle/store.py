@@ -23,7 +23,7 @@ import msgspec
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import (
-    Claimed,
+    ClaimedMessage,
     Finished,
     Member,
     Mt,
@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Leased:
+class Lease:
     """Entries of the set `key` that the caller has until `until`; no other lease ends then."""
 
     entries: list[str]
@@ -68,7 +68,7 @@ class Leased:
     until: float
 
 
-class First(msgspec.Struct):
+class FirstCall(msgspec.Struct):
     """The first call with a key: the hash of its payload, and its messages' ids."""
 
     hash: str
@@ -80,7 +80,7 @@ class OverLimit(msgspec.Struct):
 
 
 # -- intake --------------------------------------------------------------------------------------
-def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | OverLimit | None]:
+def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[FirstCall | OverLimit | None]:
     """Store calls; returns None for a new call, else the first call with its key, or OverLimit."""
     arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
     for call in calls:
@@ -99,25 +99,25 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | Over
     return [_accepted(answer) for answer in answers]
 
 
-def _accepted(answer: bytes) -> First | OverLimit | None:
+def _accepted(answer: bytes) -> FirstCall | OverLimit | None:
     if answer == b"limit":
         return OverLimit()
-    return msgspec.json.decode(answer, type=First) if answer else None
+    return msgspec.json.decode(answer, type=FirstCall) if answer else None
 
 
-def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[First | None]:
+def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[FirstCall | None]:
     """The first call with each (system, idempotency key), None if there was none."""
     names = [keys.idempotency(biz, key) for biz, key in call_keys]
     rows: Any = sms_redis().mget(names) if names else ()
-    return [msgspec.json.decode(row, type=First) if row else None for row in rows]
+    return [msgspec.json.decode(row, type=FirstCall) if row else None for row in rows]
 
 
 # -- sender --------------------------------------------------------------------------------------
-def claim(gateway: int, holder: str, limit: int, lease: float) -> list[Claimed]:
+def claim(gateway: int, holder: str, limit: int, lease: float) -> list[ClaimedMessage]:
     """Pending messages of a gateway, the most urgent first, leased for `lease` seconds."""
     flat = scripts.run("claim", [gateway, holder, limit, lease])
     return [
-        Claimed(
+        ClaimedMessage(
             _with_reference(decode_mt(flat[i + 1]), int(flat[i + 7] or 0)),
             tuple(sorted({int(part) for part in flat[i + 2].split()})),
             int(flat[i + 3] or 0),
@@ -179,7 +179,7 @@ def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tup
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
-def waits(gateway: int) -> bool:
+def has_work(gateway: int) -> bool:
     """True if messages of a gateway could be sent now, or Submits be repeated."""
     return bool(scripts.run("waits", [gateway]))
 
@@ -221,13 +221,13 @@ def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
     return lease_some(source, lease_key, limit, lease).entries
 
 
-def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Leased:
-    """As `take`; the lease tells later whether the caller still has the entries (`holds`)."""
+def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
+    """As `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
     until, entries = scripts.run("take", [limit, lease], [source, lease_key])
-    return Leased([entry.decode() for entry in entries], lease_key, float(until))
+    return Lease([entry.decode() for entry in entries], lease_key, float(until))
 
 
-def holds(lease: Leased, entries: Sequence[str]) -> bool:
+def is_leased(lease: Lease, entries: Sequence[str]) -> bool:
     """True if the caller still has all of these entries: no other took one over or finished it."""
     # No two leases end at the same microsecond, so that the score tells whose the entry is.
     scores: Any = sms_redis().zmscore(lease.key, list(entries)) if entries else ()
@@ -279,7 +279,8 @@ def forget(messages: Iterable[Finished]) -> set[str]:
 
 
 __all__ = [
-    "Allowance", "Call", "First", "Leased", "Member", "OverLimit", "accept", "announce", "claim",
-    "drop", "due", "end", "first_calls", "forget", "holds", "lease_some", "next_seqnos", "overdue",
-    "pass_on", "published", "read", "release", "report", "respond", "submit", "take", "waits",
+    "Allowance", "Call", "FirstCall", "Lease", "Member", "OverLimit", "accept", "announce", "claim",
+    "drop", "due", "end", "first_calls", "forget", "has_work", "is_leased", "lease_some",
+    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
+    "submit", "take",
 ]  # fmt: skip

@@ -59,7 +59,7 @@ def _outages() -> Iterator[Condition]:
     directory = _directory()
     directory.refresh(at_once=True)
     states = presence.live()
-    connected_ids = presence.bound(states)
+    connected_ids = presence.connected_gateways(states)
     down_ids = [id for id in directory.gateways if id not in connected_ids]
     open_alerts = Alert.objects.filter(kind=OUTAGE, open_key__isnull=False)
     open_keys = set(open_alerts.values_list("open_key", flat=True))
@@ -95,7 +95,7 @@ def examine() -> Iterator[Finding]:
     """A finding for each gateway: whether it is connected. May raise errors of the database and of
     Redis."""
     states = presence.live()
-    connected_ids = presence.bound(states)
+    connected_ids = presence.connected_gateways(states)
     gateways = SmsGateway.objects.filter(enabled=True).order_by("name")
     for pk, name in gateways.values_list("id", "name"):
         if pk in connected_ids:

@@ -42,7 +42,7 @@ GATEWAY = Subject(
 )
 _Final = SgipMt.Final
 # Endings after which a message may be resent: a new one may reach the recipient.
-AGAIN = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
+RESENDABLE = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
@@ -85,7 +85,7 @@ def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     failure_store.add(FLOW, losses, now)
 
 
-def sent_again(rows: Iterable[SgipMt]) -> None:
+def take_back(rows: Iterable[SgipMt]) -> None:
     """Their new messages were just accepted, for the first time."""
     rescues = [
         Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
@@ -95,10 +95,10 @@ def sent_again(rows: Iterable[SgipMt]) -> None:
             failure_store.take_back(FLOW, rescues)
 
 
-def turned_out_otherwise(rows: Iterable[SgipMt]) -> None:
+def take_back_changed(rows: Iterable[SgipMt]) -> None:
     """Take rows back from the counts, in the caller's transaction, before they get another ending.
     The counts lack a row that was resent already. Raises RedisError."""
-    sent_again(
+    take_back(
         row for row in rows
         if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
     )  # fmt: skip

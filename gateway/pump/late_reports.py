@@ -111,7 +111,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         before = copy(mt)
         if not _ends(mt, report, part):
             return None  # other parts are still open
-        failures.turned_out_otherwise([before])
+        failures.take_back_changed([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
         counters.recount(before, mt, row.archived_at)
         return mt

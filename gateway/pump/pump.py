@@ -59,13 +59,13 @@ class Pump(Worker):
         return count > 0 or self._retention.turn()
 
 
-def _archive_messages(lease: store.Leased, ids: Sequence[str]) -> Sequence[str]:
+def _archive_messages(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
     """Archive messages and delete their keys. Nothing is done when another pump has taken over one
     of them: the lease of all is over then."""
     messages = store.read(ids)
     failpoint("pump_after_read")
     try:
-        rows.write_messages(messages, partial(store.holds, lease, [m.id for m in messages]))
+        rows.write_messages(messages, partial(store.is_leased, lease, [m.id for m in messages]))
     except rows.LeaseOver:
         log.warning("lease_over", messages=len(messages))
         return ids

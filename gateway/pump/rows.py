@@ -90,7 +90,7 @@ def _write_messages(
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
         counters.count_messages(messages, earlier_finals, billed_segments, now)
         ended_ids = {int(m.id) for m in messages if earlier_finals.get(int(m.id)) != m.final}
-        failures.turned_out_otherwise(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
+        failures.take_back_changed(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
         failures.add((row for row in rows if row["id"] in ended_ids), now)
 
 

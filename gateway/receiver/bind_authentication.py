@@ -89,7 +89,7 @@ class BindAuthentication:
         if not gateways:
             self._last_stranger = address
             return "stranger"
-        if address not in self._known and self.wrong_logins.delays(address):
+        if address not in self._known and self.wrong_logins.is_delayed(address):
             return "delayed"
         places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
         if self._from.total() >= places and not self._displace(address):
@@ -115,7 +115,9 @@ class BindAuthentication:
         address = connection.address
         # Gateways may share an address; a gateway with a wrong login must not keep the others out.
         guesser = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(guesser):  # known addresses were admitted without asking this
+        if self.wrong_logins.is_delayed(
+            guesser
+        ):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
@@ -232,7 +234,7 @@ class BindAuthentication:
             name = _same(bind.login_name, gateway.row.smg_login_name)
             password = gateway.smg_login_password
             is_right = _same(bind.login_password, password or "") & name and password is not None
-            if is_right and self.networks.may(gateway.id, connection.address):
+            if is_right and self.networks.is_allowed(gateway.id, connection.address):
                 match = gateway
         return match
 
@@ -257,13 +259,13 @@ class Networks:
             for gateway in gateways.values()
         }
 
-    def may(self, gateway: int, address: str) -> bool:
+    def is_allowed(self, gateway: int, address: str) -> bool:
         """True if this gateway may connect from the address."""
         return is_inside(address, self._by_gateway.get(gateway, ()))
 
     def gateways(self, address: str) -> Collection[int]:
         """The gateways that may connect from an address; none for a stranger's."""
-        return [gateway for gateway in self._by_gateway if self.may(gateway, address)]
+        return [gateway for gateway in self._by_gateway if self.is_allowed(gateway, address)]
 
     def _of_host(self, host: str) -> tuple[Network, ...]:
         networks, due = self._hosts.get(host, ((), 0.0))

@@ -36,7 +36,7 @@ class WrongLogins:
         self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
         self._to_report: deque[tuple[str, int]] = deque()
 
-    def delays(self, address: str) -> bool:
+    def is_delayed(self, address: str) -> bool:
         """True if the next login from an address still has to wait."""
         guesses = self._by_address.get(address)
         return guesses is not None and time.monotonic() < guesses.until

@@ -16,7 +16,7 @@ from django.conf import settings
 from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
-from gateway.lifecycle.messages import Claimed, Mt, Response
+from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
 from gateway.sender.packing import Pace, Pack, packs, submits
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
@@ -57,7 +57,7 @@ class GatewayWorker:
         self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
         # Id → message and time of its claim, the oldest first.
-        self._held: dict[str, tuple[Claimed, float]] = {}
+        self._held: dict[str, tuple[ClaimedMessage, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
         self._next_growth = Every(_GROW_EVERY)
@@ -84,7 +84,7 @@ class GatewayWorker:
                 self.release()
         if not self.link.is_up:
             return count + self._wait_for_link(connected_ids)
-        if self.pace.pauses:
+        if self.pace.is_paused:
             return count
         # Repeats first: they are the oldest, and every try of theirs is counted.
         if self.link.capacity > 0:
@@ -228,15 +228,15 @@ class GatewayWorker:
 
     def _grow(self) -> None:
         """The windows are full: connections that were unbound as idle are opened again."""
-        if self._next_growth.take() and (self._packs or store.waits(self.gateway.id)):
+        if self._next_growth.take() and (self._packs or store.has_work(self.gateway.id)):
             self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:
         """Wake a link that sleeps when there is work; while it is down others may have the work."""
         # A link that sleeps gets no messages: perhaps its gateway is gone meanwhile.
-        if self.link.asleep and self.link.connections:
-            if self._held or store.waits(self.gateway.id):
+        if self.link.is_asleep and self.link.connections:
+            if self._held or store.has_work(self.gateway.id):
                 self._in_loop(self.link.wake)
             return 0
         down_since = self.link.down_since

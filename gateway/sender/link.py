@@ -50,7 +50,7 @@ class Link:
         self.gateway, self.connections = gateway, connections
         self.problem = "connecting"
         self.down_since: float | None = time.monotonic()
-        self.asleep = False
+        self.is_asleep = False
         self.state_changed = True  # to be reported to others now
         self.bound_since: dict[Connection, float] = {}
         self.sent = self.received = 0
@@ -219,7 +219,7 @@ class Link:
         self.state_changed = True
         if type(event) is sgip.Bound:
             self.bound_since[connection] = time.time()
-            self.down_since, self.asleep, self.problem = None, False, ""
+            self.down_since, self.is_asleep, self.problem = None, False, ""
             log.info("gateway_bound", gateway=self.gateway.name, peer=connection.peer)
         elif type(event) is sgip.BindRefused:
             log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
@@ -229,7 +229,7 @@ class Link:
             was_bound = self.bound_since.pop(connection, None) is not None
             in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
             if was_bound and in_order:
-                self.asleep = not self.bound_since
+                self.is_asleep = not self.bound_since
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""
                 self._down(f"link {event.reason.value}{why}")
@@ -245,4 +245,4 @@ class Link:
         if self.down_since is None:
             self.down_since = time.monotonic()
             log.warning("gateway_lost", gateway=self.gateway.name, why=why)
-        self.asleep, self.problem, self.state_changed = False, why, True
+        self.is_asleep, self.problem, self.state_changed = False, why, True

@@ -13,8 +13,8 @@ from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit, Response
-from gateway.sender.pending_submits import AGAIN, UNANSWERED
+from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit, Response
+from gateway.sender.pending_submits import RETRY, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
@@ -38,9 +38,9 @@ class Pack:
         return len(self.todo) * len(self.messages)
 
 
-def packs(claims: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
+def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
     """Messages of the same text and options together, as many as a Submit takes."""
-    groups: dict[object, list[Claimed]] = {}
+    groups: dict[object, list[ClaimedMessage]] = {}
     for item in claims:
         group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
         groups.setdefault(group_key, []).append(item)
@@ -144,7 +144,7 @@ class Pace:
         self._busy_until = 0.0
 
     @property
-    def pauses(self) -> bool:
+    def is_paused(self) -> bool:
         return time.monotonic() < self._busy_until
 
     def slow_down(self, responses: Sequence[Response]) -> None:
@@ -152,7 +152,7 @@ class Pace:
 
         Otherwise a long queue would be refused again and again, up to its messages' last try.
         """
-        if any(response.verdict in (AGAIN, UNANSWERED) for response in responses):
+        if any(response.verdict in (RETRY, UNANSWERED) for response in responses):
             self._busy_until = time.monotonic() + self._busy.next()
         else:
             self._busy.reset()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gateway.lifecycle.messages import Response
 from gateway.sgip import RETRY_RESULTS, Closed, Result
 
-ACCEPTED, AGAIN, REFUSED = "accepted", "again", "refused"
+ACCEPTED, RETRY, REFUSED = "accepted", "again", "refused"
 # No answer: the same bytes go out again when no sender has written them for long enough.
 UNANSWERED = "unanswered"
 # The sequence was used: by another command, or by these bytes if another process repeated them.
@@ -96,7 +96,7 @@ def verdict(result: int, *, is_repeated: bool) -> str:
     if result == Result.SEQUENCE:
         return USED
     if result in RETRY_RESULTS:
-        return UNANSWERED if is_repeated else AGAIN
+        return UNANSWERED if is_repeated else RETRY
     return REFUSED
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from gateway.lifecycle.messages import Waiting
+from gateway.lifecycle.messages import WaitingMessage
 from gateway.lifecycle.waiting import FRONT, divert, look
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
@@ -71,11 +71,11 @@ class Walk:
         return count
 
     def _leaving(
-        self, waiting: Collection[Waiting], connected_ids: Collection[int]
-    ) -> list[tuple[Waiting, int]]:
+        self, waiting: Collection[WaitingMessage], connected_ids: Collection[int]
+    ) -> list[tuple[WaitingMessage, int]]:
         """Messages that leave, with the gateway that each goes to; 0: its time is over."""
         now = time.time()
-        leaving: list[tuple[Waiting, int]] = []
+        leaving: list[tuple[WaitingMessage, int]] = []
         for one in waiting:
             ways = (
                 other

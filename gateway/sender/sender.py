@@ -193,7 +193,7 @@ class SmsSender(Worker):
     # -- what others see -------------------------------------------------------------------------
     def _bound(self) -> Collection[int]:
         """Gateways with a link in any process."""
-        return presence.bound(self._links)
+        return presence.connected_gateways(self._links)
 
     def _absent(self) -> list[int]:
         """Gateways with a process of their own that does not run."""

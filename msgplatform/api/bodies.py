@@ -23,7 +23,7 @@ KEY_PATTERN = "^[!-~]+$"  # as `idempotency.check_key` has it
 MAX_BATCH = 1000  # items of one request
 
 
-def described(description: str, **bounds: Any) -> Meta:
+def field(description: str, **bounds: Any) -> Meta:
     """A field with its description; `bounds` are keywords of JSON Schema."""
     return Meta(description=description or None, extra_json_schema=bounds or None)
 
@@ -34,7 +34,7 @@ def choice(choices: Sequence[tuple[str, Any]], description: str = "") -> Meta:
     labels = [(value, str(label)) for value, label in choices]
     values = [value for value, _label in labels]
     texts = filter(None, (description, build_choice_description_list(labels)))
-    return described("\n\n".join(texts), **{"enum": values, "x-spec-enum-id": list_hash(labels)})
+    return field("\n\n".join(texts), **{"enum": values, "x-spec-enum-id": list_hash(labels)})
 
 
 def text(description: str = "", max_length: int | None = None, pattern: str = "") -> Meta:
@@ -49,7 +49,7 @@ def text(description: str = "", max_length: int | None = None, pattern: str = ""
 
 def items(description: str) -> Meta:
     """The only field of a batch's body."""
-    return described(description, minItems=1, maxItems=MAX_BATCH)
+    return field(description, minItems=1, maxItems=MAX_BATCH)
 
 
 IdempotencyKey = Annotated[

@@ -118,7 +118,7 @@ def _python(method: str, url: str, body: Any) -> str:
     ]
     if body is not None:
         literal = pprint.pformat(body, width=80, sort_dicts=False)
-        lines.append(f"    json={_indented(literal, 9)},")
+        lines.append(f"    json={_indent(literal, 9)},")
     lines += ["    timeout=30,", ")", "print(response.status_code, response.text)"]
     return "\n".join(lines)
 
@@ -137,12 +137,12 @@ def _node(method: str, url: str, body: Any) -> str:
         lines += [
             f'    "Content-Type": "{_MEDIA_TYPE}",',
             "  },",
-            f"  body: JSON.stringify({_indented(literal, 2)}),",
+            f"  body: JSON.stringify({_indent(literal, 2)}),",
         ]
     lines += ["});", "console.log(response.status, await response.text());"]
     return "\n".join(lines)
 
 
-def _indented(text: str, blanks: int) -> str:
+def _indent(text: str, blanks: int) -> str:
     """All lines after the first, so many blanks to the right."""
     return text.replace("\n", "\n" + " " * blanks)

@@ -43,7 +43,7 @@ class SingleIntake:
     submit: Callable[[int, Any, Callable[[Verdict | None, Exception | None], None]], None]
 
 
-def encoded(verdict: Verdict) -> tuple[int, bytes]:
+def encode_verdict(verdict: Verdict) -> tuple[int, bytes]:
     """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
     is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
@@ -53,7 +53,7 @@ def encoded(verdict: Verdict) -> tuple[int, bytes]:
 
 def answer(verdict: Verdict) -> HttpResponse:
     """The response of a view for one item. Raises Conflict, InvalidInput."""
-    code, body = encoded(verdict)
+    code, body = encode_verdict(verdict)
     return HttpResponse(body, content_type=MEDIA_TYPE, status=code)
 
 
@@ -94,7 +94,7 @@ class BatchView(APIView):
         """The verdicts of these items, which are durable when it returns; never called for none."""
         raise NotImplementedError
 
-    def shown(self, verdict: Verdict) -> dict[str, Any]:
+    def as_dict(self, verdict: Verdict) -> dict[str, Any]:
         """A verdict as the answer shows it."""
         return verdict.as_dict()
 
@@ -109,7 +109,7 @@ class BatchView(APIView):
         items: list[msgspec.Raw] = getattr(body, name)
         limit_items(items, self.max_items, name)
         verdicts = judge_each(items, lambda raw: self.read(decode_item(raw, item)), self.accept)
-        return Response({"results": [self.shown(verdict) for verdict in verdicts]})
+        return Response({"results": [self.as_dict(verdict) for verdict in verdicts]})
 
 
 @lru_cache

@@ -247,7 +247,7 @@ class StructExtension(OpenApiSerializerExtension):
             for struct in _structs_in(field.type)
         }
         _, components = msgspec.json.schema_components([self.target], ref_template="{name}")
-        schema: dict[str, Any] = _simplified(components[self.target.__name__], references)
+        schema: dict[str, Any] = _simplify(components[self.target.__name__], references)
         return schema
 
 
@@ -258,7 +258,7 @@ def _structs_in(annotation: Any) -> Iterator[type[msgspec.Struct]]:
         yield from _structs_in(part)
 
 
-def _simplified(schema: Any, references: Mapping[str, Any]) -> Any:
+def _simplify(schema: Any, references: Mapping[str, Any]) -> Any:
     """The schema as generators of clients like it: a field that may be null has two types and no
     default, and a reference leads to a component."""
     if not isinstance(schema, dict):
@@ -266,16 +266,16 @@ def _simplified(schema: Any, references: Mapping[str, Any]) -> Any:
     if name := schema.get("$ref"):
         return references[name]
     simple = {
-        key: _simplified(value, references)
+        key: _simplify(value, references)
         for key, value in schema.items()
         if key not in {"title", "default", "properties", "anyOf"}
     }
     if fields := schema.get("properties"):
         simple["properties"] = {
-            name: _simplified(field, references) for name, field in fields.items()
+            name: _simplify(field, references) for name, field in fields.items()
         }
     if options := schema.get("anyOf"):
-        simple = {**_union([_simplified(option, references) for option in options]), **simple}
+        simple = {**_union([_simplify(option, references) for option in options]), **simple}
         if "enum" in simple and "null" in simple["type"]:
             simple["enum"] = [*simple["enum"], None]
     return simple

@@ -18,9 +18,9 @@ from django.db.models.functions import Now
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import flows, logging
-from msgplatform.core.bulk.cursor import read_id
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
+from msgplatform.core.flows.bulk_pages import read_id
 from msgplatform.models import BulkBatch, BulkJob
 
 log = logging.get(__name__)

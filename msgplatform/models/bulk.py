@@ -31,7 +31,7 @@ class BulkJob(models.Model):
     # The preview stopped counting at `total`: there may be more.
     more = models.BooleanField(_("or more"), default=False, db_default=False)
     done = models.PositiveBigIntegerField(_("done"), default=0)
-    # The flow's own (`core.bulk.cursor`); '' before the first page.
+    # The flow's own (`core.flows.bulk_pages`); '' before the first page.
     cursor = models.CharField(max_length=200, blank=True, default="")
     rate = models.PositiveIntegerField(
         _("messages per second"), default=0, help_text=_("0: as fast as it goes")

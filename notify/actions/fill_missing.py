@@ -13,10 +13,11 @@ from functools import partial
 
 from django.db import transaction
 
-from msgplatform.core.bulk.cursor import Page
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
+from msgplatform.core.flows import Applied
+from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Values
 from notify.actions.replay import Messages
 from notify.archive import stores
@@ -128,8 +129,8 @@ class Resplit:
         self._subscription = values.get("subscription")
         self._messages = Messages(values, begun, (stores.hot(),))
 
-    def apply(self, ids: Sequence[int]) -> int:
-        return add_missing(ids, self._subscription)
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(add_missing(ids, self._subscription))
 
     def page(self, position: str, limit: int) -> Page:
         messages, following = self._messages.page(position, limit)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from msgplatform.core.bulk.preview import Described, Tally
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
+from msgplatform.core.flows.bulk_pages import Described, Tally
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.lines import lines as message_lines

@@ -13,9 +13,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Applied
+from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Values
 from notify.actions.send_again import FAILED, again, ended
 from notify.archive import stores
@@ -90,8 +91,8 @@ class Replay:
         self._values, self._begun = values, begun
         self._messages = Messages(values, begun, (stores.hot(), stores.cold()))
 
-    def apply(self, ids: Sequence[int]) -> int:
-        return again(ids, self.statuses, self._begun)
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(again(ids, self.statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
         for _ in range(PAGES):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
-from msgplatform.api.filters import MAX_ID
-from msgplatform.core.bulk.cursor import Page, read_id, read_time
+from msgplatform.api.filters import MAX_ID, number
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Applied
+from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
 from msgplatform.core.flows.messages import Values
 from notify.actions.send_again import CHUNK, FAILED, again, ended
 from notify.archive import stores
@@ -29,7 +32,7 @@ class Requeue:
     Deliveries that are named by id may be archived, and may have succeeded; others are hot.
     """
 
-    def __init__(self, values: Values, begun: datetime) -> None:
+    def __init__(self, values: Values, begun: datetime, statuses: Collection[int] = ()) -> None:
         named = "ids" in values
         choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if named else FAILED
         status = values.get("status")
@@ -38,10 +41,10 @@ class Requeue:
         self._values, self._begun = values, begun
         # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
         default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
-        self._statuses = [choices[status]] if status else list(default)
+        self._statuses = list(statuses) or ([choices[status]] if status else list(default))
 
-    def apply(self, ids: Sequence[int]) -> int:
-        return again(ids, self._statuses, self._begun)
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(again(ids, self._statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
         if "ids" in self._values:
@@ -154,3 +157,35 @@ class _Position:
     def text(self) -> str:
         moment = self.next_at.isoformat() if self.next_at else ""
         return f"{self.subscription},{moment},{self.id}"
+
+
+# -- one message from its page -------------------------------------------------------------------
+# A delivery that somebody names may be delivered, or wait for its next attempt.
+_NAMED = (*FAILED.values(), ReceiveMsg.Status.DELIVERED, ReceiveMsg.Status.PENDING)
+
+
+def select_message(id: str, recipient: str, _by: str) -> tuple[Requeue, list[int]]:
+    """One delivery of a message, or those that did not arrive. Raises InvalidInput when there is no
+    such message or delivery, Unavailable when the archive would be needed and cannot be read."""
+    deliveries = _deliveries(number(id))
+    if not deliveries:
+        raise InvalidInput(_("there is no such message"), "id")
+    if recipient:
+        delivery = number(recipient, "recipient")
+        if delivery not in deliveries:
+            raise InvalidInput(_("there is no such delivery"), "recipient")
+        ids, statuses = [delivery], _NAMED
+    else:
+        statuses = tuple(FAILED.values())
+        ids = [pk for pk, status in deliveries.items() if status in statuses]
+    return Requeue({"ids": tuple(ids)}, sql.now(), statuses), ids
+
+
+def _deliveries(message_id: int) -> dict[int, int]:
+    """Delivery → status, where the message is; the hot ones count."""
+    for place in (stores.hot(), stores.cold()):
+        with reading(place):
+            rows = place.deliveries_of([message_id]).order_by("id")
+            if found := dict(rows.values_list("id", "status")):
+                return found
+    return {}

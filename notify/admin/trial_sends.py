@@ -24,7 +24,7 @@ from notify import directory, operations
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.limits import shown_url
 
 # Event types to choose from; a catalogue that is longer is used over the API.
 _MAX_TYPES = 500

@@ -24,8 +24,8 @@ from msgplatform.api.management.resources import (
     ResourceView,
     WholeSerializer,
     audit,
-    documented,
-    listed,
+    describe_list,
+    describe_resource,
 )
 from msgplatform.api.schema import operation
 from msgplatform.models import Biz
@@ -145,7 +145,7 @@ class SubscriptionSerializer(WholeSerializer):
         return f"{row.biz.name}/{row.receive.name}"
 
 
-@documented(
+@describe_resource(
     "subscription",
     "subscriptions",
     SubscriptionSerializer,
@@ -178,14 +178,14 @@ class SubscriptionView(ResourceView):
     def title(self, row: BizReceive) -> str:
         return f"{row} #{row.pk}"
 
-    def also(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
+    def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
         if "status" not in names or row.status != _Status.NORMAL:
             return ()
         for name, value in BizReceive.RESUMED.items():
             setattr(row, name, value)
         return list(BizReceive.RESUMED)
 
-    def audited(self, name: str, value: Any) -> Any:
+    def audit_value(self, name: str, value: Any) -> Any:
         return _Status(value).name if name == "status" else value
 
     def remove(self, request: Request, row: BizReceive) -> None:
@@ -240,7 +240,7 @@ class DeliverNowView(APIView):
         return Response(StartedSerializer(result).data)
 
 
-@listed(
+@describe_list(
     "subscriptions",
     "List subscriptions",
     "Every subscription, discarded ones too, in the order in which they were made.",

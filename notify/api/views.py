@@ -12,7 +12,7 @@ from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.bodies import IdempotencyKey, described, items, text
+from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,
@@ -48,7 +48,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
-        msgspec.Raw, described("Any JSON, at most 256 KiB; delivered byte for byte as `data`")
+        msgspec.Raw, field("Any JSON, at most 256 KiB; delivered byte for byte as `data`")
     ]
     channel: Annotated[
         str | None,
@@ -127,7 +127,7 @@ class MessageListView(ListView):
         try:
             catalogue.check(biz, body.event_type, body.payload)
         except InvalidInput as error:
-            return answer(_repeated(_event(biz, body), error))
+            return answer(_verdict_of_repeat(_event(biz, body), error))
         return answer(intake.publish(_event(biz, body)))
 
 
@@ -148,7 +148,7 @@ class MessageBatchView(BatchView):
         try:
             catalogue.check(biz, body.event_type, body.payload)
         except InvalidInput as error:
-            return _repeated(_event(biz, body), error)
+            return _verdict_of_repeat(_event(biz, body), error)
         return _event(biz, body)
 
     def accept(self, items: list[intake.Event | Verdict]) -> list[Verdict]:
@@ -157,7 +157,7 @@ class MessageBatchView(BatchView):
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
 
 
-def _repeated(event: intake.Event, error: InvalidInput) -> Verdict:
+def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
     """The verdict on an event that does not match its schema: it is a duplicate when it was
     accepted before the schema was changed. Raises the error for any other."""
     verdict = intake.stored_before(event)

@@ -37,7 +37,7 @@ from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0

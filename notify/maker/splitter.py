@@ -35,7 +35,7 @@ from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import in_turns
 
 BATCH = 1000

@@ -27,7 +27,7 @@ from notify.directory import Subscriptions
 from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
@@ -137,7 +137,7 @@ class Marker(Worker):
             for result in successes:
                 tally.count_delivered(result, deliveries[result.id].created_at)
             tally.count_failed(failed_results, exhausted_results)
-            failures.exhausted(exhausted_results, now)
+            failures.count_exhausted(exhausted_results, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return tally
@@ -179,7 +179,7 @@ class Marker(Worker):
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
                 poisoned_ids = [result.id] * poisoned_count
-                failures.ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
+                failures.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
         except UNAVAILABLE:
             raise
         except Exception:

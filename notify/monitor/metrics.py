@@ -26,6 +26,7 @@ from msgplatform.core.rates.breaker import STATE_NUMBERS
 from notify import orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
+from notify.monitor.histograms import DURATION, LATENCY
 from notify.subscriptions import limits
 
 COUNTED = 100_000
@@ -207,10 +208,10 @@ _ATTEMPTS = METRICS.counter(
 )
 _EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries that used up their attempts")
 _HISTOGRAMS = {
-    counters.LATENCY: METRICS.histogram(
+    LATENCY: METRICS.histogram(
         "notify_delivery_seconds", "From the acceptance of a message to its delivery"
     ),
-    counters.DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
+    DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
 }
 
 

@@ -21,7 +21,7 @@ from notify import directory, orders
 from notify.models import BizReceive
 from notify.sender import webhook
 from notify.sender.claimed_order import ClaimedOrder
-from notify.subscriptions.shown import MASK
+from notify.subscriptions.limits import MASK
 
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from django.db.models import Q
 from msgplatform.api import filter_fields
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
+from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import BY_ID, Source, ordered
 from msgplatform.messages import engine
 from tests.letters.models import Letter
@@ -36,20 +38,21 @@ def _page(id: str, _after: str = "") -> flows.Page | None:
     return flows.Page(str(row.pk), f"Letter {row.pk}", {"system": row.biz.name}, row.text, [entry])
 
 
-def _count(filter: Mapping[str, Any]) -> flows.Counted:
-    return flows.Counted(_delivered(filter).count())
+class _Delivered:
+    """Letters that were delivered and have a word; they go back to the sender."""
 
+    def __init__(self, filter: Mapping[str, Any], _begun: datetime) -> None:
+        values = engine.read_filter({"text": FIELDS["text"]}, filter)
+        rows = Letter.objects.filter(text__contains=values.get("text", ""), delivered=True)
+        self._rows = rows.order_by("pk")
 
-def _step(
-    filter: Mapping[str, Any], _cursor: str, limit: int, _note: flows.Note = flows.unnoted
-) -> flows.Step:
-    pks = list(_delivered(filter).values_list("pk", flat=True)[:limit])
-    return flows.Step("", Letter.objects.filter(pk__in=pks).delete()[0])
+    def page(self, position: str, limit: int) -> Page:
+        rows = self._rows.filter(pk__gt=read_id(position)).values_list("pk", flat=True)
+        pks = list(rows[:limit])
+        return Page(pks, str(pks[-1]) if len(pks) == limit else "")
 
-
-def _delivered(filter: Mapping[str, Any]) -> Any:
-    values = engine.read_filter({"text": FIELDS["text"]}, filter)
-    return Letter.objects.filter(text__contains=values.get("text", ""), delivered=True)
+    def apply(self, ids: Sequence[int]) -> flows.Applied:
+        return flows.Applied(Letter.objects.filter(pk__in=ids).delete()[0])
 
 
 def run_demo(run: flows.DemoRun) -> Mapping[str, Any]:
@@ -121,7 +124,7 @@ FLOW = flows.Flow(
     messages=MESSAGES,
     actions={
         "return": flows.BulkAction(
-            title="Return to the sender", fields={"text": FIELDS["text"]}, count=_count, step=_step
+            title="Return to the sender", fields={"text": FIELDS["text"]}, select=_Delivered
         )
     },
     health=flows.Health(

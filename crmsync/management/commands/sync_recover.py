@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crmsync.actions.filters import policy as filter_policy
+from crmsync.actions.actions import read_policy
 from crmsync.recovery.operation_finder import OperationFinder
 from crmsync.recovery.replay import ReplayCounts, replay
 from msgplatform.api import filters
@@ -106,6 +106,6 @@ def _policy(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return filter_policy(text, "--policy")
+        return read_policy(text, "--policy")
     except InvalidInput as error:
         raise CommandError(f"--policy: {error}") from None

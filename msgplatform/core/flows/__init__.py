@@ -9,6 +9,7 @@ contract   `Flow`: name, permissions, programs and four parts; the installed flo
 messages   `MessageStore`: search fields, and the indexes by which messages are found
 page       the line and the page of one message
 actions    `BulkAction`: actions on many messages, and on one
+bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
 setup      `Setup`: first steps, demo
 activity   counters, for charts and statistics
@@ -18,17 +19,17 @@ text       texts and links for people
 """
 
 from msgplatform.core.flows.actions import (
+    Applied,
     BulkAction,
-    Counted,
     Ending,
     Note,
-    Preview,
-    PreviewGroup,
     Resent,
+    Selection,
     Step,
     unnoted,
 )
 from msgplatform.core.flows.activity import Activity, Dimension, Figure, Group, Key, Measure
+from msgplatform.core.flows.bulk_pages import Counted, Preview, PreviewGroup
 from msgplatform.core.flows.contract import (
     Flow,
     Link,
@@ -81,6 +82,7 @@ __all__ = [
     "MAX_FAILURES",
     "MAX_OPTIONS",
     "Activity",
+    "Applied",
     "Attempt",
     "BulkAction",
     "Button",
@@ -120,6 +122,7 @@ __all__ = [
     "Runbook",
     "Sample",
     "Section",
+    "Selection",
     "Setup",
     "Snippet",
     "Status",

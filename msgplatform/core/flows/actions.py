@@ -1,4 +1,4 @@
-"""Actions on many messages: the messages that an action would change, and what became of them."""
+"""Actions on many messages, and on one: which ones, what is done, what became of them."""
 
 from __future__ import annotations
 
@@ -7,49 +7,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.flows.bulk_pages import (
+    BulkCursor,
+    Counted,
+    Described,
+    Page,
+    Preview,
+    Tally,
+    count_pages,
+    tally,
+)
 from msgplatform.core.flows.messages import Fields
 from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
 
-# Called with the ids that a step is about, before it changes them; see `BulkAction.step`.
+# Called with the ids that a step is about; see `BulkAction.step`.
 Note = Callable[[Iterable[int | str]], None]
+Filter = Mapping[str, Any]
+# The end of a message that was resent.
+Ending = Literal["arrived", "failed", "waiting"]
 
 
 def unnoted(_ids: Iterable[int | str]) -> None:
     """For a step whose ids are not needed."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """How many messages a bulk action would change; `more`: the count stopped at its bound."""
-
-    count: int
-    more: bool = False
-
-
-@dataclass(frozen=True)
-class PreviewGroup:
-    """How many of those counted belong together, such as one subscription and event type."""
-
-    title: str
-    count: int
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a bulk action would change now. Groups and times are of those that were counted.
-
-    `pace` is the limit per second of whoever receives all of them, None where there is none.
-    `cursor` is where a job begins that changes what was previewed, and nothing that came later.
-    """
-
-    counted: Counted
-    groups: Sequence[PreviewGroup] = ()
-    oldest: datetime | None = None
-    newest: datetime | None = None
-    sample: Sequence[Hit] = ()
-    pace: float | None = None
-    cursor: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +48,28 @@ class Step:
     must_wait: bool = False
 
 
-# What became of a message that was sent again.
-Ending = Literal["arrived", "failed", "waiting"]
+@dataclass(frozen=True)
+class Applied:
+    """How many messages of a page an action has changed.
+
+    `made` are the ids of new messages, for an action that makes some: their outcome is shown. With
+    `must_wait` the action stopped before one that cannot be done today; `position` is behind the
+    last one that was done, '' when none was.
+    """
+
+    done: int
+    left_because: str = ""
+    made: Sequence[str] = ()
+    must_wait: bool = False
+    position: str = ""
+
+
+class Selection(Protocol):
+    """The messages that a filter means for an action, in a fixed order; none that came after the
+    job began, so that it has an end. A page that is repeated changes nothing twice."""
+
+    def page(self, position: str, limit: int) -> Page: ...
+    def apply(self, ids: Sequence[int]) -> Applied: ...
 
 
 @dataclass(frozen=True)
@@ -83,45 +85,93 @@ class Resent:
     message: str = ""
 
 
-class _StepFunction(Protocol):
-    def __call__(
-        self, filter: Mapping[str, Any], cursor: str, limit: int, note: Note = unnoted, /
-    ) -> Step: ...
+def _not_about_one(_id: str, _recipient: str, _by: str) -> tuple[Selection, Sequence[int]]:
+    raise InvalidInput("a message of this flow cannot be resent", "id")
 
 
 @dataclass(kw_only=True, eq=False)
 class BulkAction:
-    """An action on many messages at once, run as a bulk job.
+    """An action on many messages at once, run as a bulk job; or at once on one.
 
-    `count(filter)` counts the messages that the action would change, to a bound;
-    `preview(filter)` shows them within about two seconds. Both raise InvalidInput.
+    `select(filter, begun)` gives the messages that the filter means, without those that changed
+    after `begun`. Raises InvalidInput.
 
-    `step(filter, cursor, limit, note)` applies the action to about the next `limit` messages after
-    `cursor`; a step may be repeated. It calls `note(ids)` before it changes messages whose outcome
-    is to be shown later; a repeated step need not report ids again.
+    `describe(ids)` gives (id, group, time) for each message of a page, and `show(tally, begun)` the
+    preview of what was counted; None: a preview only counts.
 
     `outcome(ids)` tells what became of the messages that a step noted, some hundred ids; by primary
     key only. A message that is not in the answer is gone, or its outcome is unknown. None: the
     action has no outcome. `lines(ids)` are the lines of these messages, as a search shows them; by
     primary key only. It may raise Unavailable, and errors of the database and of Redis.
 
-    `resend(id, recipient, by)` sends one message once more, at once: to one of its recipients, or
-    with '' to all that it did not reach. `by` is the user. Raises what `MessageStore.page` raises,
-    and InvalidInput for a message or a recipient that there is not. None: the action is not about
-    one message.
+    `select_message(id, recipient, by)` is for one message and one of its recipients, or with '' all
+    that it did not reach; `by` is the user. It gives a selection and the ids to apply. It raises
+    what `MessageStore.page` raises, and InvalidInput for a message or a recipient that there is
+    not.
     """
 
     title: Text
     fields: Fields
-    count: Callable[[Mapping[str, Any]], Counted]
-    step: _StepFunction
+    select: Callable[[Filter, datetime], Selection]
     help: Text = ""
     required: Sequence[str] = ()  # fields that may not be empty
-    preview: Callable[[Mapping[str, Any]], Preview] = None  # type: ignore[assignment]
+    describe: Callable[[Sequence[Any]], Described[Any]] | None = None
+    show: Callable[[Tally[Any], datetime], Preview] | None = None
     outcome: Callable[[Sequence[str]], Mapping[str, Ending]] | None = None
     lines: Callable[[Sequence[str]], Sequence[Hit]] = lambda _ids: ()
-    resend: Callable[[str, str, str], Resent] | None = None
+    makes_messages: bool = False  # `Applied.made` are the messages whose outcome is shown
+    select_message: Callable[[str, str, str], tuple[Selection, Sequence[int]]] = _not_about_one
 
-    def __post_init__(self) -> None:
-        if self.preview is None:
-            self.preview = lambda filter: Preview(self.count(filter))
+    @property
+    def is_resend(self) -> bool:
+        """True if it resends one message from its page."""
+        return self.select_message is not _not_about_one
+
+    def count(self, filter: Filter) -> Counted:
+        """How many messages the action would change, to a bound. Raises InvalidInput."""
+        return count_pages(self.select(filter, sql.now()).page)
+
+    def preview(self, filter: Filter) -> Preview:
+        """The messages that the action would change now, counted within about two seconds. Raises
+        InvalidInput."""
+        begun = sql.now()
+        if self.describe is None or self.show is None:
+            return Preview(self.count(filter), cursor=BulkCursor(begun).start())
+        return self.show(tally(self.select(filter, begun).page, self.describe), begun)
+
+    def step(self, filter: Filter, cursor: str, limit: int, note: Note = unnoted) -> Step:
+        """Apply the action to about the next `limit` messages after `cursor`; a step may be
+        repeated.
+
+        It calls `note(ids)` for messages whose outcome is to be shown later: before it changes
+        them, or after it made them. A repeated step need not report ids again.
+        """
+        if not cursor:
+            # Only where it begins: what comes later is not the job's. A wrong filter is refused.
+            self.select(filter, sql.now())
+            return Step(BulkCursor.begin(), 0)
+        at = BulkCursor.read(cursor)
+        selection = self.select(filter, at.begun)
+        page = selection.page(at.position, limit)
+        if not page.ids:
+            return Step(at.moved_to(page.position), 0)
+        if self.outcome and not self.makes_messages:
+            note(page.ids)
+        applied = selection.apply(page.ids)
+        if self.makes_messages:
+            note(applied.made)
+        if applied.must_wait:
+            following = at.moved_to(applied.position) if applied.position else cursor
+            return Step(following, applied.done, applied.left_because, must_wait=True)
+        return Step(at.moved_to(page.position), applied.done, applied.left_because)
+
+    def resend(self, id: str, recipient: str, by: str) -> Resent:
+        """One message, at once: the step of a job of one id. Raises what `select_message` raises,
+        and NotNow for a message that intake refuses."""
+        selection, ids = self.select_message(id, recipient, by)
+        if not ids:
+            return Resent(0)
+        applied = selection.apply(ids)
+        if applied.left_because:
+            raise NotNow(applied.left_because)
+        return Resent(applied.done, len(ids) - applied.done, "".join(applied.made[-1:]))

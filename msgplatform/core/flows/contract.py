@@ -77,7 +77,7 @@ class Flow:
     @property
     def resend_action(self) -> BulkAction | None:
         """The action that resends one message from its page."""
-        return next((action for action in self.actions.values() if action.resend), None)
+        return next((action for action in self.actions.values() if action.is_resend), None)
 
     def is_bulk_allowed(self, user: Any) -> bool:
         """True if this user may act on many of its messages at once; the permission for bulk jobs

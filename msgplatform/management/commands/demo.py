@@ -34,7 +34,7 @@ class Command(BaseCommand):
         stop = threading.Event()
         waiting = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: _interrupted(stop, waiting))
+            signal.signal(number, lambda *_: _interrupt(stop, waiting))
         demo = show.Demo(options["messages"], options["timeout"])
         try:
             demo.start()
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             )
 
 
-def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:
+def _interrupt(stop: threading.Event, waiting: threading.Event) -> None:
     """The first signal ends the waiting, or interrupts the work; later ones change nothing."""
     if stop.is_set():
         return

@@ -1,4 +1,4 @@
-"""Feed's bulk actions: what `run_bulk` does page by page, and the count that comes before."""
+"""Feed's bulk actions: events that were set aside wait again."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.api import filter_fields
+from msgplatform.api.filters import number
 from msgplatform.core import flows
-from msgplatform.core.bulk import cursor as bulk_cursor
-from msgplatform.core.bulk import preview as bulk_preview
-from msgplatform.core.bulk.cursor import BulkCursor
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.bulk_pages import Described, Tally
 from msgplatform.messages.engine import read_filter
-from notify.feed.actions import one_message
-from notify.feed.actions.replay import SetAside, replay
+from notify.feed.actions.replay import SetAside
 from notify.feed.messages import lines as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
@@ -42,29 +42,32 @@ _FIELDS: flows.Fields = {
 }
 
 
-def count(given: Mapping[str, Any]) -> flows.Counted:
-    """How many events the action would change now; counted up to a bound."""
-    chosen = _selected(given, sql.now())
-    return bulk_cursor.count(chosen.page)
+def _select(filter: Mapping[str, Any], begun: datetime) -> SetAside:
+    return SetAside(read_filter(_FIELDS, filter), begun)
 
 
-def preview(given: Mapping[str, Any]) -> flows.Preview:
-    """What the action would change now."""
-    begun = sql.now()
-    result = bulk_preview.tally(_selected(given, begun).page, _described)
-    topics, kinds = EventQueue.Topic, EventQueue.Kind
-    titles = {
-        (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
-        for topic, kind in result.groups
-    }
-    return result.preview(begun, titles, list(message_lines.lines(result.sample).values()))
+def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
+    """An event, if it was set aside. A post and its event have the same id, and one card."""
+    qid = number(id)
+    if recipient not in ("", str(qid)) or not EventQueue.objects.filter(pk=qid).exists():
+        raise InvalidInput(gettext("there is no such event"), "id")
+    return SetAside({"ids": (qid,)}, sql.now()), [qid]
 
 
-def _described(qids: Sequence[int]) -> bulk_preview.Described[tuple[str, str]]:
+def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
     for some in chunks(qids, _CHUNK):
         rows = EventQueue.objects.filter(qid__in=some)
         for qid, topic, kind in rows.values_list("qid", "topic", "kind"):
             yield qid, (topic, kind), id_numbers.datetime_of(qid)
+
+
+def _show(events: Tally[tuple[str, str]], begun: datetime) -> flows.Preview:
+    topics, kinds = EventQueue.Topic, EventQueue.Kind
+    titles = {
+        (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
+        for topic, kind in events.groups
+    }
+    return events.preview(begun, titles, list(message_lines.lines(events.sample).values()))
 
 
 def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
@@ -75,27 +78,8 @@ def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
     return {qid: _ENDINGS.get(statuses.get(int(qid)), "arrived") for qid in qids}
 
 
-def step(
-    given: Mapping[str, Any], cursor: str, limit: int, note: flows.Note = flows.unnoted
-) -> flows.Step:
-    """The next page. A step that is repeated does nothing twice."""
-    if not cursor:
-        _selected(given, sql.now())  # raises InvalidInput for a wrong filter
-        return flows.Step(BulkCursor.begin(), 0)
-    at = BulkCursor.read(cursor)
-    page = _selected(given, at.begun).page(at.position, limit)
-    if page.ids:
-        note(page.ids)
-    done = replay(page.ids) if page.ids else 0
-    return flows.Step(at.moved_to(page.position), done)
-
-
 def lines(qids: Sequence[str]) -> list[flows.Hit]:
     return list(message_lines.lines([int(qid) for qid in qids]).values())
-
-
-def _selected(given: Mapping[str, Any], begun: datetime) -> SetAside:
-    return SetAside(read_filter(_FIELDS, given), begun)
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
@@ -104,11 +88,11 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         fields=_FIELDS,
         help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "
                "a post twice."),
-        count=count,
-        preview=preview,
-        step=step,
+        select=_select,
+        describe=_describe,
+        show=_show,
         outcome=outcome,
         lines=lines,
-        resend=one_message.resend,
+        select_message=_select_message,
     ),
 }  # fmt: skip

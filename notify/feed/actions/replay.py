@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db import transaction
 
-from msgplatform.core.bulk.cursor import Page, read_id
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
+from msgplatform.core.flows import Applied
+from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Values
 from notify.feed.models import EventQueue
 from notify.feed.monitor import failures
@@ -27,6 +28,9 @@ class SetAside:
         newest = id_numbers.first_id_at(begun)
         self._values = values
         self._until = min(values.get("until", newest), newest)
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(replay(ids))
 
     def page(self, position: str, limit: int) -> Page:
         """The next events after `position`, which is the last event that was looked at."""

@@ -147,7 +147,7 @@ class PostView(APIView):
 
         One post, as its author wrote it last.
         """
-        return _shown(request, pk)
+        return _post_answer(request, pk)
 
     @operation(EditBody, {200: PostSerializer}, ("a new text", {"data": "Good night!"}))
     def patch(self, request: Request, pk: int) -> Response:
@@ -158,7 +158,7 @@ class PostView(APIView):
         body = decode(request, EditBody, MAX_POST_BYTES)
         if not posts.edit(caller_of(request).biz_id, pk, body.data):
             raise _missing()
-        return _shown(request, pk)
+        return _post_answer(request, pk)
 
     @operation(None, {204: "Deleted, now or before."})
     def delete(self, request: Request, pk: int) -> Response:
@@ -190,7 +190,7 @@ def _post(biz: int, body: NewPostBody) -> Post:
     )
 
 
-def _shown(request: Request, pk: int) -> Response:
+def _post_answer(request: Request, pk: int) -> Response:
     rows = Feed.objects.filter(pk=pk, biz_id=caller_of(request).biz_id, delete_date=None)
     post = rows.first()
     if post is None:

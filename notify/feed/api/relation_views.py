@@ -93,7 +93,7 @@ class RelationListView(ListView):
         if verdict.code in (relations.BLOCKED, relations.FULL):
             raise NotNow(verdict.reason)
         verdict.raise_rejected()
-        return Response(_shown(verdict))
+        return Response(_outcome_of(verdict))
 
 
 class RelationBatchView(BatchView):
@@ -123,15 +123,15 @@ class RelationBatchView(BatchView):
     def accept(self, items: list[Change]) -> list[Verdict]:
         return relations.change_many(items)
 
-    def shown(self, verdict: Verdict) -> dict[str, Any]:
-        return _shown(verdict)
+    def as_dict(self, verdict: Verdict) -> dict[str, Any]:
+        return _outcome_of(verdict)
 
 
 def _change(request: Request, body: ChangeBody) -> Change:
     return Change(caller_of(request).biz_id, body.action, body.uid, body.other)
 
 
-def _shown(verdict: Verdict) -> dict[str, Any]:
+def _outcome_of(verdict: Verdict) -> dict[str, Any]:
     """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
         return verdict.as_dict()

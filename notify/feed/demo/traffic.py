@@ -97,8 +97,8 @@ def _post(draft: Draft) -> dict[str, str]:
 
 
 class Traffic:
-    """`counts` are the answered requests by name; `late` names changes of relations that a read just
-    after them did not show."""
+    """`counts` are the answered requests by name; `late` names changes of relations that the next
+    read did not show."""
 
     def __init__(self, base_url: str, token: str, scenario: Scenario) -> None:
         self._base_url, self._token, self._scenario = base_url, token, scenario

@@ -14,7 +14,7 @@ from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.feed.actions import actions, replay
+from notify.feed.actions import replay
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FLOW
@@ -178,7 +178,7 @@ def test_a_page_is_read_from_the_index(biz: Biz) -> None:
             for n, q in enumerate(qids)
         ],
     )
-    chosen = actions._selected({"topic": "friend"}, sql.now() + timedelta(minutes=1))
+    chosen = flow.action("replay").select({"topic": "friend"}, sql.now() + timedelta(minutes=1))
     with CaptureQueriesContext(connection) as queries:
         assert len(chosen.page(str(qids[1500]), 100).ids) == 100
     (statement,) = [query["sql"] for query in queries.captured_queries]

@@ -23,7 +23,7 @@ from notify.marker.marker import Marker
 from notify.models import BizReceive, EventType, ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Order, Result
 from notify.presence import LaneState
 from notify.sender import webhook

@@ -26,6 +26,7 @@ from notify.orders import Result
 from notify.presence import LaneState
 from tests.integration.support.notify_rows import publish, subscription
 
+ACTION = actions.ACTIONS["requeue"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status
 
@@ -203,12 +204,12 @@ def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
 def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
     deliveries = queued(row, 5)
     mark(*[result(delivery, "failed", attempt=3, http_status=500) for delivery in deliveries])
-    assert actions.count("requeue", {}).count == 5
-    begun = actions.step("requeue", {}, "", 3)
-    first = actions.step("requeue", {}, begun.cursor, 3)
+    assert ACTION.count({}).count == 5
+    begun = ACTION.step({}, "", 3)
+    first = ACTION.step({}, begun.cursor, 3)
     assert (first.done, bool(first.cursor)) == (3, True)
-    assert actions.step("requeue", {}, first.cursor, 3).done == 2
-    assert actions.step("requeue", {}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
+    assert ACTION.step({}, first.cursor, 3).done == 2
+    assert ACTION.step({}, begun.cursor, 3).done == 0, "a repeated step finds nothing"
     for delivery in ReceiveMsg.objects.all():
         assert (delivery.status, delivery.send_times, delivery.generation) == (Status.PENDING, 0, 1)
 
@@ -216,7 +217,7 @@ def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
 def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> None:
     (delivery,) = queued(row)
     mark(result(delivery, "failed", attempt=3, http_status=500))
-    assert actions.step("requeue", {}, actions.step("requeue", {}, "", 10).cursor, 10).done == 1
+    assert ACTION.step({}, ACTION.step({}, "", 10).cursor, 10).done == 1
     mark(result(delivery, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
 

@@ -11,9 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core import flows
-from msgplatform.core.bulk import cursor as bulk_cursor
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import bulk_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions, fill_missing, send_again
@@ -40,8 +40,8 @@ def finish(action: str, limit: int = 3, **given: object) -> int:
     filter = {name: str(value) for name, value in given.items()}
     cursor, done = "", 0
     for _ in range(1000):
-        step = actions.step(action, filter, cursor, limit)
-        repeated = actions.step(action, filter, cursor or step.cursor, limit)
+        step = actions.ACTIONS[action].step(filter, cursor, limit)
+        repeated = actions.ACTIONS[action].step(filter, cursor or step.cursor, limit)
         done += step.done + repeated.done
         cursor = step.cursor
         if not cursor:
@@ -76,7 +76,7 @@ def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
     ]  # fmt: skip
     for given, expected in cases:
         before = states()
-        assert actions.count("requeue", given).count == len(expected), given
+        assert actions.ACTIONS["requeue"].count(given).count == len(expected), given
         assert finish("requeue", **given) == len(expected), given
         changed = {pk for pk, now in states().items() if now != before[pk]}
         assert changed == set(expected)
@@ -91,12 +91,12 @@ def test_requeue_of_a_selection(row: BizReceive) -> None:
         message(row, status, days=1)
     deliveries = dict(ReceiveMsg.objects.values_list("status", "id"))
     listed = " ".join(map(str, deliveries.values()))
-    assert actions.count("requeue", {"ids": listed}).count == 3
+    assert actions.ACTIONS["requeue"].count({"ids": listed}).count == 3
     assert finish("requeue", 2, ids=listed) == 3
     assert finish("requeue", 2, ids=listed) == 0
     assert send_again.selection([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
-        actions.count("requeue", {"ids": ",".join(map(str, range(501)))})
+        actions.ACTIONS["requeue"].count({"ids": ",".join(map(str, range(501)))})
 
 
 def test_pages_go_on_past_what_is_not_meant(row: BizReceive) -> None:
@@ -115,7 +115,7 @@ def test_what_is_exhausted_again_is_not_sent_for_ever(row: BizReceive) -> None:
         message(row, Status.EXHAUSTED, days=1)
     cursor, done = "", 0
     for _ in range(10):
-        step = actions.step("requeue", {}, cursor, 2)
+        step = actions.ACTIONS["requeue"].step({}, cursor, 2)
         done += step.done
         ReceiveMsg.objects.filter(status=Status.PENDING).update(status=Status.EXHAUSTED)
         cursor = step.cursor
@@ -134,7 +134,7 @@ def test_replay_sends_delivered_ones_again(row: BizReceive) -> None:
     message(row, Status.PENDING, days=2)
     message(other, Status.DELIVERED, days=2)
     given = {"subscription": str(row.pk), "since": days_ago(3)}
-    assert actions.count("replay", given) == flows.Counted(12)
+    assert actions.ACTIONS["replay"].count(given) == flows.Counted(12)
     assert finish("replay", 5, **given) == 12
     again = {pk for pk, (_, generation) in states().items() if generation == 1}
     assert again == set(final)
@@ -147,7 +147,7 @@ def test_replay_needs_to_know_what(row: BizReceive, missing: str) -> None:
     given = {"subscription": str(row.pk), "since": "2026-01-01"}
     del given[missing]
     with pytest.raises(InvalidInput) as caught:
-        actions.count("replay", given)
+        actions.ACTIONS["replay"].count(given)
     assert caught.value.field == missing
 
 
@@ -164,7 +164,7 @@ def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
     message(row, Status.DELIVERED, days=2)
     message(row, Status.HELD, days=2)
     with pytest.raises(InvalidInput):
-        actions.count("replay_failed", {"since": days_ago(3)})
+        actions.ACTIONS["replay_failed"].count({"since": days_ago(3)})
     assert finish("replay_failed", 2, biz="orders", since=days_ago(3)) == 5
     again = {pk for pk, (_, generation) in states().items() if generation}
     assert again == {*failed, waits}
@@ -186,7 +186,7 @@ def test_resplit_makes_the_missing_deliveries_only(row: BizReceive) -> None:
     paused = subscription(row.biz, "paused", status=BizReceive.Status.PAUSED)
     subscription(row.biz, "discarded", status=BizReceive.Status.DISCARDED)
     given = {"biz": "orders", "since": days_ago(3)}
-    assert actions.count("resplit", given).count == 8
+    assert actions.ACTIONS["resplit"].count(given).count == 8
     assert finish("resplit", 3, **given) == 4 + 8
     assert finish("resplit", 3, **given) == 0
     deliveries = ReceiveMsg.objects.filter(biz_receive=newer)
@@ -298,9 +298,9 @@ while runner.turn():
 def test_a_count_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(30):
         message(row, Status.EXHAUSTED, days=1)
-    monkeypatch.setattr(bulk_cursor, "COUNT_MOST", 20)
-    monkeypatch.setattr(bulk_cursor, "COUNT_PAGE", 7)
-    counted = actions.count("requeue", {})
+    monkeypatch.setattr(bulk_pages, "MAX_COUNT", 20)
+    monkeypatch.setattr(bulk_pages, "COUNT_PAGE", 7)
+    counted = actions.ACTIONS["requeue"].count({})
     assert (counted.count, counted.more) == (20, True)
 
 
@@ -311,7 +311,7 @@ def test_a_page_costs_the_same_wherever_it_is(row: BizReceive) -> None:
     costs, cursor = [], ""
     while True:
         with CaptureQueriesContext(connection) as captured:
-            step = actions.step("replay", given, cursor, 30)
+            step = actions.ACTIONS["replay"].step(given, cursor, 30)
         costs.append(len(captured))
         cursor = step.cursor
         if not cursor:
@@ -341,7 +341,7 @@ def test_what_the_archiver_moves_between_two_looks_is_sent_again(
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(move):
-        counted = actions.count("replay", given)
+        counted = actions.ACTIONS["replay"].count(given)
     if not moved:
         archive()
     assert counted == flows.Counted(1)
@@ -365,5 +365,5 @@ def test_a_named_one_that_moves_between_two_looks_is_sent_again(row: BizReceive,
         return answer
 
     with connection.execute_wrapper(move):
-        assert actions.count("requeue", {"ids": str(wanted)}) == flows.Counted(1)
+        assert actions.ACTIONS["requeue"].count({"ids": str(wanted)}) == flows.Counted(1)
     assert moved or nth > seen

@@ -64,8 +64,8 @@ def finish(action: str, limit: int = 3, **given: object) -> int:
     filter = {name: str(value) for name, value in given.items()}
     cursor, done = "", 0
     for _ in range(1000):
-        step = actions.step(action, filter, cursor, limit)
-        done += step.done + actions.step(action, filter, cursor or step.cursor, limit).done
+        step = actions.ACTIONS[action].step(filter, cursor, limit)
+        done += step.done + actions.ACTIONS[action].step(filter, cursor or step.cursor, limit).done
         cursor = step.cursor
         if not cursor:
             return done
@@ -91,7 +91,7 @@ def test_archived_ones_come_back_by_their_ids(row: BizReceive, place: str) -> No
     before = everything()
     (delivery,) = ColdReceiveMsg.objects.filter(msg_id=by_delivery, status=Status.POISON)
     ids = f"{by_message}, {delivery.pk}, {hot}"
-    assert actions.count("requeue", {"ids": ids}).count == 3
+    assert actions.ACTIONS["requeue"].count({"ids": ids}).count == 3
     assert finish("requeue", 2, ids=ids) == 3
     assert sent_again() == {
         by_message: [(Status.PENDING, 1), (Status.DELIVERED, 0)],
@@ -120,7 +120,7 @@ def test_a_replay_brings_archived_ones_back(row: BizReceive, place: str) -> None
     young = [message(row, Status.DELIVERED, days=1, event_type="a.n1") for _ in range(2)]
     given = {"subscription": str(row.pk), "since": days_ago(30), "event_type": "a.n1"}
     expected = [*old[1::2], *young]
-    assert actions.count("replay", given).count == len(expected)
+    assert actions.ACTIONS["replay"].count(given).count == len(expected)
     assert finish("replay", 2, **given) == len(expected)
     assert sent_again() == {pk: [(Status.PENDING, 1)] for pk in expected}
 
@@ -209,9 +209,9 @@ def work(number):
             archiver.turn()
         return archiver.heartbeat.done
     given = {{"ids": "{" ".join(map(str, pks))}"}}
-    cursor, done = actions.step("requeue", given, "", 20).cursor, 0
+    cursor, done = actions.ACTIONS["requeue"].step(given, "", 20).cursor, 0
     while cursor:
-        step = actions.step("requeue", given, cursor, 20)
+        step = actions.ACTIONS["requeue"].step(given, cursor, 20)
         cursor, done = step.cursor, done + step.done
     return done
 together(work, 3)
@@ -288,10 +288,10 @@ def test_an_archive_that_is_away_is_said_and_waited_for(
         address = reverse("console:bulk-flow", args=["notify"])
         said = admin_client.post(address, {"action": "requeue", "ids": str(pk), "count": "1"})
         assert "The archive cannot be read at present" in said.content.decode()
-        cursor = actions.step("requeue", {"ids": str(pk)}, "", 5).cursor
+        cursor = actions.ACTIONS["requeue"].step({"ids": str(pk)}, "", 5).cursor
         with pytest.raises(Unavailable):
-            actions.step("requeue", {"ids": str(pk)}, cursor, 5)
+            actions.ACTIONS["requeue"].step({"ids": str(pk)}, cursor, 5)
         connections["cold"].close()
         settings["NAME"] = name
-        assert actions.step("requeue", {"ids": str(pk)}, cursor, 5).done == 1
+        assert actions.ACTIONS["requeue"].step({"ids": str(pk)}, cursor, 5).done == 1
     assert hot_ids() == [pk]

@@ -27,8 +27,8 @@ from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
-from notify.monitor.catalogue_subjects import CatalogueSubjects
-from notify.monitor.counters import DURATION, LATENCY, Key
+from notify.monitor.counters import CatalogueSubjects, Key
+from notify.monitor.histograms import DURATION, LATENCY
 from notify.orders import Result
 from tests.integration.support.notify_rows import subscription
 

@@ -249,7 +249,7 @@ def test_a_runner_that_dies_in_a_step_forgets_no_message(row: BizReceive) -> Non
     runner = BulkRunner()
     runner.turn()  # it begins
     job.refresh_from_db()
-    actions.step("requeue", {}, job.cursor, 2, outcomes.Batch(job).note)
+    actions.ACTIONS["requeue"].step({}, job.cursor, 2, outcomes.Batch(job).note)
     assert ReceiveMsg.objects.filter(status=Status.PENDING).count() == 2
     run()
     look()
@@ -260,9 +260,9 @@ def test_a_runner_that_dies_before_it_noted_them_has_changed_nothing(row: BizRec
     def dies(_ids: Iterable[int | str]) -> None:
         raise KeyboardInterrupt
 
-    begun = actions.step("requeue", {}, "", 10).cursor
+    begun = actions.ACTIONS["requeue"].step({}, "", 10).cursor
     with pytest.raises(KeyboardInterrupt):
-        actions.step("requeue", {}, begun, 10, dies)
+        actions.ACTIONS["requeue"].step({}, begun, 10, dies)
     assert set(ReceiveMsg.objects.values_list("status", flat=True)) == {Status.EXHAUSTED}
 
 

@@ -51,7 +51,7 @@ class TestContract:
         assert flow.resend_permission
         action = flow.resend_action
         assert action
-        assert action.resend
+        assert action.is_resend
         for id in ("", "x", "-1", "7", "9" * 40):
             with pytest.raises(InvalidInput):
                 action.resend(id, "", "somebody")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from msgplatform.core.bulk.cursor import BulkCursor, read_id, read_time
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.bulk_pages import BulkCursor, read_id, read_time
 
 BEGUN = datetime(2026, 11, 20, 8, 0, 0, 123456, tzinfo=UTC)
 

@@ -1,1 +1,0 @@
-"""What the bulk actions of every flow use: the cursor of a job, and what it would change."""

@@ -1,0 +1,195 @@
+"""The pages of a bulk action: its cursor, and its messages counted and grouped page by page.
+
+The first step of a job only stores the time, before any step uses it as a bound: a step that is
+repeated after a kill finds the same bound, and skips what it did the first time. A job that was
+previewed begins with the preview's time, so that it changes what was shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.page import Hit
+
+# A count or a preview stops here and says "or more": an exact number would only cost time.
+MAX_COUNT = 100_000
+COUNT_PAGE = 2000
+_COUNT_STEPS = 200  # pages may have few matches: a count must not take minutes
+_MAX_ID = 2**63 - 1
+_SECONDS = 2.0  # a person waits for it
+SAMPLE = 5
+SHOWN_GROUPS = 20
+
+K = TypeVar("K", bound=Hashable)
+# What a page's rows are about: (id, group, time) for each.
+Described = Iterable[tuple[Any, K, datetime]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many messages a bulk action would change; `more`: the count stopped at its bound."""
+
+    count: int
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class PreviewGroup:
+    """How many of those counted belong together, such as one subscription and event type."""
+
+    title: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a bulk action would change now. Groups and times are of those that were counted.
+
+    `pace` is the limit per second of whoever receives all of them, None where there is none.
+    `cursor` is where a job begins that changes what was previewed, and nothing that came later.
+    """
+
+    counted: Counted
+    groups: Sequence[PreviewGroup] = ()
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    sample: Sequence[Hit] = ()
+    pace: float | None = None
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCursor:
+    """`begun` is aware, by the database's clock. `position` is the flow's own text, '' at first."""
+
+    begun: datetime
+    position: str = ""
+
+    @classmethod
+    def begin(cls) -> str:
+        """The cursor after the first step."""
+        return cls(sql.now()).start()
+
+    def start(self) -> str:
+        """The cursor before the first page."""
+        return f"{self.begun.isoformat()}|"
+
+    @classmethod
+    def read(cls, text: str) -> BulkCursor:
+        """Raises InvalidInput."""
+        # A time has no "|", and whatever follows the first one is the flow's.
+        begun, _separator, position = text.partition("|")
+        return cls(read_time(begun), position)
+
+    def moved_to(self, position: str) -> str:
+        """The cursor of the next page, '' when there is none."""
+        return f"{self.begun.isoformat()}|{position}" if position else ""
+
+
+def read_id(text: str) -> int:
+    """The id of the last row, from a position that holds it; 0 for ''. Raises InvalidInput."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID):
+        raise _wrong()
+    return int(text)
+
+
+def read_time(text: str) -> datetime:
+    """An aware time of a position, as isoformat() writes it. Raises InvalidInput."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong() from None
+    if moment.tzinfo is None:
+        raise _wrong()
+    return moment
+
+
+def _wrong() -> InvalidInput:
+    return InvalidInput("this is not the cursor of a bulk job", "cursor")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The ids that a step is about, and the position after them, '' at the end."""
+
+    ids: list[int]
+    position: str
+
+
+def count_pages(page: Callable[[str, int], Page]) -> Counted:
+    """How many ids the pages have, up to MAX_COUNT."""
+    found, position = 0, ""
+    for _step in range(_COUNT_STEPS):
+        read = page(position, COUNT_PAGE)
+        found += len(read.ids)
+        if found > MAX_COUNT:
+            return Counted(MAX_COUNT, more=True)
+        position = read.position
+        if not position:
+            return Counted(found)
+    return Counted(found, more=True)
+
+
+@dataclass
+class Tally(Generic[K]):
+    """What was counted. `sample` holds ids, of different groups as far as there are."""
+
+    counted: Counted = field(default_factory=lambda: Counted(0))
+    groups: Counter[K] = field(default_factory=Counter)
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    sample: list[Any] = field(default_factory=list)
+
+    def preview(
+        self,
+        begun: datetime,
+        titles: Mapping[K, str],
+        sample: Sequence[Hit],
+        pace: float | None = None,
+    ) -> Preview:
+        """For the contract; `begun` is the bound with which its pages were read."""
+        groups = [PreviewGroup(titles[key], n) for key, n in self.groups.most_common(SHOWN_GROUPS)]
+        return Preview(
+            self.counted, groups, self.oldest, self.newest, sample, pace,
+            BulkCursor(begun).start(),
+        )  # fmt: skip
+
+
+def tally(
+    page: Callable[[str, int], Page],
+    describe: Callable[[Sequence[Any]], Described[K]],
+) -> Tally[K]:
+    """Read pages up to MAX_COUNT ids, for about _SECONDS."""
+    result: Tally[K] = Tally()
+    first_of: dict[K, Any] = {}
+    first: list[Any] = []
+    count, position, more = 0, "", False
+    until = time.monotonic() + _SECONDS
+    while True:
+        read = page(position, COUNT_PAGE)
+        for row_id, group, at in describe(read.ids) if read.ids else ():
+            result.groups[group] += 1
+            first_of.setdefault(group, row_id)
+            if len(first) < SAMPLE:
+                first.append(row_id)
+            result.oldest = at if result.oldest is None else min(result.oldest, at)
+            result.newest = at if result.newest is None else max(result.newest, at)
+        count += len(read.ids)
+        position = read.position
+        if not position:
+            break
+        if count >= MAX_COUNT or time.monotonic() >= until:
+            more = True
+            break
+    result.counted = Counted(count, more)
+    result.sample = list(dict.fromkeys([*list(first_of.values())[:SAMPLE], *first]))[:SAMPLE]
+    return result
