@@ -75,14 +75,14 @@ def look() -> Condition:
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
     marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
-    acknowledged = sum(marks)
-    unseen = len(marks) - acknowledged
+    acknowledged_count = sum(marks)
+    unseen = len(marks) - acknowledged_count
     failures = failure_store.count_groups(flow.name for flow in all_flows)
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(unseen, acknowledged, failures, [], [], str(error)[:200])
+        return Condition(unseen, acknowledged_count, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
-    return Condition(unseen, acknowledged, failures, daemons, missing, exits=texts)
+    return Condition(unseen, acknowledged_count, failures, daemons, missing, exits=texts)

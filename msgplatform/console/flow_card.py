@@ -18,6 +18,8 @@ from msgplatform.core.flows import Activity, Figure, Flow, Status
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.points import Point, total
 
+GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
+
 
 @dataclass(frozen=True)
 class Card:
@@ -46,8 +48,15 @@ def card(
         return Card(flow, status, failures)
     query = urlencode({"flow": flow.name, "period": period})
     address = f"{reverse('console:statistics')}?{query}"
+    # The backlog has a chart of its own: beside its scale in an outage other lines would be flat.
+    waiting = Chart(
+        f"{flow.name}-waiting",
+        _("Waiting"),
+        labels([point.at for point in points]),
+        [Line(_("waiting"), backlog, "limit", is_area=True)],
+    )
     counts = over_time(flow.name, flow.health.activity, points, step=step, is_recent=True)
-    charts = [counts, _waiting(flow, points, backlog)]
+    charts = [counts, waiting]
     return Card(
         flow,
         status,
@@ -56,14 +65,6 @@ def card(
         [chart for chart in charts if not chart.is_empty],
         address,
     )
-
-
-def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None]) -> Chart:
-    """The backlog as a chart of its own: beside its scale in an outage other lines would be
-    flat."""
-    times = labels([point.at for point in points])
-    line = Line(_("waiting"), backlog, "limit", is_area=True)
-    return Chart(f"{flow.name}-waiting", _("Waiting"), times, [line])
 
 
 def over_time(
@@ -107,9 +108,6 @@ def _numbers(
         (figure.title, format_figure(figure, counts), "", "") for figure in activity.figures
     ]
     return [*numbers, *figure_numbers]
-
-
-GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
 
 
 def format_figure(figure: Figure, counts: Counts) -> Any:

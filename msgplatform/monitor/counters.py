@@ -62,7 +62,11 @@ class Housekeeping:
         has_more = False
         try:
             try:
-                has_more = self._add_up()
+                now = sql.now()
+                # Hours first, because days are computed from them.
+                has_more = roll_up_hours() >= _HOURS_A_TURN
+                roll_up(self._last)
+                self._last = now
             finally:
                 has_more = purge() or has_more
         finally:
@@ -70,14 +74,6 @@ class Housekeeping:
             seconds = time.monotonic() - start
             self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
         return True
-
-    def _add_up(self) -> bool:
-        """True while there are more hours."""
-        now = sql.now()
-        hours = roll_up_hours()  # first, because days are computed from them
-        roll_up(self._last)
-        self._last = now
-        return hours >= _HOURS_A_TURN
 
 
 def roll_up(last: datetime | None = None) -> int:
@@ -129,14 +125,14 @@ def purge() -> bool:
     today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     oldest_minute = _midnight(_oldest_minute_day(today))
-    unfinished = [
+    has_more = [
         _purge(model, step, before)
         for model, step, before in (
             (MinuteCounter, "minute", oldest_minute), (HourCounter, "hour", oldest_minute),
             (DayCounter, "day", oldest_day),
         )
     ]  # fmt: skip
-    return any(unfinished)
+    return any(has_more)
 
 
 def _roll_up_day(day: date) -> None:

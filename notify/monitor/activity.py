@@ -76,7 +76,7 @@ ACTIVITY = Activity(
     ),
     dimensions=(
         BySubject(
-            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", uncounted=("accepted",)
+            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", uncounted_names=("accepted",)
         ),
         BySystem("notify.ReceiveMsg.biz"),
         _ByEventType(),

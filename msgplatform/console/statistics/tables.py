@@ -15,7 +15,7 @@ from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, Tone, labels
 from msgplatform.console import flow_card
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
-from msgplatform.core.flows import Activity, Dimension, Flow, Measure
+from msgplatform.core.flows import Activity, Dimension, Flow
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics import groups
@@ -58,7 +58,7 @@ def of_flow(
     query = form.query(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
-    uncounted = activity.uncounted(query.selection)
+    uncounted_names = activity.uncounted(query.selection)
     tables = [
         _by_dimension(query, dimension, sums, request)
         for dimension in activity.dimensions
@@ -72,7 +72,9 @@ def of_flow(
         for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
-        "numbers": list(zip(_columns(activity), _values(activity, counts, uncounted), strict=True)),
+        "numbers": list(
+            zip(_columns(activity), _values(activity, counts, uncounted_names), strict=True)
+        ),
         "chosen": selected_groups,
         "is_empty": not any(counts.values()),
         "charts": _charts(query, points, by_day),
@@ -106,7 +108,7 @@ def of_all(
             failures = activity.total("lost", line.counts)
             by_system.append((failures, Row(line.group.title, values, url)))
     by_system.sort(key=lambda pair: -pair[0])
-    rows = [row for _lost, row in by_system]
+    rows = [row for _failures, row in by_system]
     columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
     title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
     tables = [
@@ -121,11 +123,11 @@ def _by_dimension(
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     may_open = request.user.has_perm(dimension.permission)
-    uncounted = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
+    uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
     rows = [
         Row(
             line.group.title,
-            _values(query.activity, line.counts, uncounted),
+            _values(query.activity, line.counts, uncounted_names),
             _address(request, **{dimension.name: line.group.key}),
             line.group.url if may_open else "",
         )
@@ -140,12 +142,12 @@ def _by_dimension(
 def _by_step(
     query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
 ) -> Table:
-    activity, uncounted = query.activity, query.activity.uncounted(query.selection)
+    activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
     times = labels([point.at for point in shown_points], by_day)
     rows = [
-        Row(time, _values(activity, point.counts, uncounted))
+        Row(time, _values(activity, point.counts, uncounted_names))
         for time, point in zip(times, shown_points, strict=True)
     ]
     file = _address(request, "console:statistics-csv")
@@ -156,10 +158,10 @@ def _by_step(
 
 def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
     activity, step = query.activity, str(STEPS[query.step])
-    uncounted = activity.uncounted(query.selection)
+    uncounted_names = activity.uncounted(query.selection)
     charts = [
         flow_card.over_time(
-            "counts", activity, points, step=step, by_day=by_day, omitted_names=uncounted
+            "counts", activity, points, step=step, by_day=by_day, omitted_names=uncounted_names
         )
     ]
     lines = [
@@ -181,28 +183,22 @@ def _columns(activity: Activity) -> list[Text]:
     return [*titles, _("success"), *(figure.title for figure in activity.figures)]
 
 
-def _values(activity: Activity, counts: Counts, uncounted: Collection[str] = ()) -> list[Any]:
-    """`uncounted` are measures that are not counted here: a dash, and not 0."""
-    numbers = [
-        cells.NOTHING if measure.name in uncounted else _measure_cell(measure, measure.of(counts))
-        for measure in activity.stored_measures
-    ]
-    share = cells.percent(activity.success(counts))
-    return [
-        *numbers,
-        share,
-        *(flow_card.format_figure(figure, counts) for figure in activity.figures),
-    ]
+def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str] = ()) -> list[Any]:
+    """`uncounted_names` are measures that are not counted here: a dash, and not 0."""
+    row: list[Any] = []
+    for measure in activity.stored_measures:
+        value = measure.of(counts)
+        cell = _failures_cell(value) if measure.tone == "lost" else value
+        row.append(cells.NOTHING if measure.name in uncounted_names else cell)
+    row.append(cells.percent(activity.success(counts)))
+    row += [flow_card.format_figure(figure, counts) for figure in activity.figures]
+    return row
 
 
 def _common(activity: Activity, counts: Counts) -> list[Any]:
     """The columns that every flow has."""
     good, failures, bad = (activity.total(tone, counts) for tone in ("good", "lost", "bad"))
     return [good, _failures_cell(failures), bad, cells.percent(activity.success(counts))]
-
-
-def _measure_cell(measure: Measure, value: int) -> Any:
-    return _failures_cell(value) if measure.tone == "lost" else value
 
 
 def _failures_cell(failures: int) -> Any:

@@ -21,6 +21,8 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
 
+_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
+
 
 @staff_member_required
 @require_GET
@@ -90,9 +92,6 @@ def _figures(
     if flow is None or flow.health.activity is None:
         return context | tables.of_all(form, visible_flows, request)
     return context | tables.of_flow(form, flow, flow.health.activity, request)
-
-
-_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:

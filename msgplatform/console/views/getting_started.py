@@ -167,7 +167,14 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
         calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""
-        commands = "\n\n".join(_command(call, key) for call in calls)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        commands = "\n\n".join(
+            curl.command(
+                flows.Call("", call.path, headers, json.dumps(call.body, ensure_ascii=False)),
+                settings.PUBLIC_URL,
+            )
+            for call in calls
+        )
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.setup.snippets()
@@ -175,12 +182,6 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     matches = [one for one in snippets if one.name == language] or snippets
     snippet = matches[0] if matches else None
     return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
-
-
-def _command(call: flows.FirstCall, key: str) -> str:
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    body = json.dumps(call.body, ensure_ascii=False)
-    return curl.command(flows.Call("", call.path, headers, body), settings.PUBLIC_URL)
 
 
 def _key(request: HttpRequest, scope: str) -> str:

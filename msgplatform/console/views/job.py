@@ -28,6 +28,12 @@ from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
 
 _State = BulkJob.State
+SHOWN = 50
+_TITLES: Mapping[flows.Ending, Any] = {
+    "arrived": gettext_lazy("Sent again by this job, and arrived"),
+    "failed": gettext_lazy("Sent again by this job, and failed again"),
+    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
+}
 
 
 @staff_member_required
@@ -113,14 +119,6 @@ def _time_left(row: BulkJob) -> timedelta | None:
     if row.rate:
         return timedelta(seconds=missing / row.rate)
     return (timezone.now() - row.created_at) * (missing / row.done)
-
-
-SHOWN = 50
-_TITLES: Mapping[flows.Ending, Any] = {
-    "arrived": gettext_lazy("Sent again by this job, and arrived"),
-    "failed": gettext_lazy("Sent again by this job, and failed again"),
-    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
-}
 
 
 @staff_member_required

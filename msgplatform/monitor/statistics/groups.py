@@ -18,10 +18,10 @@ from django.utils.translation import gettext as _
 from msgplatform.core.flows import Activity, Dimension, Group, Key
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery
 
 Sums = Mapping[Key, int]
+_WHOLE = Group("", "")
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,6 @@ def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
     return [(title, value) for title, value in totals.most_common() if value > 0]
 
 
-_WHOLE = Group("", "")
-
-
 def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
     """A line for every step in which anything was counted, and for each group of the dimension; the
     header first.
@@ -100,7 +97,7 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     query.check()
     activity = query.activity
     tables = query.rows_of_groups() if dimension and dimension.is_apart else query.rows()
-    group_by_key = dimension.groups(groups.sums(query).keys()) if dimension else None
+    group_by_key = dimension.groups(sums(query).keys()) if dimension else None
     titles = [dimension.name, f"{dimension.name}_title"] if dimension else []
     yield [
         _("time"), *titles, *(measure.name for measure in activity.stored_measures),
