@@ -1,4 +1,4 @@
-"""Ends waiting deliveries without an attempt: the caller's, or those that nobody can send."""
+"""Ends waiting deliveries without an attempt: the caller's, or deliveries that cannot be sent."""
 
 from __future__ import annotations
 

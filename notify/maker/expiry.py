@@ -43,7 +43,7 @@ def expire(
     if not dead:
         return 0
     event_types.refresh()
-    # A queued delivery counts from the end of its lease: nobody queues it again behind a breaker.
+    # A queued delivery counts from the end of its lease: it is not queued again behind a breaker.
     # While results wait for the marker it may have arrived.
     is_late = are_results_late()
     waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)

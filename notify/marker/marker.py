@@ -205,7 +205,7 @@ def _is_blameless(error: Exception) -> bool:
 
 def _read(job: queues.Claimed) -> list[Result]:
     """The job's results. A job that cannot be read is dropped with an error in the log; the leases
-    of its deliveries run out, and they are sent again."""
+    of its deliveries run out, and they are resent."""
     try:
         return msgspec.convert(job.data, list[Result])
     except msgspec.ValidationError:

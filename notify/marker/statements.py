@@ -29,7 +29,7 @@ from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
 OVERLOAD_FLOOR_SECONDS = 60.0
-# For a subscription that cannot be read until somebody corrects it.
+# For a subscription that cannot be read until a person corrects it.
 UNREADABLE_SECONDS = 60.0
 # Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
 GONE_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
+"""Notify's state now: counts and ages of bounded cost, for `/metrics` and the overview.
 
 Counts stop at COUNTED: exhausted deliveries pile up until a person resends them, and an answer must
 not take longer each day. The oldest delivery of each subscription is one index dive.
@@ -153,7 +153,7 @@ def waits() -> Iterator[Wait]:
 
 
 def _unsplit_since() -> datetime | None:
-    """When the oldest message was accepted that is not yet split; one index dive."""
+    """The acceptance of the oldest message that is not yet split; one index dive."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
     return unsplit.values_list("created_at", flat=True).first()
 

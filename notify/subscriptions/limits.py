@@ -153,13 +153,13 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
 
 
 def failing_alert_after() -> timedelta | None:
-    """How long a subscription fails until an alert reports it; None: never."""
+    """The time for which a subscription fails until an alert reports it; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None
 
 
 def breaker_keep(schedule: Sequence[float]) -> float:
-    """Seconds that a delivery waits behind an open breaker until it is given up."""
+    """Seconds that a delivery waits behind an open breaker until it ends exhausted."""
     hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
     return max(sum(schedule), hours * 3600)
 
