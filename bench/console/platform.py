@@ -40,7 +40,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
     cursor.execute(
         f"INSERT INTO {_AUDIT} (at, actor, action, target, detail) SELECT {spread.at()}, "
         "ELT(1 + n.seq MOD 4, 'ann', 'bob', 'carol', 'dave'), ELT(1 + CRC32(n.seq) % 5, "
-        "'subscription_changed', 'system_changed', 'message_sent_again', 'alert_acknowledged', "
+        "'subscription_changed', 'system_changed', 'message_resent', 'alert_acknowledged', "
         "'personal_data_shown'), CONCAT('system-', n.seq MOD 50), "
         '\'{"changes":{"title":["Shop","Market"]}}\' '
         f"FROM seq_1_to_{entries} n"

@@ -27,8 +27,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Side:
-    """A CRM, or the hive. `fields` gives the fields of a lead there; `refuses` names the kinds of
-    leads that it does not take."""
+    """A CRM, or the hive. `fields` gives the fields of a lead there; `refuses` are kinds of leads
+    that it does not take."""
 
     name: str
     fields: Callable[[Lead], Mapping[str, Any]]

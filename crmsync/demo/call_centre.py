@@ -60,17 +60,22 @@ class Contacts:
             return {"status": "refused", "property": field, "message": message}
         with self._lock:
             key = contact["external_id"]
-            stored = self._by_id.get(key)
-            is_new = stored is None
-            if stored is None:
-                stored = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
+            own_contact = self._by_id.get(key)
+            is_new = own_contact is None
+            if own_contact is None:
+                own_contact = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
                          "deleted": False, "properties": {}}  # fmt: skip
-                self._by_id[key] = stored
-            if contact["version"] >= stored["version"]:
-                all_properties = {**stored["properties"], **properties}
-                stored["properties"] = {k: v for k, v in all_properties.items() if v is not None}
-                stored["version"], stored["deleted"] = contact["version"], contact["deleted"]
-            return {"status": "stored", "id": stored["id"], "created": is_new}
+                self._by_id[key] = own_contact
+            if contact["version"] >= own_contact["version"]:
+                all_properties = {**own_contact["properties"], **properties}
+                own_contact["properties"] = {
+                    k: v for k, v in all_properties.items() if v is not None
+                }
+                own_contact["version"], own_contact["deleted"] = (
+                    contact["version"],
+                    contact["deleted"],
+                )
+            return {"status": "stored", "id": own_contact["id"], "created": is_new}
 
     def one(self, key: str) -> dict[str, Any] | None:
         with self._lock:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from crmsync.demo.account import Held
 from crmsync.demo.leads import Change, Lead
-from msgplatform.core.api_connection import Connection
+from msgplatform.demo.connection import Connection
 
 LEADS = "/api/v1/leads"
 BATCH = 100

@@ -56,8 +56,8 @@ def create_pages() -> dict[str, str]:
             title=appkey.replace("-", " ").capitalize(),
             text="Leave your number, and we call you back.",
             form_fields=[
-                {"name": name, "required": required, "label": "Budget" * (name == "budget")}
-                for name, required in _FIELDS[appkey].items()
+                {"name": name, "required": is_required, "label": "Budget" * (name == "budget")}
+                for name, is_required in _FIELDS[appkey].items()
             ],
             allowed_origins=[ORIGIN],
         )

@@ -12,8 +12,8 @@ from crmsync.demo import leads, visitor
 from crmsync.demo.account import Held
 from crmsync.demo.caller import BATCH, Business, Script
 from crmsync.demo.leads import PAGES, Lead
-from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
+from msgplatform.demo.connection import Connection
 
 _THREADS = 8
 

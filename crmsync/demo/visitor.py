@@ -8,7 +8,7 @@ from http.client import HTTPException
 from urllib.parse import urlencode
 
 from crmsync.demo.leads import Lead
-from msgplatform.core.api_connection import Answer, Connection
+from msgplatform.demo.connection import Answer, Connection
 
 
 class Form(HTMLParser):

@@ -10,7 +10,9 @@ from typing import Annotated
 import msgspec
 
 from gateway.intake import accept
-from gateway.intake.request import Request
+from gateway.intake.accept import MAX_RECIPIENTS
+from gateway.intake.request import MAX_EXPIRE_DAYS, MAX_REFERENCE, MAX_TEXT, Request
+from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
 
@@ -21,20 +23,43 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything but recipients and text; None stands for a field that was left out. Times are ISO
     8601 with a zone."""
 
-    account: str | None = None
-    extension: str | None = None
-    priority: int | None = None
-    schedule_at: Moment | None = None
-    expire_at: Moment | None = None
-    reference: str | None = None
-    idempotency_key: str | None = None
+    account: Annotated[str | None, text("Its name; left out: your default account")] = None
+    extension: Annotated[
+        str | None, text("Digits behind the account's SP number", pattern="^[0-9]*$")
+    ] = None
+    priority: Annotated[int | None, field("0 when left out", minimum=0, maximum=9)] = None
+    schedule_at: Annotated[Moment | None, field("Not before this time")] = None
+    expire_at: Annotated[
+        Moment | None,
+        field(
+            f"Not after this time, at most {MAX_EXPIRE_DAYS} days from now or, if there is one, "
+            "from `schedule_at`"
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        text("Your own; it comes back with every report", MAX_REFERENCE, "^[ -~]*$"),
+    ] = None
+    idempotency_key: IdempotencyKey = None
 
 
 class Send(Options, forbid_unknown_fields=True, kw_only=True):
-    """A text for one recipient or for several."""
+    """A text to be sent. null means the same as leaving a field out."""
 
-    to: str | list[str]
-    text: str
+    to: Annotated[
+        str | Annotated[list[str], field("", minItems=1, maxItems=MAX_RECIPIENTS)],
+        field(
+            "A telephone number, 13800000000 or 8613800000000, or a list of them; how many your "
+            "account may name at once is set in the console"
+        ),
+    ]
+    text: Annotated[str, text("A long one is sent in parts", MAX_TEXT)]
+
+
+class SendBatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Texts to be sent."""
+
+    messages: Annotated[list[Send], items("1 to 1000 texts, 10,000 recipients, 16 MiB in all")]
 
 
 def request(biz: int, body: Send) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,96 +12,82 @@ from typing import Any
 from django.conf import settings
 
 from gateway import presence
-from gateway.demo import scenario
-from gateway.demo.caller import Caller, Trickle
-from gateway.demo.listener import Listener
+from gateway.demo import scenario, traffic
 from gateway.demo.smg import SmgProcess
+from gateway.demo.traffic import Listener
 from gateway.models import SgipMo, SgipMt, SmsGateway
-from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
+from msgplatform.demo.account import Differences, Records, compare, wait_for_none
 
-# A demo of fewer messages proves nothing, and its result says so.
+# With fewer the demo proves nothing, and says so.
 MIN_MESSAGES = 5_000
 _MOS = 120
 _LINK_SECONDS = 180.0
 _CHUNK = 500
+_SAMPLE = 1_000  # messages of each system whose state is queried
 _TRICKLE_SECONDS = 1.0  # between two messages, after the accounting
 
 
 @dataclass
 class Account:
-    """The accepted messages, and the events that each listener must have got."""
+    """The accepted messages (system → id → recipient) and the users' texts, and where they are."""
 
-    callers: Sequence[Caller]
+    accepted: Mapping[str, Mapping[str, str]]
     listeners: Mapping[str, Listener]
-    mos: Sequence[tuple[str, str, str, str]]
-
-    def listen(self) -> None:
-        for listener in self.listeners.values():
-            listener.listen()
-
-    def open_endings(self) -> list[str]:
-        """Accepted messages whose ending their own system has not got."""
-        return [
-            id
-            for caller in self.callers
-            for id in caller.accepted
-            if id not in self.listeners[caller.system].reports
-        ]
-
-    def wrong(self) -> int:
-        """Messages that did not have exactly one ending, or not the right one; strangers."""
-        count = 0
-        for caller in self.callers:
-            reports = self.listeners[caller.system].reports
-            for id, number in caller.accepted.items():
-                count += id in reports and reports[id] != [scenario.ending(number)]
-            count += len(reports.keys() - caller.accepted.keys())
-        return count
-
-    def missing_mos(self) -> int:
-        """Texts that users sent and the right system has not got, or got twice."""
-        expected_texts: dict[str, Counter[str]] = {name: Counter() for name in self.listeners}
-        for owner, _user, _sp_number, text in self.mos:
-            expected_texts[owner][text] += 1
-        return sum(
-            abs(count - Counter(self.listeners[name].mos)[text])
-            for name, texts in expected_texts.items()
-            for text, count in texts.items()
-        )
+    mos: list[tuple[str, str, str, str]]
 
     def states(self) -> dict[str, str]:
+        """Message id → the state in which it must end."""
         return {
-            id: scenario.ending(number) for c in self.callers for id, number in c.accepted.items()
+            id: scenario.ending(number)
+            for messages in self.accepted.values()
+            for id, number in messages.items()
         }
+
+    def reports(self) -> Differences:
+        """Endings at the systems that own the messages; each must come exactly once."""
+        expected: dict[str, Records] = {
+            system: [(id, scenario.ending(number)) for id, number in messages.items()]
+            for system, messages in self.accepted.items()
+        }
+        seen: dict[str, Records] = {
+            system: [(id, state) for id, states in one.reports.items() for state in states]
+            for system, one in self.listeners.items()
+        }
+        return compare(expected, seen)
+
+    def users_texts(self) -> Differences:
+        expected = {
+            system: [(mo[3], None) for mo in self.mos if mo[0] == system]
+            for system in self.listeners
+        }
+        seen = {
+            system: [(text, None) for text in one.mos] for system, one in self.listeners.items()
+        }
+        return compare(expected, seen)
+
+    def archived(self) -> Differences:
+        states = self.states()
+        rows: list[tuple[str, object]] = []
+        for ids in chunks(list(states), _CHUNK):
+            found = SgipMt.objects.filter(id__in=[int(id) for id in ids])
+            rows += [(str(pk), final) for pk, final in found.values_list("pk", "final")]
+        return compare({"archive": list(states.items())}, {"archive": rows})
+
+    def count_open(self) -> int:
+        """Endings and texts that are still missing; the archive, the last step, is asked last."""
+        for listener in self.listeners.values():
+            listener.listen()
+        count = len(self.reports().missing) + len(self.users_texts().missing)
+        return (
+            count or len(self.archived().missing) or max(0, len(self.mos) - SgipMo.objects.count())
+        )
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
-    smgs, listeners = _start(run)
-    tokens = scenario.create(
-        {name: listener.url for name, listener in listeners.items()},
-        {name: smg.port for name, smg in smgs.items()},
-    )
-    count = max(1, run.messages // 2)
-    run.say(f"sms: {count} messages from {len(tokens)} business systems over")
-    for operator in scenario.OPERATORS:
-        run.say(f"sms:   {operator.name:<15} {operator.description}")
-    _await_links()
-    callers = _send(run, tokens, count)
-    mos = scenario.mos(_MOS)
-    smgs["city"].deliver([mo[1:] for mo in mos])
-    account = Account(callers, listeners, mos)
-    archived_states = _await(run, account)
-    trickle = Trickle(run.base_url, tokens, count, smgs["city"].deliver)
-    run.trickle("sms", trickle.send, _TRICKLE_SECONDS)
-    return _report(account, archived_states, sum(smg.submitted() for smg in smgs.values()))
-
-
-def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
-    """The operators' gateways and the listening systems."""
     folder = Path(run.folder)
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
     # The listeners first: a simulator may send as soon as it runs.
@@ -113,102 +99,62 @@ def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
         operator.name: run.until_end.enter_context(SmgProcess(operator, folder, receiver))
         for operator in scenario.OPERATORS
     }
-    return smgs, listeners
+    urls = {name: listener.url for name, listener in listeners.items()}
+    tokens = scenario.create(urls, {name: smg.port for name, smg in smgs.items()})
+    count = max(1, run.messages // 2)
+    lines = [f"sms: {count} messages from {len(tokens)} business systems over"]
+    run.say("\n".join([*lines, *(f"  {o.name:<15} {o.description}" for o in scenario.OPERATORS)]))
+    _await_links()
+    accepted = traffic.send_all(run.base_url, tokens, count)
+    mos = scenario.mos(_MOS)
+    smgs["city"].deliver([mo[1:] for mo in mos])
+    account = Account(accepted, listeners, mos)
+    wait_for_none(run, "sms", account.count_open, "endings and MOs to come")
+    step = traffic.trickle(run.base_url, tokens, count, smgs["city"].deliver)
+    run.trickle("sms", step, _TRICKLE_SECONDS)
+    # A sample of each system: the answers of sms.query must be the same.
+    states, wrong_answers = account.states(), 0
+    for system, token in tokens.items():
+        sample = list(accepted[system])[:_SAMPLE]
+        answers = traffic.query(run.base_url, token, sample)
+        wrong_answers += sum(states[id] != got for id, got in zip(sample, answers, strict=True))
+    parts = sum(smg.submitted() for smg in smgs.values())
+    return _report(account, parts, wrong_answers)
 
 
 def _await_links() -> None:
     """Messages and users' texts would wait for a gateway that is not bound both ways."""
     names = [operator.name for operator in scenario.OPERATORS]
     gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
-    expected_links = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+    links = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
     deadline = time.monotonic() + _LINK_SECONDS
-    while missing := expected_links - {
-        (s.gateway, s.kind) for s in presence.live() if not s.problem
-    }:
+    while missing := links - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
         if time.monotonic() > deadline:
             raise PlatformError(f"gateways are not bound: {sorted(missing)}")
         time.sleep(0.1)
 
 
-def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:
-    share = -(-count // len(tokens))
-    callers = [
-        Caller(run.base_url, name, token, range(n * share, min(count, (n + 1) * share)))
-        for n, (name, token) in enumerate(tokens.items())
-    ]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-        if caller.error:
-            raise PlatformError(f"{caller.system} could not send: {caller.error}")
-    return callers
-
-
-def _await(run: DemoRun, account: Account) -> dict[str, str]:
-    """Until everything was reported and archived or time is up; id → state in the archive."""
-    deadline = time.monotonic() + run.timeout
-    progress = Every(2.0)
-    expected_states = account.states()
-    while True:
-        account.listen()
-        open_mos = account.missing_mos()
-        open_count = len(account.open_endings())
-        # The archive is asked last: it is the last step, and thousands of rows.
-        archived_states = (
-            _archived(list(expected_states)) if not open_count and not open_mos else {}
-        )
-        is_complete = (
-            not open_count and not open_mos and len(archived_states) == len(expected_states)
-        )
-        is_complete = is_complete and SgipMo.objects.count() >= len(account.mos)
-        if is_complete or time.monotonic() > deadline:
-            return archived_states or _archived(list(expected_states))
-        if progress.take():
-            run.say(f"sms: {open_count} endings and {open_mos} MOs are still missing")
-        time.sleep(0.2)
-
-
-def _archived(ids: Sequence[str]) -> dict[str, str]:
-    states: dict[str, str] = {}
-    for some in chunks(ids, _CHUNK):
-        rows = SgipMt.objects.filter(id__in=[int(id) for id in some])
-        states |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
-    return states
-
-
-def _report(account: Account, archived_states: Mapping[str, str], parts: int) -> Mapping[str, Any]:
-    expected_states = account.states()
-    reported_ids = {id for listener in account.listeners.values() for id in listener.reports}
-    lost_ids = {id for id in expected_states if id not in reported_ids or id not in archived_states}
-    wrong_count = account.wrong() + sum(
-        archived_states.get(id, state) != state for id, state in expected_states.items()
-    )
-    missing_count = account.missing_mos()
-    # A sample of each system: what sms.query answers must be the same.
-    wrong_answers = 0
-    for caller in account.callers:
-        sample = list(caller.accepted)[:1000]
-        answers = caller.asked(sample) if sample else []
-        wrong_answers += sum(
-            got != expected_states[id] for id, got in zip(sample, answers, strict=True)
-        )
+def _report(account: Account, parts: int, wrong_answers: int) -> Mapping[str, Any]:
+    reports, archived, texts = account.reports(), account.archived(), account.users_texts()
+    wrong = len(reports.different) + len(reports.extra) + len(archived.different)
     problems = [
-        f"{wrong_count} messages have a wrong ending" if wrong_count else "",
-        f"{missing_count} MOs are missing or came twice" if missing_count else "",
+        f"{wrong} messages have a wrong ending" if wrong else "",
+        f"{texts.count} MOs are missing or came twice" if texts.count else "",
         f"{wrong_answers} answers to sms.query are wrong" if wrong_answers else "",
     ]
-    states = Counter(expected_states[id] for id in expected_states if id in reported_ids)
+    states = account.states()
+    missing = set(reports.missing)
+    endings = Counter(state for id, state in states.items() if id not in missing)
     return {
-        "accepted": len(expected_states),
+        "accepted": len(states),
         "at_least": MIN_MESSAGES,
-        "systems": len(account.callers),
+        "systems": len(account.accepted),
         "gateways": len(scenario.OPERATORS),
         "copies": parts,
-        "delivered": states["delivered"],
-        "failed": states["failed"],
-        "received": len(account.mos) - missing_count,
-        "lost": len(lost_ids) + missing_count,
+        "delivered": endings["delivered"],
+        "failed": endings["failed"],
+        "received": len(account.mos) - texts.count,
+        "lost": len({*reports.missing, *archived.missing}) + len(texts.missing),
         "duplicates": sum(listener.repeated for listener in account.listeners.values()),
         "problem": "; ".join(filter(None, problems)),
     }

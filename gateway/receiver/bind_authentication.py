@@ -29,7 +29,7 @@ from gateway.presence import LinkState
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.http.addresses import Network, inside
+from msgplatform.core.http.addresses import Network, is_inside
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
 
@@ -261,7 +261,7 @@ class Networks:
 
     def is_allowed(self, gateway: int, address: str) -> bool:
         """True if this gateway may connect from the address."""
-        return inside(address, self._by_gateway.get(gateway, ()))
+        return is_inside(address, self._by_gateway.get(gateway, ()))
 
     def gateways(self, address: str) -> Collection[int]:
         """The gateways that may connect from an address; none for a stranger's."""

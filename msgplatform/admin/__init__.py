@@ -25,7 +25,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
 from msgplatform.admin import alerts, audit_log, cells, jobs, people  # noqa: F401
 from msgplatform.admin.auditing import (
-    MESSAGE_SENT_AGAIN,
+    MESSAGE_RESENT,
     audit,
     audit_messages,
     message_target,
@@ -54,7 +54,7 @@ from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.admin.systems import ApiKeyForm
 
 __all__ = [
-    "MESSAGE_SENT_AGAIN",
+    "MESSAGE_RESENT",
     "ApiKeyForm",
     "AutocompleteFilter",
     "BoundedPaginator",

@@ -16,7 +16,7 @@ from msgplatform.models import AuditLog
 
 # The log has these for a secret value, and for no value.
 SECRET, NOTHING = "•••", None
-MESSAGE_SENT_AGAIN = "message_sent_again"
+MESSAGE_RESENT = "message_resent"
 _MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
 _MAX_ROWS = 200  # rows of a relation
 
@@ -45,9 +45,7 @@ def audit_messages(
     """Store who sent these messages again, an entry for each: their pages show it."""
     actor = request.user.get_username()
     AuditLog.objects.bulk_create(
-        AuditLog(
-            actor=actor, action=MESSAGE_SENT_AGAIN, target=message_target(flow, id), detail=detail
-        )
+        AuditLog(actor=actor, action=MESSAGE_RESENT, target=message_target(flow, id), detail=detail)
         for id in ids
     )
 
@@ -58,8 +56,8 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
     changes = {}
     for name in form.changed_data if change else form.fields:
         field = form.fields[name]
-        before = _shown(form.get_initial_for_field(field, name), field) if change else NOTHING
-        after = _shown(form.cleaned_data.get(name), field)
+        before = _as_json(form.get_initial_for_field(field, name), field) if change else NOTHING
+        after = _as_json(form.cleaned_data.get(name), field)
         if _is_secret(name, field):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
@@ -91,7 +89,7 @@ def _is_secret(name: str, field: forms.Field) -> bool:
     )
 
 
-def _shown(value: Any, field: forms.Field) -> Any:
+def _as_json(value: Any, field: forms.Field) -> Any:
     """A value of a form as JSON; rows by what they are called."""
     if isinstance(field, forms.ModelChoiceField):
         return _rows(value, field)

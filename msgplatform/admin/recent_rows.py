@@ -28,21 +28,23 @@ class RecentRowsList(BoundedList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         rows = super().get_queryset(request, exclude_parameters)
         model_admin: Any = self.model_admin
-        narrow = model_admin.indexed_parameters(request.GET, self.query)
-        used = [
+        indexed = model_admin.indexed_parameters(request.GET, self.query)
+        active_filters = [
             spec
             for spec in self.filter_specs
             if any(request.GET.get(str(name)) for name in spec.expected_parameters())
         ]
-        others = [spec for spec in used if not narrow.intersection(spec.expected_parameters())]
-        if not others and (not self.query or "q" in narrow):
+        unindexed = [
+            spec for spec in active_filters if not indexed.intersection(spec.expected_parameters())
+        ]
+        if not unindexed and (not self.query or "q" in indexed):
             return rows
         # The newest rows that match what an index serves; the other filters see only these.
         newest: Any = self.root_queryset
-        for spec in used:
-            if spec not in others:
+        for spec in active_filters:
+            if spec not in unindexed:
                 newest = spec.queryset(request, newest)
-        if "q" in narrow:
+        if "q" in indexed:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "recent_by", "pk")
         first = first_recent(newest, by)

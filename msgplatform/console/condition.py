@@ -29,7 +29,7 @@ _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 class Condition:
     """`alerts` are open and nobody has acknowledged them; alerts about failures count
     in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
-    `ended` has the programs that end again and again: how often, and their last words."""
+    `exits` has the programs that end again and again: how often, and their last words."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -37,12 +37,12 @@ class Condition:
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
     redis_problem: str = ""
-    ended: Mapping[str, str] = field(default_factory=dict)
+    exits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
-        silent = len({*self.missing, *self.ended})
+        silent = len({*self.missing, *self.exits})
         return self.alerts + self.failures + silent + bool(self.redis_problem)
 
 
@@ -85,4 +85,4 @@ def look() -> Condition:
         return Condition(unseen, acknowledged, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
-    return Condition(unseen, acknowledged, failures, daemons, missing, ended=texts)
+    return Condition(unseen, acknowledged, failures, daemons, missing, exits=texts)

@@ -68,14 +68,14 @@ def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None
 
 def over_time(
     name: str, activity: Activity, points: Sequence[Point], *, step: str,
-    by_day: bool = False, is_recent: bool = False, without: Collection[str] = (),
+    by_day: bool = False, is_recent: bool = False, omitted_names: Collection[str] = (),
 ) -> Chart:  # fmt: skip
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
-    day, up to a step that goes on. Measures of `without` are left out."""
+    day, up to a step that goes on. Measures in `omitted_names` are left out."""
     # Live measures cover the last day only, so a chart of another time leaves them out.
-    measures = activity.measures if is_recent else activity.stored
+    measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
-    line_measures = [one for one in measures if one.tone in tones and one.name not in without]
+    line_measures = [one for one in measures if one.tone in tones and one.name not in omitted_names]
     lines = []
     for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]

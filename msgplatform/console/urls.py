@@ -8,6 +8,7 @@ from msgplatform.console.views import (
     getting_started,
     job,
     message,
+    message_list,
     overview,
     preferences,
     saved_filters,
@@ -24,9 +25,11 @@ urlpatterns = [
     path(
         "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
     ),
-    path("password", ChoosePasswordView.as_view(), name="choose-password"),
+    path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
     path("search", search.search, name="search"),
-    path("search/<slug:flow_name>", search.find, name="find"),
+    path("search/<slug:flow_name>", message_list.find, name="find"),
+    path("search/<slug:flow_name>.csv", message_list.as_csv, name="messages-csv"),
+    path("search/<slug:flow_name>/resend", message_list.resend, name="resend-messages"),
     path("texts/<slug:flow_name>", search.texts, name="texts"),
     path(
         "options/<slug:flow_name>/<slug:page_name>/<slug:field_name>",
@@ -42,6 +45,6 @@ urlpatterns = [
     path("getting-started", getting_started.getting_started, name="getting-started"),
     path("getting-started/dismiss", getting_started.dismiss, name="getting-started-dismiss"),
     path("<slug:flow_name>/<str:id>", message.message, name="message"),
-    path("<slug:flow_name>/<str:id>/again", message.again, name="again"),
+    path("<slug:flow_name>/<str:id>/resend", message.resend, name="resend"),
     path("<slug:flow_name>/<str:id>/content", message.content, name="content"),
 ]

@@ -129,14 +129,14 @@ def purge() -> bool:
     today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     oldest_minute = _midnight(_oldest_minute_day(today))
-    more = [
+    unfinished = [
         _purge(model, step, before)
         for model, step, before in (
             (MinuteCounter, "minute", oldest_minute), (HourCounter, "hour", oldest_minute),
             (DayCounter, "day", oldest_day),
         )
     ]  # fmt: skip
-    return any(more)
+    return any(unfinished)
 
 
 def _roll_up_day(day: date) -> None:
@@ -161,11 +161,13 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
     else:
         key = f"{step}, flow, biz_id, subject, name"
         clause = f"ON CONFLICT ({key}) DO UPDATE SET value=excluded.value"
-    selects = [_PART.format(table=of._meta.db_table, step=of.step) for of, _, _ in parts]
+    selects = [
+        _PART.format(table=source._meta.db_table, step=source.step) for source, _, _ in parts
+    ]
     statement = _ROLL_UP.format(
         table=model._meta.db_table, step=step, parts=" UNION ALL ".join(selects)
     )
-    bounds = [sql.stored(moment) for _, *both in parts for moment in both]
+    bounds = [sql.stored(moment) for _, *span in parts for moment in span]
     start = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement + clause, [start, *bounds])

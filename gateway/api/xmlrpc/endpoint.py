@@ -23,7 +23,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import faults
-from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, named, shown_by
+from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
@@ -70,7 +70,7 @@ def endpoint(request: HttpRequest) -> HttpResponse:
 
 
 def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
-    method = named(name)
+    method = find_method(name)
     count = len(parameters)
     if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
@@ -78,13 +78,13 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
             raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")
-        if sum(map(shown_by, calls)) > MAX_SHOWN:
+        if sum(map(count_messages, calls)) > MAX_SHOWN:
             raise InvalidInput(f"ask for at most {MAX_SHOWN} messages at once", "calls")
         return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)
     key, *rest = parameters
-    return method.call(_admitted(request, key, method.scope), *rest)
+    return method.call(_authenticate(request, key, method.scope), *rest)
 
 
 def _one_of_many(request: HttpRequest, call: Any) -> Any:
@@ -100,8 +100,8 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
         return {"faultCode": fault.code, "faultString": fault.text}
 
 
-def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
-    """The caller with this key. Raises Fault, MissingScope, Throttled."""
+def _authenticate(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
+    """The key's owner. Raises Fault, MissingScope, Throttled."""
     api = cast(Any, request)  # the throttle looks at META alone
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:

@@ -15,8 +15,8 @@ from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
+from msgplatform.api.bodies import MAX_BATCH
 from msgplatform.api.filters import number
-from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -91,7 +91,7 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 
-def shown_by(call: Any) -> int:
+def count_messages(call: Any) -> int:
     """How many messages this call of a multicall may show."""
     match call:
         case {"methodName": "sms.query", "params": [_, list(ids)]}:
@@ -103,7 +103,7 @@ def shown_by(call: Any) -> int:
     return 0
 
 
-def named(name: Any) -> Method:
+def find_method(name: Any) -> Method:
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         raise faults.Fault(faults.NO_METHOD, "There is no such method: see system.listMethods.")
@@ -155,12 +155,12 @@ METHODS: Mapping[str, Method] = {
     ),
     "system.listMethods": Method(lambda: sorted(METHODS), [["array"]], "The names of all methods."),
     "system.methodHelp": Method(
-        lambda name: named(name).help,
+        lambda name: find_method(name).help,
         [["string", "string"]],
         "system.methodHelp(name): what a method does.",
     ),
     "system.methodSignature": Method(
-        lambda name: named(name).signatures,
+        lambda name: find_method(name).signatures,
         [["array", "string"]],
         "system.methodSignature(name): the types of the answer and the parameters.",
     ),

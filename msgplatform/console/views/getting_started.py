@@ -41,7 +41,7 @@ class Line:
 
     title: str
     help: str
-    done: bool
+    is_done: bool
     link: str
 
 
@@ -49,8 +49,8 @@ class Line:
 class Part:
     """The steps of the platform or of one flow.
 
-    `commands` bring the first message, with a key that has the `scope`; of the `snippets` one is
-    `shown`. `anchor` names the part in the page's address.
+    `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of
+    the `snippets` that the page shows. `anchor` names the part in the page's address.
     """
 
     anchor: str
@@ -59,17 +59,17 @@ class Part:
     commands: str = ""
     scope: str = ""
     snippets: Sequence[flows.Snippet] = ()
-    shown: flows.Snippet | None = None
+    snippet: flows.Snippet | None = None
     problem: str = ""
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         """How many steps are done."""
-        return sum(step.done for step in self.steps)
+        return sum(step.is_done for step in self.steps)
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.steps) and self.done == len(self.steps)
+        return bool(self.steps) and self.done_count == len(self.steps)
 
 
 @staff_member_required

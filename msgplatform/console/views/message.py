@@ -1,7 +1,8 @@
-"""One message: its page, sending it again, and its whole content as a file."""
+"""One message: its page, resending it, and its whole content as a file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from django.contrib import messages
@@ -14,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from msgplatform.admin import MESSAGE_SENT_AGAIN, audit_messages, message_target, sees_personal
+from msgplatform.admin import MESSAGE_RESENT, audit_messages, message_target, sees_personal
 from msgplatform.console.masking import masked
 from msgplatform.console.views.page import flow_of, page
 from msgplatform.core import flows
@@ -48,33 +49,55 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         cards=[one for one in found.recipients if one not in _rows(found)],
         rows=_rows(found),
         timeline=_with_people(flow, found),
-        may_send=_may_send(request, flow),
+        may_send=may_resend(request, flow),
         is_continued="after" in request.GET,
     )
 
 
 @staff_member_required
 @require_POST
-def again(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
-    """Send a message again, to one recipient or to all that it did not reach."""
+def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
+    """Resend a message, to one recipient or to all that it did not reach."""
     flow = flow_of(request, flow_name)
-    action = flow.resend_action
-    if action is None or action.resend is None or not _may_send(request, flow):
+    if not may_resend(request, flow):
         raise PermissionDenied
-    recipient = request.POST.get("recipient", "")
-    try:
-        sent = action.resend(id, recipient, request.user.get_username())
-    except InvalidInput:
-        raise _missing() from None
-    except (PlatformError, *UNAVAILABLE) as error:
-        # It can be asked for again: a step that is repeated sends nothing twice.
-        messages.error(request, _("It was not sent again: %s") % error)
-        return redirect("console:message", flow_name, id)
-    if sent.count:
-        new = {"message": sent.message} if sent.message else {}
-        audit_messages(request, flow.name, [id], recipient=recipient, count=sent.count, **new)
-    _tell(request, sent)
-    return redirect("console:message", flow_name, sent.message or id)
+    resent = resend_messages(request, flow, [id], request.POST.get("recipient", ""))
+    return redirect("console:message", flow_name, resent or id)
+
+
+def may_resend(request: HttpRequest, flow: flows.Flow) -> bool:
+    """True if this person may resend a message from its page."""
+    return flow.resend_action is not None and request.user.has_perm(flow.resend_permission)
+
+
+def resend_messages(
+    request: HttpRequest, flow: flows.Flow, ids: Sequence[str], recipient: str = ""
+) -> str:
+    """Resend messages, say what became of it, and note in the audit log who did it. Returns the id
+    of the last new message, '' without one. Raises Http404 for a message that there is not."""
+    action = flow.resend_action
+    if action is None or action.resend is None:
+        raise PermissionDenied
+    count, left, new = 0, 0, ""
+    for id in ids:
+        try:
+            sent = action.resend(id, recipient, request.user.get_username())
+        except InvalidInput:
+            if len(ids) == 1:
+                raise _missing() from None
+            left += 1
+            continue
+        except (PlatformError, *UNAVAILABLE) as error:
+            # It can be asked for again: a step that is repeated sends nothing twice.
+            messages.error(request, _("It was not sent again: %s") % error)
+            break
+        if sent.count:
+            made = {"message": sent.message} if sent.message else {}
+            audit_messages(request, flow.name, [id], recipient=recipient, count=sent.count, **made)
+        left += max(1, sent.left) if sent.left or not sent.count else 0
+        count, new = count + sent.count, sent.message or new
+    _tell(request, count, left, new if len(ids) == 1 else "")
+    return new
 
 
 @staff_member_required
@@ -105,15 +128,11 @@ def _rows(found: flows.Page) -> list[flows.Recipient]:
     return reached if len(found.recipients) > 1 else []
 
 
-def _may_send(request: HttpRequest, flow: flows.Flow) -> bool:
-    return flow.resend_action is not None and request.user.has_perm(flow.resend_permission)
-
-
 def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntry]:
     """The timeline with who sent the message again from its page."""
     timeline = list(found.timeline)
     target = message_target(flow.name, found.id)
-    rows = AuditLog.objects.filter(target=target, action=MESSAGE_SENT_AGAIN).order_by("-id")
+    rows = AuditLog.objects.filter(target=target, action=MESSAGE_RESENT).order_by("-id")
     for row in rows[:_SHOWN_AGAIN]:
         # What has no time is still to happen, or nobody knows when it was: that stays at the end.
         later = (n for n, entry in enumerate(timeline) if entry.at is None or entry.at > row.at)
@@ -122,16 +141,13 @@ def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntr
     return timeline
 
 
-def _tell(request: HttpRequest, sent: flows.Resent) -> None:
-    if sent.message:
+def _tell(request: HttpRequest, count: int, left: int, message: str) -> None:
+    if message:
         messages.success(request, _("Sent again as a new message, which is shown here."))
-    elif sent.count:
-        text = ngettext(
-            "Sent again to %d recipient.", "Sent again to %d recipients.", sent.count
-        )  # fmt: skip
-        messages.success(request, text % sent.count)
-    if sent.left or not sent.count:
-        left = max(1, sent.left)
+    elif count:
+        text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
+        messages.success(request, text % count)
+    if left:
         text = ngettext(
             "%d was left alone: it is on its way, or has reached its end in another way meanwhile.",
             "%d were left alone: they are on their way, or have reached their end in another way "

@@ -1,10 +1,9 @@
-"""Search over all flows, through their texts piece by piece, and over the fields of one."""
+"""Search over all flows, and through their texts piece by piece."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from django.contrib.admin.views.decorators import staff_member_required
@@ -15,10 +14,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
-from msgplatform.console.forms import SearchForm
 from msgplatform.console.masking import masked
-from msgplatform.console.views.page import flow_of, page, require, visible
-from msgplatform.console.views.saved_filters import saved_for
+from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
@@ -103,48 +100,6 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     context = {"flow": flow, "found": found.hits}
     rows = render_to_string("console/hits.html", context, request)
     return JsonResponse({"rows": rows, "cursor": found.cursor, "looked": found.looked})
-
-
-@staff_member_required
-@require_GET
-def find(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """Search one flow by its fields, page by page; the filter and the page are in the URL."""
-    flow = flows.get(flow_name)
-    if flow is None or not flow.messages.fields:
-        raise Http404(_("There is no such flow."))
-    require(request, flow)
-    clear = sees_personal(request)
-    form = SearchForm(flow, clear, request.GET or None)
-    found = None
-    if form.is_valid():
-        try:
-            found = engine.find(
-                flow.messages, form.filter(), request.GET.get("cursor", ""), SEARCH_LIMIT
-            )
-            found = replace(found, hits=_shown(request, found.hits))
-        except InvalidInput as error:
-            form.refuse(error.field, str(error))
-    following = ""
-    if found and found.cursor:
-        query = request.GET.copy()
-        query["cursor"] = found.cursor
-        following = f"?{query.urlencode()}"
-    return page(
-        request,
-        "search.html",
-        _("Search"),
-        flow=flow,
-        form=form,
-        found=found,
-        hits=[(flow, hit) for hit in found.hits] if found else [],
-        notices=[found.notice] if found and found.notice else [],
-        next=following,
-        searchable=[flow for flow in visible(request) if flow.messages.fields],
-        clear=clear,
-        saved=saved_for(request, flow, SavedFilter.SEARCH),
-        saved_page=SavedFilter.SEARCH,
-        query=form.filter() if found else {},
-    )
 
 
 @staff_member_required

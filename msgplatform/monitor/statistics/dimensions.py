@@ -51,10 +51,10 @@ class BySubject(Dimension):
 
     def __init__(
         self, subject: Subject, *,
-        relation: str = "", sign: int = 1, is_apart: bool = False, without: Collection[str] = (),
+        relation: str = "", sign: int = 1, is_apart: bool = False, uncounted: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.name, self.title, self.permission = subject.name, subject.title, subject.permission
-        self.relation, self.is_apart, self.without = relation, is_apart, without
+        self.relation, self.is_apart, self.uncounted = relation, is_apart, uncounted
         self._rows, self._sign = subject.rows, sign
 
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:

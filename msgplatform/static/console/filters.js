@@ -38,3 +38,10 @@ for (const form of document.querySelectorAll("form[data-short]")) {
     for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
   });
 }
+
+// The box in the head of a list ticks all of the page.
+for (const all of document.querySelectorAll("[data-tick-all]")) {
+  all.addEventListener("change", () => {
+    for (const one of all.form.querySelectorAll("input[name=id]")) one.checked = all.checked;
+  });
+}

@@ -325,7 +325,7 @@ class TestPage:
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
         settings.REDIS_URL = "unix:///nowhere/redis.sock"
         assert any("Redis is unavailable" in note for note in self.card(lead, "sales").notes)
-        url = f"/console/crmsync/{lead.pk}/again"
+        url = f"/console/crmsync/{lead.pk}/resend"
         assert admin_client.post(url, {"recipient": "7"}).status_code == 404
         assert admin_client.post(url).status_code == 302
         dead.refresh_from_db()

@@ -293,11 +293,11 @@ class TestTimeline:
         assert str(card(waits).facts["Now"]) == "Stands in 1 timeline"
         failed = set_aside(biz, "ann")
         assert "this one cannot be written" in card(failed).why
-        answer = admin_client.post(f"/console/feed/{failed}/again", follow=True)
+        answer = admin_client.post(f"/console/feed/{failed}/resend", follow=True)
         assert "Sent again by admin" in answer.content.decode()
         drain()
         assert card(failed).tone == "good"
-        assert admin_client.post(f"/console/feed/{failed + 1}/again").status_code == 404
+        assert admin_client.post(f"/console/feed/{failed + 1}/resend").status_code == 404
         alone = timeline.page(str(post(biz, "alone")))
         assert alone
         assert (alone.recipients, len(alone.nobody)) == ([], 1)

@@ -319,7 +319,7 @@ class TestPage:
 class TestSendAgain:
     def test_once_and_the_new_one_is_shown(self, shop: Caller, admin_client: Client) -> None:
         original = archived(shop, result=5)
-        url = f"/console/sms/{original}/again"
+        url = f"/console/sms/{original}/resend"
         assert "Yes, send it again" in admin_client.get(f"/console/sms/{original}").content.decode()
         answer = admin_client.post(url, follow=True)
         new = resent.again_as(shop.biz.pk, int(original))
@@ -336,11 +336,11 @@ class TestSendAgain:
     def test_what_is_left_alone(self, shop: Caller, admin_client: Client, settings: Any) -> None:
         delivered, failed = archived(shop), archived(shop, result=5)
         for message, says in ((delivered, "1 was left alone"), (send(shop.biz), "")):
-            answer = admin_client.post(f"/console/sms/{message}/again", follow=True)
+            answer = admin_client.post(f"/console/sms/{message}/resend", follow=True)
             assert answer.status_code == (200 if says else 404)
             assert says in answer.content.decode()
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
-        answer = admin_client.post(f"/console/sms/{failed}/again", follow=True)
+        answer = admin_client.post(f"/console/sms/{failed}/resend", follow=True)
         assert "It was not sent again" in answer.content.decode()
 
 
@@ -458,7 +458,7 @@ class TestResend:
         step = FLOW.action("resend").step({"ids": second}, step.cursor, 10)
         assert (step.cursor, step.done) == ("", 0)
         assert "account" in step.left_because
-        answer = admin_client.post(f"/console/sms/{second}/again", follow=True)
+        answer = admin_client.post(f"/console/sms/{second}/resend", follow=True)
         assert f"It was not sent again: {step.left_because}" in unescape(answer.content.decode())
         chosen = {"action": "send_again", "_selected_action": [first, second]}
         answer = admin_client.post("/admin/gateway/sgipmt/", chosen, follow=True)

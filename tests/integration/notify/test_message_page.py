@@ -60,7 +60,7 @@ def split(row: BizReceive, **values: Any) -> int:
 
 def again(client: Client, pk: int, recipient: object = "") -> str:
     """What the page says after sending again."""
-    answer = client.post(f"/console/notify/{pk}/again", {"recipient": recipient}, follow=True)
+    answer = client.post(f"/console/notify/{pk}/resend", {"recipient": recipient}, follow=True)
     assert answer.status_code == 200
     return answer.content.decode()
 
@@ -169,7 +169,7 @@ def test_one_is_sent_again_and_the_page_says_who(
     assert "warehouse: attempt 1" in before
     assert "warehouse: attempt 1" in [entry.title for entry in page(pk).timeline]
     assert len(page(pk).recipients[0].attempts) == 1
-    entry = AuditLog.objects.get(action="message_sent_again")
+    entry = AuditLog.objects.get(action="message_resent")
     assert (entry.actor, entry.target, entry.detail["count"]) == ("admin", f"notify {pk}", 1)
     # It is on its way already.
     assert "1 was left alone" in again(admin_client, pk, "")
@@ -199,7 +199,7 @@ def test_sending_again_needs_its_permission(row: BizReceive) -> None:
     assert "warehouse" in shown
     assert "Send again" not in shown
     assert "/admin/notify/bizreceive/" not in shown  # no link to what would be refused
-    url = f"/console/notify/{pk}/again"
+    url = f"/console/notify/{pk}/resend"
     assert client.post(url).status_code == 403
     user.user_permissions.add(Permission.objects.get(codename="change_receivemsg"))
     assert "Send again" in client.get(f"/console/notify/{pk}").content.decode()
@@ -217,7 +217,7 @@ def test_what_there_is_not_is_not_sent(row: BizReceive, admin_client: Client) ->
     mine, other = split(row, status=Status.EXHAUSTED), split(row, status=Status.EXHAUSTED)
     theirs = ReceiveMsg.objects.get(msg_id=other).pk
     for pk, recipient in ((mine, theirs), (mine, "x"), (7, ""), ("x", "")):
-        url = f"/console/notify/{pk}/again"
+        url = f"/console/notify/{pk}/resend"
         assert admin_client.post(url, {"recipient": recipient}).status_code == 404
     assert not ReceiveMsg.objects.filter(generation__gt=0).exists()
 

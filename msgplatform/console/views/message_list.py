@@ -1,0 +1,158 @@
+"""The list of one flow's messages: filter them, tick some and resend them, take all as a CSV file.
+
+The filter and the page are in the address, so a list can be sent to a colleague.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.admin import sees_personal
+from msgplatform.console.forms import SearchForm
+from msgplatform.console.masking import masked
+from msgplatform.console.statistics.views import csv_response
+from msgplatform.console.views.message import may_resend, resend_messages
+from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.console.views.saved_filters import saved_for
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
+from msgplatform.models import SavedFilter
+
+LINES = 50  # of one page; as many can be resent at once
+MAX_CSV_LINES = 10_000
+_CSV_PAGE = 500
+_MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
+
+
+@staff_member_required
+@require_GET
+def find(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Messages of one flow that match its fields, page by page."""
+    flow = _searchable(request, flow_name)
+    form = SearchForm(flow, sees_personal(request), request.GET or None)
+    found = _read(request, flow, form) if form.is_valid() else None
+    following = ""
+    if found and found.cursor:
+        query = request.GET.copy()
+        query["cursor"] = found.cursor
+        following = f"?{query.urlencode()}"
+    shown = form.filter() if found else {}
+    return page(
+        request,
+        "search.html",
+        _("Search"),
+        flow=flow,
+        form=form,
+        found=found,
+        hits=[(flow, hit) for hit in found.hits] if found else [],
+        notices=[found.notice] if found and found.notice else [],
+        next=following,
+        searchable=[flow for flow in visible(request) if flow.messages.fields],
+        clear=sees_personal(request),
+        saved=saved_for(request, flow, SavedFilter.SEARCH),
+        saved_page=SavedFilter.SEARCH,
+        query=shown,
+        address_query=request.GET.urlencode(),
+        can_tick=may_resend(request, flow),
+        bulk_links=_bulk_links(request, flow, shown),
+        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(shown)}",
+    )
+
+
+@staff_member_required
+@require_GET
+def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
+    """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
+    flow = _searchable(request, flow_name)
+    form = SearchForm(flow, sees_personal(request), request.GET)
+    first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
+    if first is None:  # the list shows what is wrong with the filter
+        return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
+    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
+
+
+@staff_member_required
+@require_POST
+def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Resend the messages that are ticked, each to all recipients that it did not reach."""
+    flow = flow_of(request, flow_name)
+    if not may_resend(request, flow):
+        raise PermissionDenied
+    ids = list(dict.fromkeys(request.POST.getlist("id")))[:LINES]
+    if ids:
+        resend_messages(request, flow, ids)
+    else:
+        messages.warning(request, _("Tick the messages that are to be sent again."))
+    query = request.POST.get("query", "")
+    return redirect(f"{reverse('console:find', args=[flow.name])}?{query}")
+
+
+def _searchable(request: HttpRequest, name: str) -> flows.Flow:
+    flow = flow_of(request, name)
+    if not flow.messages.fields:
+        raise Http404(_("There is no such flow."))
+    return flow
+
+
+def _read(
+    request: HttpRequest, flow: flows.Flow, form: SearchForm, limit: int = LINES
+) -> flows.Found | None:
+    """A page as this person may see it; None when the filter is wrong, which the form then says."""
+    try:
+        found = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+        return None
+    return replace(found, hits=_as_seen(request, found.hits))
+
+
+def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows.Hit]:
+    return lines if sees_personal(request) else [masked(line) for line in lines]
+
+
+def _csv_rows(
+    request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
+) -> Iterator[list[str]]:
+    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted")]
+    found, count, pages = first, 0, 1
+    while True:
+        for line in found.hits:
+            at = line.at.isoformat() if line.at else ""
+            yield [line.id, line.title, line.biz, line.state, at]
+        count, pages = count + len(found.hits), pages + 1
+        if not found.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
+            break
+        found = engine.find(flow.messages, form.filter(), found.cursor, _CSV_PAGE)
+        found = replace(found, hits=_as_seen(request, found.hits))
+    if found.cursor:
+        yield [_("There are more messages: narrow the filter by a time.")]
+
+
+def _bulk_links(
+    request: HttpRequest, flow: flows.Flow, shown: dict[str, Any]
+) -> list[tuple[flows.Text, str]]:
+    """Bulk jobs about all messages of this filter: (title, address). Only of actions that know each
+    of its fields, for any other would select more."""
+    can_start = request.user.has_perm("msgplatform.add_bulkjob")
+    if not (shown and can_start and flow.is_bulk_allowed(request.user)):
+        return []
+    base = reverse("console:bulk-flow", args=[flow.name])
+    return [
+        (action.title, f"{base}?{urlencode({'action': name, **shown})}")
+        for name, action in flow.actions.items()
+        if shown.keys() <= action.fields.keys()
+    ]
