@@ -191,11 +191,11 @@ def status() -> Status:
 # -- /metrics ------------------------------------------------------------------------------------
 METRICS = Metrics()
 _PENDING = METRICS.gauge("sms_pending", "Messages that wait for a sender", "gateway")
-_CLAIMED = METRICS.gauge("sms_claimed", "Messages in a sender's hands", "gateway")
+_CLAIMED = METRICS.gauge("sms_claimed", "Messages that a sender has claimed", "gateway")
 _SCHEDULED = METRICS.gauge("sms_scheduled", "Messages that are not due yet", "gateway")
 _OLDEST = METRICS.gauge(
     "sms_oldest_pending_seconds",
-    "How long the oldest message that is pending or in a sender's hands has been due",
+    "How long the oldest message that is pending or claimed has been due",
     "gateway",
 )
 _ENABLED = METRICS.gauge("sms_gateway_enabled", "1 while a gateway is switched on", "gateway")
@@ -205,7 +205,7 @@ _LINKS = METRICS.gauge(
     *("gateway", "kind"),
 )
 _STAGE = METRICS.gauge(
-    "sms_stage", "Messages between their gateway and the archive, by what they wait for", "stage"
+    "sms_messages", "Messages between their gateway and the archive, by what they wait for", "stage"
 )
 _ACCEPTED = METRICS.counter("sms_accepted", "Messages accepted")
 _RECEIVED = METRICS.counter("sms_received", "MOs received")

@@ -86,7 +86,7 @@ class TestStatus:
         assert found["sms_pending", ("unicom",)] == 1
         assert found["sms_links", ("submit", "unicom")] == 0
         assert found["sms_accepted", ()] == 1
-        assert found["sms_stage", ("unarchived",)] == 0
+        assert found["sms_messages", ("unarchived",)] == 0
 
 
 class TestSearch:
