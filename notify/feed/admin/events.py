@@ -29,7 +29,7 @@ from msgplatform.admin import (
 )
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
-from notify.feed.actions.replay import replay
+from notify.feed.actions.resend import resend_events
 from notify.feed.admin import queue_bar, rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.models import EventQueue
@@ -139,7 +139,7 @@ class EventAdmin(rows.HotRowsAdmin):
             return None
         if "confirmed" not in request.POST:
             return self.confirmation(request, qids)
-        count = replay(qids)
+        count = resend_events(qids)
         if count:
             audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
             text = ngettext("%d event waits again.", "%d events wait again.", count)
@@ -237,5 +237,5 @@ def _bulk_url(chosen: QueryDict) -> str:
         before = timezone.localtime(timezone.now() - span).replace(tzinfo=None)
         earlier = before.isoformat(timespec="seconds")
         given["until"] = min(given.get("until", earlier), earlier)
-    query = urlencode({"action": "replay", "count": "1"} | given)
+    query = urlencode({"action": "resend", "count": "1"} | given)
     return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"
