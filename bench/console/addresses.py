@@ -164,15 +164,15 @@ def _bulk() -> Iterator[Page]:
     subscription = BizReceive.objects.get(biz=heavy, status=BizReceive.Status.NORMAL)
     since = local(timezone.now() - timedelta(days=5))
     for name, action, query in (
-        ("notify", "requeue", {"subscription": subscription.pk, "status": "exhausted",
+        ("notify", "resend", {"subscription": subscription.pk, "status": "exhausted",
                                "answer": "HTTP 503"}),
         ("notify", "replay", {"subscription": subscription.pk, "since": since}),
         ("notify", "replay_failed", {"since": since}),
-        ("notify", "resplit", {"biz": heavy.pk, "since": since}),
+        ("notify", "backfill", {"biz": heavy.pk, "since": since}),
         ("sms", "resend", {"gateway": gateway.pk, "answer": "result 5", "since": since}),
-        ("crmsync", "retry", {"crm": "sales", "error_class": "invalid"}),
-        ("crmsync", "resend", {"crm": "sales"}),
-        ("feed", "replay", {"topic": "friend", "answer": "ValueError"}),
+        ("crmsync", "resend", {"crm": "sales", "error_class": "invalid"}),
+        ("crmsync", "replay", {"crm": "sales"}),
+        ("feed", "resend", {"topic": "friend", "answer": "ValueError"}),
     ):  # fmt: skip
         path = reverse("console:bulk-flow", args=[name])
         yield Page(f"Bulk {name} {action}", address(path, action=action))

@@ -105,7 +105,7 @@ _ENTRIES = {
 }
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "retry": _action(
+    "resend": _action(
         _("Try dead records again"),
         _ENTRIES,
         _("Each gets all its tries again. Rows that the mapping refused are read again."),
@@ -119,7 +119,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         DismissedEntries,
         has_outcome=False,
     ),
-    "resend": _action(
+    "replay": _action(
         _("Send records again"),
         {
             "crm": CRM,

@@ -220,7 +220,7 @@ def _bulk_url(list_filters: Mapping[str, str]) -> str:
     job_filters = {
         _BULK[name]: value for name, value in list_filters.items() if name in _BULK and value
     }
-    query = urlencode({"action": "retry", "count": "1"} | job_filters)
+    query = urlencode({"action": "resend", "count": "1"} | job_filters)
     return f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
 
 

@@ -60,7 +60,7 @@ def failures() -> Sequence[Failure]:
         query = {"crm": str(group.subject), "error": group.answer, "state": str(int(_OPEN))}
         return {
             "list_page": ViewLink("admin:crmsync_recoveryentry_changelist", query=query),
-            "action": "retry",
+            "action": "resend",
             "filter": {
                 "crm": row.name if row else str(group.subject),
                 "error_class": group.answer,

@@ -24,7 +24,7 @@ class BulkJob(models.Model):
         FAILED = "failed", _("failed")
 
     flow = models.CharField(_("flow"), max_length=32)
-    action = models.CharField(_("action"), max_length=32, default="requeue")
+    action = models.CharField(_("action"), max_length=32, default="resend")
     filter = models.JSONField(_("filter"), default=dict)
     state = models.CharField(_("state"), max_length=16, choices=State, default=State.PENDING)
     total = models.PositiveBigIntegerField(_("total"), default=0)

@@ -13,9 +13,9 @@ from msgplatform.api import filter_fields
 from msgplatform.core import flows
 from msgplatform.core.flows.messages import Values
 from msgplatform.messages.engine import read_filter
-from notify.actions import fill_missing, preview, replay
-from notify.actions.requeue import Requeue, select_message
-from notify.actions.send_again import FAILED
+from notify.actions import backfill, preview, replay
+from notify.actions.deliveries import FAILED
+from notify.actions.resend import FailedDeliveries, select_message
 from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
 
 _Select = Callable[[Values, datetime], flows.Selection]
@@ -55,7 +55,7 @@ _FAILED = statuses(
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "requeue": _action(
+    "resend": _action(
         _("Send failed deliveries again"),
         {
             "subscription": SUBSCRIPTION,
@@ -75,7 +75,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         },
         _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
           "Deliveries that are named by id may be archived: they are brought back."),
-        Requeue,
+        FailedDeliveries,
         select_message=select_message,
     ),
     "replay": _action(
@@ -105,7 +105,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         replay.ReplayFailed,
         required=("since",),
     ),
-    "resplit": _action(
+    "backfill": _action(
         _("Make missing deliveries"),
         {
             "biz": filter_fields.BIZ,
@@ -119,7 +119,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         _("Each message gets the deliveries that it lacks, such as those for a newer "
           "subscription. Existing deliveries and archived messages stay as they are. The count "
           "is of messages that are looked at."),
-        fill_missing.Resplit,
+        backfill.Backfill,
         required=("biz", "since"),
         of_messages=True,
     ),

@@ -18,7 +18,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Values
-from notify.actions.send_again import FAILED, again, ended
+from notify.actions.deliveries import FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -92,7 +92,7 @@ class Replay:
         self._messages = Messages(values, begun, (stores.hot(), stores.cold()))
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(again(ids, self.statuses, self._begun))
+        return Applied(resend_deliveries(ids, self.statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
         for _ in range(PAGES):

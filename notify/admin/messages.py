@@ -28,7 +28,7 @@ from msgplatform.admin import (
 from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.data import sql
 from msgplatform.messages import engine
-from notify.actions import send_again
+from notify.actions.deliveries import FINAL, resend_selection
 from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
@@ -171,9 +171,9 @@ class ReceiveMsgAdmin(HotAdmin):
                         "stopped.") % MAX_SELECTION,
             )  # fmt: skip
             return redirect("console:bulk-flow", "notify")
-        final = ReceiveMsg.objects.filter(pk__in=ids, status__in=send_again.FINAL)
+        final = ReceiveMsg.objects.filter(pk__in=ids, status__in=FINAL)
         of_messages = sorted(set(final.values_list("msg_id", flat=True)))
-        count = send_again.selection(ids)
+        count = resend_selection(ids)
         audit(request, "deliveries_sent_again", str(count), ids=[str(pk) for pk in ids])
         audit_messages(request, "notify", of_messages)
         text = ngettext("%d delivery is sent again.", "%d deliveries are sent again.", count)

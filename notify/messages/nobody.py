@@ -63,7 +63,7 @@ def _nobody(message: Any, biz: Biz | None) -> Iterator[Value]:
     # A subscription gets what is accepted after it was made; this fills in what came before.
     asked = urlencode(
         {
-            "action": "resplit", "biz": message.biz_id, "event_type": message.event_type,
+            "action": "backfill", "biz": message.biz_id, "event_type": message.event_type,
             "since": message.created_at.isoformat(),
         }
     )  # fmt: skip

@@ -20,7 +20,7 @@ from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages import nobody, recipients, sent_again
+from notify.messages import covering_jobs, nobody, recipients
 from notify.messages.reasons import Circumstances, local
 from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
@@ -141,7 +141,7 @@ def _timeline(
     """In the order of time."""
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
     timeline += _entries(deliveries, attempts, circumstances)
-    timeline += sent_again.by_jobs(message, deliveries)
+    timeline += covering_jobs.by_jobs(message, deliveries)
     if restored_at := _restored_at(place, message):
         timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
     if place.cold:

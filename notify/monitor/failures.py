@@ -100,7 +100,7 @@ def failures() -> list[Failure]:
         return {
             "message": str(message_ids.get(group.sample, "")),
             "list_page": ViewLink("console:find", (FLOW,), query),
-            "action": "requeue",
+            "action": "resend",
             "filter": {**place_filter, "answer": group.answer},
             "place_filter": place_filter,
             "button": DELIVER_NOW if row and row.status in _SENDING else None,

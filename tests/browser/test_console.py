@@ -170,7 +170,7 @@ def test_the_overview_renews_itself(page: Page, platform: Cluster) -> None:
     page.wait_for_function(f"({DRAWN})(document.getElementById('chart-feed'), {LOST['dark']}) > 0")
 
 
-def test_requeue_shows_a_count_before_it_starts(page: Page, platform: Cluster) -> None:
+def test_resend_shows_a_count_before_it_starts(page: Page, platform: Cluster) -> None:
     page.goto(f"{platform.base_url}/console/bulk")
     page.fill("[name=subscription]", "no number")
     page.click("button:text-is('Preview')")

@@ -58,7 +58,7 @@ class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
     """A job to start, or to preview."""
 
     flow = TextField(max_length=32, help_text="notify, sms, feed or crmsync")
-    action = TextField(max_length=32, help_text="Such as requeue or replay")
+    action = TextField(max_length=32, help_text="Such as resend or replay")
     filter = serializers.DictField(child=TextField(max_length=12_000), help_text=_FILTER)
     rate = WholeNumberField(
         min_value=1,
@@ -103,10 +103,10 @@ class JobListView(ListView):
             200: (PreviewSerializer, "The preview that was asked for."),
         },
         (
-            "send given up deliveries again",
+            "send exhausted deliveries again",
             {
                 "flow": "notify",
-                "action": "requeue",
+                "action": "resend",
                 "filter": {"subscription": "orders/warehouse", "status": "exhausted"},
                 "rate": 50,
             },

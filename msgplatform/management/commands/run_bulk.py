@@ -5,7 +5,7 @@ from msgplatform.jobs.bulk import BulkRunner
 
 
 class Command(DaemonCommand):
-    help = "Runs the bulk jobs (requeue, replay) of every flow."
+    help = "Runs the bulk jobs (resend, replay) of every flow."
 
     def worker(self, **options: Any) -> BulkRunner:
         return BulkRunner()

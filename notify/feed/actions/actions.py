@@ -18,7 +18,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
 from msgplatform.messages.engine import read_filter
-from notify.feed.actions.replay import SetAside
+from notify.feed.actions.resend import SetAside
 from notify.feed.messages import lines as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
@@ -83,7 +83,7 @@ def lines(qids: Sequence[str]) -> list[flows.Hit]:
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "replay": flows.BulkAction(
+    "resend": flows.BulkAction(
         title=_("Replay events that were set aside"),
         fields=_FIELDS,
         help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "

@@ -31,7 +31,7 @@ from msgplatform.admin import (
 )
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
-from notify.feed.actions.replay import replay
+from notify.feed.actions.resend import resend_events
 from notify.feed.admin import rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.models import EventQueue
@@ -143,7 +143,7 @@ class EventAdmin(rows.HotRowsAdmin):
             return None
         if "confirmed" not in request.POST:
             return self.confirmation(request, qids)
-        count = replay(qids)
+        count = resend_events(qids)
         if count:
             audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
             text = ngettext("%d event waits again.", "%d events wait again.", count)
@@ -279,5 +279,5 @@ def _bulk_url(parameters: QueryDict) -> str:
         before = timezone.localtime(timezone.now() - span).replace(tzinfo=None)
         earlier = before.isoformat(timespec="seconds")
         form_values["until"] = min(form_values.get("until", earlier), earlier)
-    query = urlencode({"action": "replay", "count": "1"} | form_values)
+    query = urlencode({"action": "resend", "count": "1"} | form_values)
     return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"

@@ -61,7 +61,7 @@ def failures() -> list[Failure]:
                 where_page=ViewLink("admin:feed_scheduler"),
                 message=str(group.sample),
                 list_page=ViewLink("admin:feed_eventqueue_changelist", query=query),
-                action="replay",
+                action="resend",
                 filter={"topic": topic.value, "answer": group.answer},
             )
         )

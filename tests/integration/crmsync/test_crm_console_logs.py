@@ -173,7 +173,7 @@ class TestRecoveryLog:
 
     def test_all_of_a_filter_are_a_bulk_job(self, admin_client: Client, crm: Crm) -> None:
         page = get(admin_client, f"recoveryentry/?crm={crm.pk}&error=invalid&state=0")
-        query = f"action=retry&amp;count=1&amp;crm={crm.pk}&amp;error_class=invalid"
+        query = f"action=resend&amp;count=1&amp;crm={crm.pk}&amp;error_class=invalid"
         assert f"/console/bulk/crmsync?{query}" in page
         # A job has no such filters: it would take more than the list shows.
         for chosen in ("q=4711", "state=all", f"crm={crm.pk}&state=1"):

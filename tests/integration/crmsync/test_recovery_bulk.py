@@ -77,12 +77,12 @@ def test_retry_takes_every_open_entry(policy: Policy, other: Policy) -> None:
     dead(policy, "given-up", state=_Entry.DISMISSED)
     settle()
 
-    assert flow.action("retry").count({}).count == 6
-    assert run("retry") == 6
+    assert flow.action("resend").count({}).count == 6
+    assert run("resend") == 6
 
     assert keys(_State.WAITING) == list("abcdef")
     assert keys(_State.DEAD) == ["given-up"]
-    assert flow.action("retry").count({}).count == 0
+    assert flow.action("resend").count({}).count == 0
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_a_selection_by_ids(policy: Policy) -> None:
     settle()
     given = ", ".join(str(entry.pk) for entry in entries[1:])
 
-    assert flow.action("retry").count({"ids": given}).count == 3
-    assert run("retry", ids=given) == 3
+    assert flow.action("resend").count({"ids": given}).count == 3
+    assert run("resend", ids=given) == 3
 
     assert keys(_State.WAITING) == ["b", "c", "d"]
 
@@ -131,11 +131,11 @@ def test_what_dies_again_waits_for_another_job(policy: Policy) -> None:
     for key in "abc":
         dead(policy, key)
     settle()
-    begun = flow.action("retry").step({}, "", 2)
-    first = flow.action("retry").step({}, begun.cursor, 2)
+    begun = flow.action("resend").step({}, "", 2)
+    first = flow.action("resend").step({}, begun.cursor, 2)
     dead(policy, "later")
 
-    last = flow.action("retry").step({}, first.cursor, 2)
+    last = flow.action("resend").step({}, first.cursor, 2)
 
     assert (first.done, last.done, last.cursor) == (2, 1, "")
     assert keys(_State.DEAD) == ["later"]
@@ -150,9 +150,9 @@ def test_pages_read_a_bounded_number_of_rows(
         confirmed(other, f"key-{number}")
     settle()
 
-    assert run("retry", error_class="invalid") == 2
-    assert run("resend", crm="support", key="key-7") == 1
-    assert run("resend", crm="support") == 10
+    assert run("resend", error_class="invalid") == 2
+    assert run("replay", crm="support", key="key-7") == 1
+    assert run("replay", crm="support") == 10
 
 
 def test_resend_sends_confirmed_records_again(policy: Policy, customers: Customers) -> None:
@@ -165,8 +165,8 @@ def test_resend_sends_confirmed_records_again(policy: Policy, customers: Custome
     Record.objects.filter(key="b").update(state=_State.DISMISSED)
     settle()
 
-    assert flow.action("resend").count({"policy": "leads/sales"}).count == 3
-    assert run("resend", limit=1, policy="leads/sales") == 3
+    assert flow.action("replay").count({"policy": "leads/sales"}).count == 3
+    assert run("replay", limit=1, policy="leads/sales") == 3
 
     assert keys(_State.WAITING) == ["a", "c,|d", "e"]
     assert keys(_State.DISMISSED) == ["b"]
@@ -194,7 +194,7 @@ def test_resend_goes_through_the_policies_of_a_crm(policy: Policy) -> None:
         confirmed(more, key)
     settle()
 
-    assert run("resend", limit=1, crm="sales") == 5
+    assert run("replay", limit=1, crm="sales") == 5
 
     assert keys(_State.WAITING) == ["a", "b", "y", "z", "z"]
 
@@ -215,7 +215,7 @@ def test_resend_has_rows_read_again_whose_operation_is_gone(policy: Policy) -> N
     Operation.objects.all().delete()
     settle()
 
-    assert run("resend", crm="sales") == 1
+    assert run("replay", crm="sales") == 1
 
     a.refresh_from_db()
     assert (a.state, a.version, a.sent_version, a.sent_digest) == (_State.CONFIRMED, -1, 0, "")
@@ -226,15 +226,15 @@ def test_resend_has_rows_read_again_whose_operation_is_gone(policy: Policy) -> N
 @pytest.mark.parametrize(
     ("action", "given", "field"),
     [
-        ("resend", {}, "crm"),
-        ("resend", {"key": "a"}, "crm"),
-        ("resend", {"crm": "nobody"}, "crm"),
-        ("retry", {"policy": "leads/nobody"}, "policy"),
-        ("retry", {"policy": "leads"}, "policy"),
-        ("retry", {"key": "a"}, "key"),
-        ("retry", {"since": "yesterday"}, "since"),
-        ("retry", {"since": "2026-11-21", "until": "2026-11-20"}, "until"),
-        ("retry", {"ids": "1, x"}, "ids"),
+        ("replay", {}, "crm"),
+        ("replay", {"key": "a"}, "crm"),
+        ("replay", {"crm": "nobody"}, "crm"),
+        ("resend", {"policy": "leads/nobody"}, "policy"),
+        ("resend", {"policy": "leads"}, "policy"),
+        ("resend", {"key": "a"}, "key"),
+        ("resend", {"since": "yesterday"}, "since"),
+        ("resend", {"since": "2026-11-21", "until": "2026-11-20"}, "until"),
+        ("resend", {"ids": "1, x"}, "ids"),
         ("dance", {}, "action"),
     ],
 )
@@ -250,7 +250,7 @@ def test_wrong_filters_are_refused_at_once(
         assert caught.value.field == field
 
 
-@pytest.mark.parametrize("action", ["retry", "resend"])
+@pytest.mark.parametrize("action", ["resend", "replay"])
 def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     for key in "abcd":
         dead(policy, key)
@@ -286,11 +286,11 @@ def test_what_is_to_be_read_again_still_waits(policy: Policy) -> None:
     dead(policy, "a")
     settle()
     noted: list[str] = []
-    begun = flow.action("retry").step({"crm": "sales"}, "", 10)
-    flow.action("retry").step(
+    begun = flow.action("resend").step({"crm": "sales"}, "", 10)
+    flow.action("resend").step(
         {"crm": "sales"}, begun.cursor, 10, lambda ids: noted.extend(map(str, ids))
     )
     Record.objects.update(state=_State.DEAD, version=-1, digest="")
-    assert flow.action("retry").outcome(noted) == dict.fromkeys(noted, "waiting")
+    assert flow.action("resend").outcome(noted) == dict.fromkeys(noted, "waiting")
     Record.objects.update(version=1)
-    assert flow.action("retry").outcome(noted) == dict.fromkeys(noted, "failed")
+    assert flow.action("resend").outcome(noted) == dict.fromkeys(noted, "failed")

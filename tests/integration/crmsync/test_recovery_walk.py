@@ -172,10 +172,10 @@ def test_people_recover_while_records_change(customers: Customers, programs: Pro
         Lead.objects.filter(pk__in=chosen).update(name=f"v{turn}")
 
     def resend(turn: int) -> None:
-        begun = flow.action("resend").step({"crm": "sales"}, "", 25)
-        step = flow.action("resend").step({"crm": "sales"}, begun.cursor, 25)
+        begun = flow.action("replay").step({"crm": "sales"}, "", 25)
+        step = flow.action("replay").step({"crm": "sales"}, begun.cursor, 25)
         if step.cursor:
-            flow.action("resend").step({"crm": "sales"}, step.cursor, 25)
+            flow.action("replay").step({"crm": "sales"}, step.cursor, 25)
 
     def recover(turn: int) -> None:
         call_command("sync_recover", "--since", "1h", stdout=StringIO(), stderr=StringIO())

@@ -18,7 +18,7 @@ from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import GroupSnapshot
 from notify.feed import presence
-from notify.feed.actions.replay import replay
+from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, conditions, counters
@@ -154,7 +154,7 @@ class TestAlerts:
         report_conditions()
         assert list(opened()) == [key]
         assert Alert.objects.count() == 1
-        replay([qid])
+        resend_events([qid])
         report_conditions()
         assert opened() == {}
 
@@ -225,6 +225,6 @@ def test_what_is_set_aside_again_is_counted_again(biz: Biz) -> None:
     since = sql.now() - timedelta(hours=1)
     accepted = {("friend", "accepted"): 1}
     assert counters.since(since) == Counter({("friend", "set_aside"): 1, **accepted})
-    replay([qid])
+    resend_events([qid])
     queue.set_aside(qid, ValueError("again"))
     assert counters.since(since) == Counter({("friend", "set_aside"): 2, **accepted})

@@ -16,7 +16,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import Biz
-from notify.feed.actions.replay import replay
+from notify.feed.actions.resend import resend_events
 from notify.feed.intake import posts
 from notify.feed.messages import timeline
 from notify.feed.messages.index import MESSAGES
@@ -252,7 +252,7 @@ class TestTimeline:
         assert steps(id)[1] == (
             "Set aside until somebody replays it", "failed", "ValueError: no · done up to friend:m7"
         )  # fmt: skip
-        replay([id])
+        resend_events([id])
         assert event(id).position == "friend:m7"
         assert steps(id)[1] == ("Waiting for the dispatcher", "waiting", "done up to friend:m7")
 

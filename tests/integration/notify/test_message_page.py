@@ -225,7 +225,7 @@ def test_what_there_is_not_is_not_sent(row: BizReceive, admin_client: Client) ->
 def test_a_bulk_job_that_covers_it_is_named(row: BizReceive) -> None:
     pk = split(row, status=Status.EXHAUSTED)
     for filter in ({"biz": "orders"}, {"event_type": "other"}, {"ids": "7"}, {"biz": "gone"}):
-        BulkJob.objects.create(flow="notify", action="requeue", filter=filter, created_by="eve")
+        BulkJob.objects.create(flow="notify", action="resend", filter=filter, created_by="eve")
 
     def named() -> list[str]:
         return [entry.title for entry in page(pk).timeline if "eve" in entry.title]

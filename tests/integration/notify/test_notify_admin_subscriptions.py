@@ -217,7 +217,7 @@ def test_the_page_links_to_what_failed(biz: Biz, admin_client: Client) -> None:
     assert "&lt;b&gt;second" in text
     assert "HTTP 500" not in text  # of one delivery the last attempt only
     named = f"{row.biz.name}/{row.receive.name}"
-    wizard = f"/console/bulk/notify?action=requeue&subscription={named}&status=exhausted&count=1"
+    wizard = f"/console/bulk/notify?action=resend&subscription={named}&status=exhausted&count=1"
     assert wizard.replace("&", "&amp;") in text
     assert admin_client.get(wizard).context["counted"].count == 1
     link = f"biz_receive__id__exact={row.pk}&amp;status__exact=4"

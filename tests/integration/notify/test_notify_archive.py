@@ -174,7 +174,7 @@ def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place
 
 
 def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str) -> None:
-    """A requeue during the move finds the delivery gone; it is never half there."""
+    """A resend during the move finds the delivery gone; it is never half there."""
     pk = message(row, Status.EXHAUSTED, days=60)
     program = f"""
 from notify.archive import due, move
@@ -190,12 +190,12 @@ Part.verified = slowly
 say(move.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
-    requeue = f"""
-from notify.actions import send_again
+    resend = f"""
+from notify.actions.deliveries import resend_selection
 say("on")
-say(send_again.selection([{delivery}]))
+say(resend_selection([{delivery}]))
 """
-    with child(program) as mover, child("wait()\n" + requeue) as other:
+    with child(program) as mover, child("wait()\n" + resend) as other:
         mover.ready()
         other.ready()
         other.go()

@@ -19,7 +19,7 @@ from msgplatform.models import Alert, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
-from notify.actions import send_again
+from notify.actions.deliveries import resend_selection
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -160,9 +160,9 @@ def test_one_alert_until_all_are_sent_again(row: BizReceive) -> None:
     assert "HTTP 503 (3)" in alert().text
     assert (alert().count, Alert.objects.count()) == (1, 1)
     deliveries = list(ReceiveMsg.objects.values_list("pk", flat=True))
-    send_again.selection(deliveries[:2])
+    resend_selection(deliveries[:2])
     assert alert().text.startswith("Messages: 2, since")
-    send_again.selection(deliveries)
+    resend_selection(deliveries)
     watch.report_failures()
     assert Alert.objects.get().resolved_at
     assert counted() == {}

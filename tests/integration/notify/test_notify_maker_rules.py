@@ -24,7 +24,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
-from notify.actions import send_again
+from notify.actions.deliveries import resend_selection
 from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
@@ -373,7 +373,7 @@ def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
     run(Maker())
     ended = list(ReceiveMsg.objects.filter(status=Status.EXHAUSTED).values_list("id", flat=True))
     assert len(ended) == 3
-    assert send_again.selection(ended) == 3
+    assert resend_selection(ended) == 3
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=30))
     run(Maker())
     assert deliveries(row, Status.PENDING) == 3
@@ -707,7 +707,7 @@ def test_a_split_that_found_deliveries_queues_them_once(biz: Biz) -> None:
     assert not set(first) & set(second)
 
 
-def test_a_requeued_delivery_says_its_attempt(biz: Biz) -> None:
+def test_a_resent_delivery_says_its_attempt(biz: Biz) -> None:
     row = subscription(biz)
     publish(biz, 2)
     maker = Maker()

@@ -26,7 +26,7 @@ from notify.orders import Result
 from notify.presence import LaneState
 from tests.integration.support.notify_rows import publish, subscription
 
-ACTION = actions.ACTIONS["requeue"]
+ACTION = actions.ACTIONS["resend"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status
 
@@ -201,7 +201,7 @@ def test_an_unreadable_batch_is_dropped(row: BizReceive) -> None:
     assert marker.turn() is False
 
 
-def test_requeue_starts_a_new_generation(row: BizReceive) -> None:
+def test_resend_starts_a_new_generation(row: BizReceive) -> None:
     deliveries = queued(row, 5)
     mark(*[result(delivery, "failed", attempt=3, http_status=500) for delivery in deliveries])
     assert ACTION.count({}).count == 5

@@ -16,7 +16,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import bulk_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
-from notify.actions import actions, fill_missing, send_again
+from notify.actions import actions, backfill
+from notify.actions.deliveries import resend_selection
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.support.archive_support import Status, archive, message
@@ -54,8 +55,8 @@ def states() -> dict[int, tuple[int, int]]:
     return {message_id: (status, generation) for message_id, status, generation in rows}
 
 
-# -- requeue -------------------------------------------------------------------------------------
-def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
+# -- resend -------------------------------------------------------------------------------------
+def test_resend_takes_only_what_is_meant(row: BizReceive) -> None:
     other = subscription(Biz.objects.create(name="stock"), "shop")
     exhausted = [message(row, Status.EXHAUSTED, days=n) for n in (5, 4, 3, 2, 1)]
     paid = message(row, Status.EXHAUSTED, days=2, event_type="order.late")
@@ -76,8 +77,8 @@ def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
     ]  # fmt: skip
     for given, expected in cases:
         before = states()
-        assert actions.ACTIONS["requeue"].count(given).count == len(expected), given
-        assert finish("requeue", **given) == len(expected), given
+        assert actions.ACTIONS["resend"].count(given).count == len(expected), given
+        assert finish("resend", **given) == len(expected), given
         changed = {pk for pk, now in states().items() if now != before[pk]}
         assert changed == set(expected)
         assert all(states()[pk] == (Status.PENDING, before[pk][1] + 1) for pk in expected)
@@ -85,18 +86,18 @@ def test_requeue_takes_only_what_is_meant(row: BizReceive) -> None:
             ReceiveMsg.objects.filter(msg_id=pk).update(status=before[pk][0])
 
 
-def test_requeue_of_a_selection(row: BizReceive) -> None:
+def test_resend_of_a_selection(row: BizReceive) -> None:
     kinds = [Status.EXHAUSTED, Status.POISON, Status.SKIPPED, Status.DELIVERED, Status.QUEUED]
     for status in kinds:
         message(row, status, days=1)
     deliveries = dict(ReceiveMsg.objects.values_list("status", "id"))
     listed = " ".join(map(str, deliveries.values()))
-    assert actions.ACTIONS["requeue"].count({"ids": listed}).count == 3
-    assert finish("requeue", 2, ids=listed) == 3
-    assert finish("requeue", 2, ids=listed) == 0
-    assert send_again.selection([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
+    assert actions.ACTIONS["resend"].count({"ids": listed}).count == 3
+    assert finish("resend", 2, ids=listed) == 3
+    assert finish("resend", 2, ids=listed) == 0
+    assert resend_selection([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
-        actions.ACTIONS["requeue"].count({"ids": ",".join(map(str, range(501)))})
+        actions.ACTIONS["resend"].count({"ids": ",".join(map(str, range(501)))})
 
 
 def test_pages_go_on_past_what_is_not_meant(row: BizReceive) -> None:
@@ -106,7 +107,7 @@ def test_pages_go_on_past_what_is_not_meant(row: BizReceive) -> None:
         for n in range(100)
     ][::10]
     ReceiveMsg.objects.update(next_at=sql.now())
-    assert finish("requeue", 3, event_type="a.b") == 10
+    assert finish("resend", 3, event_type="a.b") == 10
     assert {pk for pk, (status, _) in states().items() if status == Status.PENDING} == set(wanted)
 
 
@@ -115,7 +116,7 @@ def test_what_is_exhausted_again_is_not_sent_for_ever(row: BizReceive) -> None:
         message(row, Status.EXHAUSTED, days=1)
     cursor, done = "", 0
     for _ in range(10):
-        step = actions.ACTIONS["requeue"].step({}, cursor, 2)
+        step = actions.ACTIONS["resend"].step({}, cursor, 2)
         done += step.done
         ReceiveMsg.objects.filter(status=Status.PENDING).update(status=Status.EXHAUSTED)
         cursor = step.cursor
@@ -178,7 +179,7 @@ def test_all_deliveries_of_one_message_go_together(row: BizReceive) -> None:
     assert finish("replay_failed", 3, biz="orders", since=days_ago(3)) == 21
 
 
-# -- re-split ------------------------------------------------------------------------------------
+# -- backfill ------------------------------------------------------------------------------------
 def test_resplit_makes_the_missing_deliveries_only(row: BizReceive) -> None:
     done = [message(row, Status.DELIVERED, days=2, event_type=f"order.n{n % 2}") for n in range(8)]
     early = message(row, Status.DELIVERED, days=5)
@@ -186,9 +187,9 @@ def test_resplit_makes_the_missing_deliveries_only(row: BizReceive) -> None:
     paused = subscription(row.biz, "paused", status=BizReceive.Status.PAUSED)
     subscription(row.biz, "discarded", status=BizReceive.Status.DISCARDED)
     given = {"biz": "orders", "since": days_ago(3)}
-    assert actions.ACTIONS["resplit"].count(given).count == 8
-    assert finish("resplit", 3, **given) == 4 + 8
-    assert finish("resplit", 3, **given) == 0
+    assert actions.ACTIONS["backfill"].count(given).count == 8
+    assert finish("backfill", 3, **given) == 4 + 8
+    assert finish("backfill", 3, **given) == 0
     deliveries = ReceiveMsg.objects.filter(biz_receive=newer)
     assert {c.msg_id for c in deliveries} == set(done[1::2])
     for delivery in deliveries:
@@ -213,13 +214,13 @@ def test_resplit_of_a_message_that_had_no_delivery(row: BizReceive) -> None:
         "since": days_ago(3),
         "subscription": str(row.pk),
     }
-    assert finish("resplit", **given) == 3
+    assert finish("backfill", **given) == 3
     assert set(states()) == set(pks)
 
 
 def test_what_is_not_split_yet_is_the_maker_s(row: BizReceive) -> None:
     publish(row.biz, 3)
-    assert finish("resplit", biz="orders", since=days_ago(3)) == 0
+    assert finish("backfill", biz="orders", since=days_ago(3)) == 0
     maker = Maker()
     while maker.turn():
         pass
@@ -231,8 +232,8 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         subscription(row.biz, f"more-{n}")
     for _ in range(5):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(fill_missing, "MAX_DELIVERIES", 10)
-    assert finish("resplit", 100, biz="orders", since=days_ago(3)) == 30
+    monkeypatch.setattr(backfill, "MAX_DELIVERIES", 10)
+    assert finish("backfill", 100, biz="orders", since=days_ago(3)) == 30
 
 
 def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
@@ -242,9 +243,9 @@ def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
     program = f"""
 def work(number):
     from notify.archive.archiver import Archiver
-    from notify.actions import fill_missing
+    from notify.actions import backfill
     if number:
-        return fill_missing.add_missing({pks})
+        return backfill.add_missing({pks})
     archiver = Archiver()
     while archiver.turn():
         pass
@@ -300,7 +301,7 @@ def test_a_count_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         message(row, Status.EXHAUSTED, days=1)
     monkeypatch.setattr(bulk_pages, "MAX_COUNT", 20)
     monkeypatch.setattr(bulk_pages, "COUNT_PAGE", 7)
-    counted = actions.ACTIONS["requeue"].count({})
+    counted = actions.ACTIONS["resend"].count({})
     assert (counted.count, counted.more) == (20, True)
 
 
@@ -365,5 +366,5 @@ def test_a_named_one_that_moves_between_two_looks_is_sent_again(row: BizReceive,
         return answer
 
     with connection.execute_wrapper(move):
-        assert actions.ACTIONS["requeue"].count({"ids": str(wanted)}) == flows.Counted(1)
+        assert actions.ACTIONS["resend"].count({"ids": str(wanted)}) == flows.Counted(1)
     assert moved or nth > seen

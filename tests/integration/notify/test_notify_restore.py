@@ -91,8 +91,8 @@ def test_archived_ones_come_back_by_their_ids(row: BizReceive, place: str) -> No
     before = everything()
     (delivery,) = ColdReceiveMsg.objects.filter(msg_id=by_delivery, status=Status.POISON)
     ids = f"{by_message}, {delivery.pk}, {hot}"
-    assert actions.ACTIONS["requeue"].count({"ids": ids}).count == 3
-    assert finish("requeue", 2, ids=ids) == 3
+    assert actions.ACTIONS["resend"].count({"ids": ids}).count == 3
+    assert finish("resend", 2, ids=ids) == 3
     assert sent_again() == {
         by_message: [(Status.PENDING, 1), (Status.DELIVERED, 0)],
         by_delivery: [(Status.PENDING, 1), (Status.SKIPPED, 0)],
@@ -102,14 +102,14 @@ def test_archived_ones_come_back_by_their_ids(row: BizReceive, place: str) -> No
     for pk in (by_message, by_delivery):
         assert (after[pk][0], after[pk][2]) == (before[pk][0], before[pk][2])  # payload, attempts
     assert after[left] == before[left]
-    assert finish("requeue", 2, ids=ids) == 0  # they are pending already
+    assert finish("resend", 2, ids=ids) == 0  # they are pending already
 
 
 def test_delivered_ones_are_sent_again_by_their_ids(row: BizReceive) -> None:
     pk = message(row, Status.DELIVERED, days=20)
     archive()
-    assert finish("requeue", ids=pk) == 0
-    assert finish("requeue", ids=pk, status="delivered") == 1
+    assert finish("resend", ids=pk) == 0
+    assert finish("resend", ids=pk, status="delivered") == 1
     assert sent_again() == {pk: [(Status.PENDING, 1)]}
 
 
@@ -139,7 +139,7 @@ def test_the_archiver_does_not_take_it_away_at_once(row: BizReceive, place: str)
     failed = message(row, Status.EXHAUSTED, days=300)
     archive()
     IdempotencyKey.objects.all().delete()  # it was kept long enough
-    finish("requeue", ids=f"{well} {failed}")
+    finish("resend", ids=f"{well} {failed}")
     archive()
     assert hot_ids() == [well, failed]
     ReceiveMsg.objects.filter(msg_id=well).update(status=Status.DELIVERED, http_status=204)
@@ -159,7 +159,7 @@ def test_the_archiver_does_not_take_it_away_at_once(row: BizReceive, place: str)
     assert (ColdReceiveMsg.objects.count(), ColdAttempt.objects.count()) == (2, 2)
     assert ColdBizMsg.objects.get(id=well).key == "k-1"
     assert KEYS.tables[0].rows().count() == 0
-    assert finish("requeue", ids=failed) == 1  # and back once more
+    assert finish("resend", ids=failed) == 1  # and back once more
     assert sent_again() == {failed: [(Status.PENDING, 2)]}
 
 
@@ -209,9 +209,9 @@ def work(number):
             archiver.turn()
         return archiver.heartbeat.done
     given = {{"ids": "{" ".join(map(str, pks))}"}}
-    cursor, done = actions.ACTIONS["requeue"].step(given, "", 20).cursor, 0
+    cursor, done = actions.ACTIONS["resend"].step(given, "", 20).cursor, 0
     while cursor:
-        step = actions.ACTIONS["requeue"].step(given, cursor, 20)
+        step = actions.ACTIONS["resend"].step(given, cursor, 20)
         cursor, done = step.cursor, done + step.done
     return done
 together(work, 3)
@@ -236,7 +236,7 @@ def test_what_is_half_gone_from_the_archive_is_not_brought_back_in_part(
 
     monkeypatch.setattr(copying.Part, "copy", purged_meanwhile)
     with pytest.raises(copying.NotVerified):
-        finish("requeue", ids=pk)
+        finish("resend", ids=pk)
     assert (hot_ids(), sent_again()) == ([], {})
 
 
@@ -244,7 +244,7 @@ def test_a_search_shows_it_as_it_is_now(row: BizReceive, place: str) -> None:
     pk = message(row, Status.EXHAUSTED, days=40, key="k-1")
     archive()
     IdempotencyKey.objects.all().delete()
-    finish("requeue", ids=pk)
+    finish("resend", ids=pk)
     assert [hit.id for hit in engine.find(MESSAGES, {"key": "k-1"}, "", 5).hits] == [str(pk)]
     assert engine.find(MESSAGES, {"status": "exhausted"}, "", 5).hits == []
     (hit,) = engine.find(MESSAGES, {"status": "pending"}, "", 5).hits
@@ -260,11 +260,11 @@ def test_its_page_says_that_it_was_brought_back(row: BizReceive, admin_client: C
     assert "Yes, send it again" in page
 
     asked = admin_client.get(reverse("console:bulk-flow", args=["notify"]), {
-        "action": "requeue", "ids": str(pk), "count": "1",
+        "action": "resend", "ids": str(pk), "count": "1",
     }).content.decode()  # fmt: skip
     assert "<b>1</b> matches" in asked
 
-    finish("requeue", ids=pk)
+    finish("resend", ids=pk)
     page = admin_client.get(address).content.decode()
     assert "Brought back from the archive" in page
     assert "sent again 1 time" in page
@@ -286,12 +286,12 @@ def test_an_archive_that_is_away_is_said_and_waited_for(
         settings = connections["cold"].settings_dict
         name, settings["NAME"] = settings["NAME"], "/no/such/place"
         address = reverse("console:bulk-flow", args=["notify"])
-        said = admin_client.post(address, {"action": "requeue", "ids": str(pk), "count": "1"})
+        said = admin_client.post(address, {"action": "resend", "ids": str(pk), "count": "1"})
         assert "The archive cannot be read at present" in said.content.decode()
-        cursor = actions.ACTIONS["requeue"].step({"ids": str(pk)}, "", 5).cursor
+        cursor = actions.ACTIONS["resend"].step({"ids": str(pk)}, "", 5).cursor
         with pytest.raises(Unavailable):
-            actions.ACTIONS["requeue"].step({"ids": str(pk)}, cursor, 5)
+            actions.ACTIONS["resend"].step({"ids": str(pk)}, cursor, 5)
         connections["cold"].close()
         settings["NAME"] = name
-        assert actions.ACTIONS["requeue"].step({"ids": str(pk)}, cursor, 5).done == 1
+        assert actions.ACTIONS["resend"].step({"ids": str(pk)}, cursor, 5).done == 1
     assert hot_ids() == [pk]

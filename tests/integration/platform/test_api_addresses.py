@@ -63,7 +63,7 @@ def test_a_form_that_is_too_old_leads_to_the_login_and_back(client: Client) -> N
     """It was open when the login ended."""
     User.objects.create_superuser("root", password="a good password")
     strict = Client(enforce_csrf_checks=True)
-    page = "http://testserver/console/bulk/notify?action=requeue&ids=5"
+    page = "http://testserver/console/bulk/notify?action=resend&ids=5"
     answer = strict.post("/console/bulk/notify", {}, headers={"Referer": page})
     assert answer.status_code == 403
     (link,) = re.findall('href="([^"]*)"[^>]*>Open it again', answer.content.decode())
@@ -73,7 +73,7 @@ def test_a_form_that_is_too_old_leads_to_the_login_and_back(client: Client) -> N
     assert login.startswith("/admin/login/?next=")
     given = {"username": "root", "password": "a good password"}
     entered = client.post(login, given, follow=True)
-    assert entered.redirect_chain == [("/console/bulk/notify?action=requeue&ids=5", 302)]
+    assert entered.redirect_chain == [("/console/bulk/notify?action=resend&ids=5", 302)]
 
 
 @pytest.mark.parametrize("page", ["https://evil.example/console/", "javascript:alert(1)", ""])

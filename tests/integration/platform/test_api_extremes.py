@@ -49,7 +49,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-REQUEUE = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
+REQUEUE = {"flow": "notify", "action": "resend", "filter": {"biz": "orders"}}
 KEY = {"scopes": ["events:write"]}
 OTHER_TYPES: list[tuple[str, str, dict[str, Any], str]] = [
     ("PUT", "systems/orders", {"title": 5}, "title"),

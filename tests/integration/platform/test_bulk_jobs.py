@@ -52,10 +52,10 @@ def staff(*permissions: str) -> Client:
 @pytest.mark.parametrize(
     ("action", "given"),
     [
-        ("requeue", {}),
+        ("resend", {}),
         ("replay", {"subscription": "orders/warehouse", "since": "2019-01-01"}),
         ("replay_failed", {"biz": "orders", "since": "2019-01-01"}),
-        ("resplit", {"biz": "orders", "since": "2019-01-01"}),
+        ("backfill", {"biz": "orders", "since": "2019-01-01"}),
     ],
 )
 def test_until_a_time_before_all_messages_means_none(
@@ -76,12 +76,12 @@ def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> No
     Biz.objects.create(name="nobody")
     monkeypatch.setattr(bulk, "PAGE", 2)
     long, later = (
-        BulkJob.objects.create(flow="notify", action="requeue", filter=given, created_by="x")
+        BulkJob.objects.create(flow="notify", action="resend", filter=given, created_by="x")
         for given in ({}, {"biz": "nobody"})
     )
     runner = BulkRunner()
     runner.turn(), runner.turn(), runner.turn()
-    newest = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
+    newest = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
     for _ in range(6):
         assert runner.turn()
     long.refresh_from_db(), later.refresh_from_db(), newest.refresh_from_db()
@@ -110,7 +110,7 @@ def test_short_messages_until_a_time_before_all_are_none(shop: sms_rows.Caller) 
 
 
 @pytest.mark.parametrize(
-    ("flow", "action"), [("notify", "requeue"), ("notify", "replay_failed"), ("sms", "resend")]
+    ("flow", "action"), [("notify", "resend"), ("notify", "replay_failed"), ("sms", "resend")]
 )
 def test_until_must_be_later_than_since(
     row: BizReceive, admin_client: Client, flow: str, action: str
@@ -138,7 +138,7 @@ def test_until_must_be_later_than_since(
 def test_a_change_after_the_preview_brings_a_new_preview(
     row: BizReceive, admin_client: Client, changed: dict[str, str]
 ) -> None:
-    fields = {"action": "requeue", "biz": "orders"}
+    fields = {"action": "resend", "biz": "orders"}
     shown = preview(admin_client, "notify", **fields)
     assert shown.context["counted"].count == 20
     again = start(admin_client, "notify", shown, **fields, **changed)
@@ -151,11 +151,11 @@ def test_a_change_after_the_preview_brings_a_new_preview(
     if "until" in changed:  # kept with its offset: it means the same to whoever runs the job
         changed["until"] += "T00:00:00+00:00"
     assert (job.rate, job.filter) == (rate, {"biz": "orders", **changed})
-    assert AuditLog.objects.get(action="bulk_requeue").detail["rate"] == rate
+    assert AuditLog.objects.get(action="bulk_resend").detail["rate"] == rate
 
 
 def test_the_pace_is_shown_and_kept(row: BizReceive, admin_client: Client) -> None:
-    fields = {"action": "requeue", "rate": "5"}
+    fields = {"action": "resend", "rate": "5"}
     shown = preview(admin_client, "notify", **fields)
     assert "Pace: 5 a second" in shown.content.decode()
     start(admin_client, "notify", shown, **fields)
@@ -170,9 +170,9 @@ def test_nothing_starts_without_a_preview_of_the_same_action(
     row: BizReceive, admin_client: Client
 ) -> None:
     fields = {"biz": "orders", "since": "2025-01-01"}
-    shown = preview(admin_client, "notify", action="requeue", **fields)
+    shown = preview(admin_client, "notify", action="resend", **fields)
     for action, previewed in (
-        ("replay_failed", shown.context["previewed"]), ("requeue", ""), ("requeue", "forged:x:y"),
+        ("replay_failed", shown.context["previewed"]), ("resend", ""), ("resend", "forged:x:y"),
     ):  # fmt: skip
         posted = {**fields, "action": action, "start": "1", "previewed": previewed}
         answer = admin_client.post("/console/bulk/notify", posted)
@@ -185,7 +185,7 @@ def test_nothing_starts_without_a_preview_of_the_same_action(
 def test_a_pace_that_is_none_is_refused_at_its_field(
     row: BizReceive, admin_client: Client, rate: str
 ) -> None:
-    answer = preview(admin_client, "notify", action="requeue", rate=rate)
+    answer = preview(admin_client, "notify", action="resend", rate=rate)
     assert answer.context["form"].errors["rate"]
     assert answer.context["counted"] is None
 
@@ -258,7 +258,7 @@ def test_without_any_messages_to_see_nothing_is_offered(row: BizReceive) -> None
 def test_the_one_who_may_starts_a_job(row: BizReceive) -> None:
     client = staff("add_bulkjob", "view_bizmsg", "change_receivemsg")
     assert reverse("console:bulk") in client.get("/console/").content.decode()
-    start_bulk(client, "notify", action="requeue")
+    start_bulk(client, "notify", action="resend")
     assert BulkJob.objects.get().created_by == "somebody"
 
 
@@ -270,11 +270,11 @@ def test_the_admin_adds_no_job(admin_client: Client) -> None:
 
 
 def test_a_job_has_its_action_s_name_for_people_and_another_for_the_audit_log() -> None:
-    job = BulkJob.objects.create(flow="notify", action="requeue", created_by="x")
+    job = BulkJob.objects.create(flow="notify", action="resend", created_by="x")
     assert str(job) == f"Notify: Send failed deliveries again #{job.pk}"
     with translation.override("zh-hans"):
         assert "Send failed" not in str(job)
-        assert job.audit_target == f"requeue notify #{job.pk}"
+        assert job.audit_target == f"resend notify #{job.pk}"
     gone = BulkJob(pk=7, flow="pigeons", action="release")
     assert str(gone) == "pigeons: release #7"
 
@@ -301,10 +301,10 @@ def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
 def test_the_page_at_work_counts(
     row: BizReceive, monkeypatch: pytest.MonkeyPatch, change: str, page: int, ended: str
 ) -> None:
-    job = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
+    job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
     runner = BulkRunner()
     runner.turn()  # notes when it began
-    action = actions.ACTIONS["requeue"]
+    action = actions.ACTIONS["resend"]
     step_of = action.step
 
     def stopped_meanwhile(*given: Any) -> flows.Step:
@@ -327,7 +327,7 @@ def test_the_page_at_work_counts(
 
 
 def test_the_overview_shows_jobs_of_flows_that_one_may_see(row: BizReceive) -> None:
-    BulkJob.objects.create(flow="notify", action="requeue", created_by="x", total=7, more=True)
+    BulkJob.objects.create(flow="notify", action="resend", created_by="x", total=7, more=True)
     for permissions, sees in (
         (("view_bizmsg",), False), (("view_feed", "view_bulkjob"), False),
         (("view_bizmsg", "view_bulkjob"), True), (("view_bizmsg", "add_bulkjob"), True),

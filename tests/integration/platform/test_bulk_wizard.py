@@ -66,14 +66,14 @@ def sums() -> tuple[int, int, int, int, int]:
 
 # -- preview -------------------------------------------------------------------------------------
 def test_the_preview_says_what_would_change(row: BizReceive, admin_client: Client) -> None:
-    shown = preview(admin_client, "notify", action="requeue").context["preview"]
+    shown = preview(admin_client, "notify", action="resend").context["preview"]
     assert (shown.counted.count, shown.counted.more) == (5, False)
     assert [(group.title, group.count) for group in shown.groups] == [
         ("orders → warehouse · a.b", 4), ("orders → warehouse · c.d", 1),
     ]  # fmt: skip
     assert timedelta(days=3.9) < shown.newest - shown.oldest < timedelta(days=4.1)
     assert len(shown.sample) == 5
-    page = preview(admin_client, "notify", action="requeue").content.decode()
+    page = preview(admin_client, "notify", action="resend").content.decode()
     assert all(f"/console/notify/{hit.id}" in page for hit in shown.sample)
 
 
@@ -88,47 +88,47 @@ def test_archived_ones_are_previewed_too(row: BizReceive, admin_client: Client) 
 
 
 def test_the_pace_is_the_subscription_s_unless_asked(row: BizReceive, admin_client: Client) -> None:
-    shown = preview(admin_client, "notify", action="requeue")
+    shown = preview(admin_client, "notify", action="resend")
     assert "Pace: 2 a second (the receiver's own limit)" in re.sub(
         r"\s+", " ", shown.content.decode().replace("&#x27;", "'")
     )
-    start(admin_client, "notify", shown, action="requeue")
+    start(admin_client, "notify", shown, action="resend")
     assert BulkJob.objects.get().rate == 2
     other = subscription(Biz.objects.create(name="stock"), "shop")
     message(other, Status.EXHAUSTED, days=1)
-    assert preview(admin_client, "notify", action="requeue").context["pace"] == 0, "two receivers"
-    asked = preview(admin_client, "notify", action="requeue", biz="orders", rate="50")
+    assert preview(admin_client, "notify", action="resend").context["pace"] == 0, "two receivers"
+    asked = preview(admin_client, "notify", action="resend", biz="orders", rate="50")
     assert asked.context["pace"] == 50
 
 
 # -- start ---------------------------------------------------------------------------------------
 def test_start_pressed_twice_makes_one_job(row: BizReceive, admin_client: Client) -> None:
-    shown = preview(admin_client, "notify", action="requeue")
-    first = start(admin_client, "notify", shown, action="requeue")
-    second = start(admin_client, "notify", shown, action="requeue")
+    shown = preview(admin_client, "notify", action="resend")
+    first = start(admin_client, "notify", shown, action="resend")
+    second = start(admin_client, "notify", shown, action="resend")
     job = BulkJob.objects.get()
     assert first.redirect_chain == second.redirect_chain == [(f"/console/bulk/jobs/{job.pk}", 302)]
-    assert AuditLog.objects.filter(action="bulk_requeue").count() == 1
+    assert AuditLog.objects.filter(action="bulk_resend").count() == 1
     run()
-    third = start(admin_client, "notify", shown, action="requeue")
+    third = start(admin_client, "notify", shown, action="resend")
     assert third.redirect_chain
     assert BulkJob.objects.count() == 1
 
 
 def test_a_time_means_the_same_however_it_is_written(row: BizReceive, admin_client: Client) -> None:
     """As a link has it, and as the browser's own field for times sends it back."""
-    shown = preview(admin_client, "notify", action="requeue", since="2026-01-01")
-    answer = start(admin_client, "notify", shown, action="requeue", since="2026-01-01T00:00")
+    shown = preview(admin_client, "notify", action="resend", since="2026-01-01")
+    answer = start(admin_client, "notify", shown, action="resend", since="2026-01-01T00:00")
     assert answer.redirect_chain
     assert BulkJob.objects.get().filter == {"since": "2026-01-01T00:00:00+00:00"}
 
 
 def test_what_was_previewed_is_what_runs(row: BizReceive, admin_client: Client) -> None:
     """What fails between the preview and the start is nobody's decision yet."""
-    shown = preview(admin_client, "notify", action="requeue")
+    shown = preview(admin_client, "notify", action="resend")
     later = message(row, Status.EXHAUSTED, days=1)
     ReceiveMsg.objects.filter(msg_id=later).update(updated_at=sql.now())
-    start(admin_client, "notify", shown, action="requeue")
+    start(admin_client, "notify", shown, action="resend")
     run()
     job = BulkJob.objects.get()
     assert (job.total, job.done) == (5, 5)
@@ -137,8 +137,8 @@ def test_what_was_previewed_is_what_runs(row: BizReceive, admin_client: Client) 
 
 # -- the job's page ------------------------------------------------------------------------------
 def test_the_page_follows_what_was_sent_again(row: BizReceive, admin_client: Client) -> None:
-    shown = preview(admin_client, "notify", action="requeue", rate="3")
-    start(admin_client, "notify", shown, action="requeue", rate="3")
+    shown = preview(admin_client, "notify", action="resend", rate="3")
+    start(admin_client, "notify", shown, action="resend", rate="3")
     assert sums() == (0, 0, 0, 0, 0)
     run()
     look()
@@ -188,8 +188,8 @@ def listed(client: Client, ending: str) -> list[set[str]]:
 def test_each_number_leads_to_its_messages(
     row: BizReceive, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = preview(admin_client, "notify", action="requeue", rate="3")
-    start(admin_client, "notify", shown, action="requeue", rate="3")
+    shown = preview(admin_client, "notify", action="resend", rate="3")
+    start(admin_client, "notify", shown, action="resend", rate="3")
     run()
     assert BulkBatch.objects.count() == 2
     messages = [str(pk) for pk in ReceiveMsg.objects.order_by("id").values_list("msg", flat=True)]
@@ -214,8 +214,8 @@ def test_each_number_leads_to_its_messages(
 
 
 def test_which_they_were_is_forgotten_after_a_month(row: BizReceive, admin_client: Client) -> None:
-    start(admin_client, "notify", preview(admin_client, "notify", action="requeue"),
-          action="requeue")  # fmt: skip
+    start(admin_client, "notify", preview(admin_client, "notify", action="resend"),
+          action="resend")  # fmt: skip
     run()
     ReceiveMsg.objects.update(status=Status.DELIVERED)
     look()
@@ -231,7 +231,7 @@ def test_which_they_were_is_forgotten_after_a_month(row: BizReceive, admin_clien
 
 
 def test_the_lists_are_for_who_sees_the_messages(row: BizReceive) -> None:
-    job = BulkJob.objects.create(flow="notify", action="requeue", filter={}, created_by="x")
+    job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
     address = f"/console/bulk/jobs/{job.pk}"
     client = staff("view_bulkjob", "view_bizmsg")
     assert client.get(f"{address}/failed").status_code == 200
@@ -249,7 +249,7 @@ def test_a_runner_that_dies_in_a_step_forgets_no_message(row: BizReceive) -> Non
     runner = BulkRunner()
     runner.turn()  # it begins
     job.refresh_from_db()
-    actions.ACTIONS["requeue"].step({}, job.cursor, 2, outcomes.Batch(job).note)
+    actions.ACTIONS["resend"].step({}, job.cursor, 2, outcomes.Batch(job).note)
     assert ReceiveMsg.objects.filter(status=Status.PENDING).count() == 2
     run()
     look()
@@ -260,9 +260,9 @@ def test_a_runner_that_dies_before_it_noted_them_has_changed_nothing(row: BizRec
     def dies(_ids: Iterable[int | str]) -> None:
         raise KeyboardInterrupt
 
-    begun = actions.ACTIONS["requeue"].step({}, "", 10).cursor
+    begun = actions.ACTIONS["resend"].step({}, "", 10).cursor
     with pytest.raises(KeyboardInterrupt):
-        actions.ACTIONS["requeue"].step({}, begun, 10, dies)
+        actions.ACTIONS["resend"].step({}, begun, 10, dies)
     assert set(ReceiveMsg.objects.values_list("status", flat=True)) == {Status.EXHAUSTED}
 
 

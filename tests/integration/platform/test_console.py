@@ -126,13 +126,13 @@ def test_an_error_page_escapes_what_it_says(rf: RequestFactory) -> None:
         assert "<b>" not in page
 
 
-def test_a_bulk_requeue_from_form_to_end(message_id: int, admin_client: Client) -> None:
+def test_a_bulk_resend_from_form_to_end(message_id: int, admin_client: Client) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, send_times=9)
     start_bulk(admin_client, "notify", status="exhausted")
     job = BulkJob.objects.get()
     assert (job.total, job.created_by) == (1, "admin")
-    assert AuditLog.objects.filter(action="bulk_requeue").count() == 1
+    assert AuditLog.objects.filter(action="bulk_resend").count() == 1
     runner = BulkRunner()
     while runner.turn():
         pass
@@ -162,7 +162,7 @@ def test_a_paced_job_holds_back_no_other(message_id: int, work_redis: redis.Redi
 def test_nothing_is_counted_before_it_is_asked_for(message_id: int, admin_client: Client) -> None:
     """The first look at the form must not read through a million failed ones."""
     with CaptureQueriesContext(connection) as captured:
-        answer = admin_client.get("/console/bulk/notify?action=requeue&status=exhausted")
+        answer = admin_client.get("/console/bulk/notify?action=resend&status=exhausted")
     assert answer.context["counted"] is None
     assert not [q for q in captured if "receive_msg" in q["sql"]]
     assert admin_client.get("/console/bulk/notify?count=1").context["counted"].count == 0

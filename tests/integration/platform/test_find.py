@@ -147,7 +147,7 @@ def test_names_are_offered_to_who_may_see_the_messages(row: BizReceive) -> None:
         (option,) = client.get(address, {"q": typed}).json()["options"]
         assert option == {"value": "orders/warehouse", "label": "Web shop → warehouse"}
     assert len(client.get(address).json()["options"]) == 2
-    (biz,) = client.get("/console/options/notify/requeue/biz", {"q": "sto"}).json()["options"]
+    (biz,) = client.get("/console/options/notify/resend/biz", {"q": "sto"}).json()["options"]
     assert biz["value"] == "stock"
     for event_type in ("order.paid", "order.late", "stock.empty"):
         message(row, days=1, event_type=event_type)
@@ -227,8 +227,8 @@ def test_what_others_share_hides_none_of_ones_own(row: BizReceive) -> None:
 
 def test_a_filter_of_a_bulk_action_keeps_its_pace(row: BizReceive) -> None:
     client = person("ann", "view_bizmsg", "add_bulkjob", "change_receivemsg")
-    answer = save(client, "lost nights", "requeue", biz="orders", rate="7")
-    assert answer["Location"] == "/console/bulk/notify?action=requeue&biz=orders&rate=7"
+    answer = save(client, "lost nights", "resend", biz="orders", rate="7")
+    assert answer["Location"] == "/console/bulk/notify?action=resend&biz=orders&rate=7"
     assert "lost nights" in client.get(answer["Location"]).content.decode()
     other = client.get("/console/bulk/notify?action=replay").content.decode()
     assert "lost nights" not in other
@@ -236,7 +236,7 @@ def test_a_filter_of_a_bulk_action_keeps_its_pace(row: BizReceive) -> None:
 
 def test_filters_are_saved_by_who_may_use_them(row: BizReceive) -> None:
     reader, stranger = person("reader", "view_bizmsg"), person("stranger", "add_bulkjob")
-    assert save(reader, "again", "requeue", biz="orders").status_code == 403
+    assert save(reader, "again", "resend", biz="orders").status_code == 403
     assert save(stranger, "x", biz="orders").status_code == 403
     assert save(reader, "x", "nothing", biz="orders").status_code == 404
     assert not SavedFilter.objects.exists()

@@ -112,7 +112,7 @@ def test_each_operation_once(manager: Manager) -> None:
         assert manager.send("GET", path).json() == shown
     delivered = manager.send("POST", "subscriptions/orders/warehouse/deliver").json()
     assert delivered == {"probe": False, "made_due": 0, "more": False}
-    asked = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
+    asked = {"flow": "notify", "action": "resend", "filter": {"biz": "orders"}}
     job = manager.send("POST", "jobs", asked).json()["id"]
     assert manager.send("GET", "jobs").json()["results"][0]["id"] == job
     for change, state in (("pause", "paused"), ("resume", "pending"), ("cancel", "cancelled")):
@@ -379,14 +379,14 @@ def test_the_audit_log_says_which_key_and_what(manager: Manager) -> None:
 
 
 # -- bulk jobs and statistics --------------------------------------------------------------------
-def test_a_requeue_with_a_status(manager: Manager) -> None:
+def test_a_resend_with_a_status(manager: Manager) -> None:
     biz = Biz.objects.create(name="orders")
     subscription(biz)
     publish(biz, 3)
     Maker().turn()
     earlier = sql.now() - timedelta(hours=1)  # what changes later than the job began is left alone
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED, updated_at=earlier)
-    asked = {"flow": "notify", "action": "requeue", "rate": 2,
+    asked = {"flow": "notify", "action": "resend", "rate": 2,
              "filter": {"subscription": "orders/warehouse", "status": "exhausted"}}  # fmt: skip
     preview = manager.send("POST", "jobs", {**asked, "preview": True})
     assert (preview.status_code, preview.json()) == (200, {"total": 3, "more": False})
@@ -422,7 +422,7 @@ def test_a_requeue_with_a_status(manager: Manager) -> None:
 
 
 def test_a_job_is_started_once(manager: Manager) -> None:
-    asked = {"flow": "notify", "action": "requeue", "filter": {}}
+    asked = {"flow": "notify", "action": "resend", "filter": {}}
     first = manager.send("POST", "jobs", asked, idempotency_key="k")
     again = manager.send("POST", "jobs", asked, idempotency_key="k")
     assert (first.status_code, again.status_code) == (201, 201)
@@ -547,7 +547,7 @@ def test_a_job_says_that_its_count_was_cut(
 ) -> None:
     counted = flows.Counted(100_000, more=True)
     monkeypatch.setattr(control, "count", lambda *_: counted)
-    asked = {"flow": "notify", "action": "requeue", "filter": {"biz": "orders"}}
+    asked = {"flow": "notify", "action": "resend", "filter": {"biz": "orders"}}
     job = manager.send("POST", "jobs", asked).json()
     assert (job["total"], job["more"]) == (100_000, True)
     assert BulkJob.objects.get().more

@@ -72,7 +72,7 @@ def test_a_bulk_job_means_the_time_of_whoever_started_it(
     publish(row.biz)
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED)
-    data = {"action": "requeue", "subscription": str(row.pk), "status": "exhausted",
+    data = {"action": "resend", "subscription": str(row.pk), "status": "exhausted",
             "since": "2026-01-02 08:00"}  # fmt: skip
     counted = in_shanghai.post("/console/bulk/notify", {**data, "count": "1"})
     previewed = counted.context["previewed"]
@@ -130,7 +130,7 @@ def test_the_ends_of_the_calendar_in_a_person_s_zone(
     Preferences.objects.create(user=User.objects.get(), time_zone=zone)
     for address in (
         f"/console/search/notify?since={moment}", f"/console/search/sms?until={moment}",
-        f"/console/bulk/notify?action=requeue&since={moment}",
+        f"/console/bulk/notify?action=resend&since={moment}",
         f"/admin/msgplatform/minutecounter/?minute_since={moment[:19]}",
         f"/admin/msgplatform/auditlog/?at_until={moment[:16]}",
     ):  # fmt: skip

@@ -14,7 +14,7 @@ ROWS = 5_000
 # Pages of each kind that must be among those that are measured.
 SOME = (
     "Overview", "Failures", "Search for nothing", "Texts of Notify", "Find in sms: a reference",
-    "Message of CRM sync", "Statistics of 365d", "Bulk notify requeue, preview",
+    "Message of CRM sync", "Statistics of 365d", "Bulk notify resend, preview",
     "deliveries: of a subscription", "audit log: for nothing", "Row of subscriptions",
     "API: messages", "/metrics",
 )  # fmt: skip

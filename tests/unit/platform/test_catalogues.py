@@ -100,6 +100,6 @@ def test_one_word_that_has_two_meanings() -> None:
     notify = flows.get("notify")
     assert notify
     with translation.override("zh-hans"):
-        assert str(notify.actions["requeue"].title) == "重新发送失败的投递"
+        assert str(notify.actions["resend"].title) == "重新发送失败的投递"
         assert str(StatisticsForm.base_fields["since"].label) == "开始"
         assert str(ReceiveMsg.Status.PENDING.label) == "待投递"

@@ -17,7 +17,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
 from msgplatform.core.flows.messages import Values
-from notify.actions.send_again import CHUNK, FAILED, again, ended
+from notify.actions.deliveries import CHUNK, FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.models import BizReceive, ReceiveMsg, first_due
@@ -26,7 +26,7 @@ from notify.monitor import failures
 SCANNED = 5000  # rows that one page reads at most, give or take a chunk
 
 
-class Requeue:
+class FailedDeliveries:
     """The bulk action: deliveries that ended without success, by status and the other filters.
 
     Deliveries that are named by id may be archived, and may have succeeded; others are hot.
@@ -44,7 +44,7 @@ class Requeue:
         self._statuses = list(statuses) or ([choices[status]] if status else list(default))
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(again(ids, self._statuses, self._begun))
+        return Applied(resend_deliveries(ids, self._statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
         if "ids" in self._values:
@@ -164,7 +164,7 @@ class _Position:
 _NAMED = (*FAILED.values(), ReceiveMsg.Status.DELIVERED, ReceiveMsg.Status.PENDING)
 
 
-def select_message(id: str, recipient: str, _by: str) -> tuple[Requeue, list[int]]:
+def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries, list[int]]:
     """One delivery of a message, or those that did not arrive. Raises InvalidInput when there is no
     such message or delivery, Unavailable when the archive would be needed and cannot be read."""
     deliveries = _deliveries(number(id))
@@ -178,7 +178,7 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[Requeue, list[int
     else:
         statuses = tuple(FAILED.values())
         ids = [pk for pk, status in deliveries.items() if status in statuses]
-    return Requeue({"ids": tuple(ids)}, sql.now(), statuses), ids
+    return FailedDeliveries({"ids": tuple(ids)}, sql.now(), statuses), ids
 
 
 def _deliveries(message_id: int) -> dict[int, int]:

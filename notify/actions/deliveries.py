@@ -28,7 +28,7 @@ FAILED = {
     "poison": _Status.POISON,
     "skipped": _Status.SKIPPED,
 }
-_AGAIN: Mapping[str, Any] = {
+_ANEW: Mapping[str, Any] = {
     "status": _Status.PENDING,
     "send_times": 0,
     "generation": F("generation") + 1,
@@ -42,24 +42,26 @@ FINAL = (*FAILED.values(), _Status.DELIVERED)
 CHUNK = 500
 
 
-def again(delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime) -> int:
+def resend_deliveries(
+    delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime
+) -> int:
     """Send these deliveries again if they are in one of the statuses; how many were.
 
     Only what last changed before `begun`: a step that is repeated passes over what it did already.
     When the archive is unavailable its error is raised after the hot deliveries were done.
     """
     # The hot ones first: they need no archive, which may be unavailable.
-    done = hot(delivery_ids, statuses, begun)
+    done = resend_hot(delivery_ids, statuses, begun)
     for some in chunks(delivery_ids, CHUNK):
         there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
         if gone := [pk for pk in some if pk not in there]:
             rows = ended(stores.cold(), statuses, begun).filter(id__in=gone)
             messages = set(rows.order_by().values_list("msg_id", flat=True))
-            done += restore(sorted(messages), partial(hot, gone, statuses, begun))
+            done += restore(sorted(messages), partial(resend_hot, gone, statuses, begun))
     return done
 
 
-def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
+def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
     """The same for deliveries in the hot table; others are passed over."""
 
     def once(some: Sequence[int]) -> int:
@@ -75,7 +77,7 @@ def hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime)
                 return 0
             failures.counted(row[:-1] for row in found)
             chosen = ReceiveMsg.objects.filter(id__in=[row[-1] for row in found])
-            return claims.update_by_key(chosen, _AGAIN)
+            return claims.update_by_key(chosen, _ANEW)
 
     return sum(
         transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
@@ -87,9 +89,9 @@ def ended(place: Store, statuses: Iterable[int], begun: datetime) -> QuerySet[An
     return place.deliveries.filter(status__in=list(statuses), updated_at__lte=begun)
 
 
-def selection(delivery_ids: Sequence[int]) -> int:
+def resend_selection(delivery_ids: Sequence[int]) -> int:
     """Send again what a person selected, however it ended, deliveries that succeeded too; how many
     were final. Raises InvalidInput when there are more than a request should do."""
     if len(delivery_ids) > MAX_SELECTION:
         raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
-    return hot(delivery_ids, FINAL, sql.now())
+    return resend_hot(delivery_ids, FINAL, sql.now())

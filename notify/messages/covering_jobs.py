@@ -13,7 +13,7 @@ from msgplatform.messages.engine import read_filter
 from msgplatform.models import BulkJob
 
 _LOOKED_AT = 200  # the latest jobs, of all flows
-_ACTIONS = ("requeue", "replay", "replay_failed")
+_ACTIONS = ("resend", "replay", "replay_failed")
 
 
 def by_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[flows.TimelineEntry]:

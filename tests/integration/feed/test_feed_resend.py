@@ -14,7 +14,7 @@ from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
-from notify.feed.actions import replay
+from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FLOW
@@ -36,8 +36,8 @@ def run(limit: int = 2, **given: Any) -> int:
     all of them did is what there was to do."""
     done, cursor = 0, ""
     while True:
-        done += flow.action("replay").step(given, cursor, limit).done
-        step = flow.action("replay").step(given, cursor, limit)
+        done += flow.action("resend").step(given, cursor, limit).done
+        step = flow.action("resend").step(given, cursor, limit)
         done += step.done
         cursor = step.cursor
         if not cursor:
@@ -45,7 +45,7 @@ def run(limit: int = 2, **given: Any) -> int:
 
 
 def counted(**given: Any) -> flows.Counted:
-    return flow.action("replay").count(given)
+    return flow.action("resend").count(given)
 
 
 def statuses(*qids: int) -> list[int]:
@@ -102,9 +102,9 @@ def test_a_replayed_event_reaches_its_recipients_once(
 def test_what_is_handled_meanwhile_stays(biz: Biz) -> None:
     """Somebody else replayed it after the page was read."""
     qid, other = set_aside(biz, "ann"), set_aside(biz, "ann")
-    assert replay.replay([qid]) == 1
+    assert resend_events([qid]) == 1
     drain()
-    assert replay.replay([qid, other]) == 1
+    assert resend_events([qid, other]) == 1
     assert statuses(qid, other) == [_STATUS.HANDLED, _STATUS.WAITING]
 
 
@@ -132,20 +132,20 @@ def test_what_is_selected(biz: Biz) -> None:
 
 def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
     qid = set_aside(biz, "ann")
-    begun = flow.action("replay").step({}, "", 5).cursor
+    begun = flow.action("resend").step({}, "", 5).cursor
     later = set_aside(biz, "ann")
-    step = flow.action("replay").step({}, begun, 5)
+    step = flow.action("resend").step({}, begun, 5)
     assert (step.done, step.cursor) == (1, "")
     assert statuses(qid, later) == [_STATUS.WAITING, _STATUS.SET_ASIDE]
 
 
 def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "SCANNED", 3)
+    monkeypatch.setattr("notify.feed.actions.resend.SCANNED", 3)
     for n in range(8):
         set_aside(biz, "ann", topic=("friend", "vip")[n % 2])
     bobs = set_aside(biz, "bob")
-    first = flow.action("replay").step({"user": "bob"}, "", 5).cursor
-    step = flow.action("replay").step({"user": "bob"}, first, 5)
+    first = flow.action("resend").step({"user": "bob"}, "", 5).cursor
+    step = flow.action("resend").step({"user": "bob"}, first, 5)
     assert (step.done, bool(step.cursor)) == (0, True)
     assert counted(user="bob") == flows.Counted(1)
     assert run(user="bob") == 1
@@ -158,7 +158,7 @@ def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> N
      ({"status": "waiting"}, "status")],
 )  # fmt: skip
 def test_what_is_wrong(given: dict[str, str], field: str) -> None:
-    for ask in (lambda: counted(**given), lambda: flow.action("replay").step(given, "", 5)):
+    for ask in (lambda: counted(**given), lambda: flow.action("resend").step(given, "", 5)):
         with pytest.raises(InvalidInput) as caught:
             ask()
         assert caught.value.field == field
@@ -178,7 +178,7 @@ def test_a_page_is_read_from_the_index(biz: Biz) -> None:
             for n, q in enumerate(qids)
         ],
     )
-    chosen = flow.action("replay").select({"topic": "friend"}, sql.now() + timedelta(minutes=1))
+    chosen = flow.action("resend").select({"topic": "friend"}, sql.now() + timedelta(minutes=1))
     with CaptureQueriesContext(connection) as queries:
         assert len(chosen.page(str(qids[1500]), 100).ids) == 100
     (statement,) = [query["sql"] for query in queries.captured_queries]
@@ -206,7 +206,7 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
 
 def test_the_preview_and_the_outcome(biz: Biz) -> None:
     aside = [set_aside(biz, uid, topic=("friend", "vip")[n > 1]) for n, uid in enumerate("abc")]
-    preview = flow.action("replay").preview({})
+    preview = flow.action("resend").preview({})
     assert preview.counted == flows.Counted(3)
     assert [(group.title, group.count) for group in preview.groups] == [
         ("friend · post", 2), ("vip · post", 1),
@@ -214,15 +214,15 @@ def test_the_preview_and_the_outcome(biz: Biz) -> None:
     assert {hit.id for hit in preview.sample} == set(map(str, aside))
     later = set_aside(biz, "dan")
     noted: list[str] = []
-    step = flow.action("replay").step(
+    step = flow.action("resend").step(
         {}, preview.cursor, 10, lambda ids: noted.extend(map(str, ids))
     )
     assert (step.done, noted) == (3, [str(qid) for qid in sorted(aside)])
     assert statuses(later) == [_STATUS.SET_ASIDE]
-    assert flow.action("replay").outcome(noted) == dict.fromkeys(noted, "waiting")
+    assert flow.action("resend").outcome(noted) == dict.fromkeys(noted, "waiting")
     EventQueue.objects.filter(qid=aside[0]).update(status=_STATUS.SET_ASIDE)
     EventQueue.objects.filter(qid=aside[1]).update(status=_STATUS.HANDLED)
     EventQueue.objects.filter(qid=aside[2]).delete()
-    found = flow.action("replay").outcome(noted)
+    found = flow.action("resend").outcome(noted)
     assert found == dict(zip(map(str, aside), ("failed", "arrived", "arrived"), strict=True))
-    assert [hit.id for hit in flow.action("replay").lines(noted)] == noted
+    assert [hit.id for hit in flow.action("resend").lines(noted)] == noted

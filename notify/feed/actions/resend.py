@@ -30,7 +30,7 @@ class SetAside:
         self._until = min(values.get("until", newest), newest)
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(replay(ids))
+        return Applied(resend_events(ids))
 
     def page(self, position: str, limit: int) -> Page:
         """The next events after `position`, which is the last event that was looked at."""
@@ -68,7 +68,7 @@ class SetAside:
         return sorted(found)[:SCANNED]
 
 
-def replay(qids: Collection[int]) -> int:
+def resend_events(qids: Collection[int]) -> int:
     """Let these events wait again if they are set aside; how many. `position` is kept, so that an
     event in slices goes on where it failed."""
 

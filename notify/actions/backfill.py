@@ -122,7 +122,7 @@ def _missing(
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)
 
 
-class Resplit:
+class Backfill:
     """The bulk action: messages of a business system since a time."""
 
     def __init__(self, values: Values, begun: datetime) -> None:
