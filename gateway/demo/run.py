@@ -48,32 +48,32 @@ class Account:
 
     def reports(self) -> Differences:
         """Endings at the systems that own the messages; each must come exactly once."""
-        expected: dict[str, Records] = {
+        endings: dict[str, Records] = {
             system: [(id, scenario.ending(number)) for id, number in messages.items()]
             for system, messages in self.accepted.items()
         }
-        seen: dict[str, Records] = {
+        reports_by_system: dict[str, Records] = {
             system: [(id, state) for id, states in one.reports.items() for state in states]
             for system, one in self.listeners.items()
         }
-        return compare(expected, seen)
+        return compare(endings, reports_by_system)
 
     def users_texts(self) -> Differences:
-        expected = {
+        texts = {
             system: [(mo[3], None) for mo in self.mos if mo[0] == system]
             for system in self.listeners
         }
-        seen = {
+        texts_by_system = {
             system: [(text, None) for text in one.mos] for system, one in self.listeners.items()
         }
-        return compare(expected, seen)
+        return compare(texts, texts_by_system)
 
     def archived(self) -> Differences:
         states = self.states()
         rows: list[tuple[str, object]] = []
         for ids in chunks(list(states), _CHUNK):
-            found = SgipMt.objects.filter(id__in=[int(id) for id in ids])
-            rows += [(str(pk), final) for pk, final in found.values_list("pk", "final")]
+            archive_rows = SgipMt.objects.filter(id__in=[int(id) for id in ids])
+            rows += [(str(pk), final) for pk, final in archive_rows.values_list("pk", "final")]
         return compare({"archive": list(states.items())}, {"archive": rows})
 
     def count_open(self) -> int:
@@ -106,17 +106,17 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     run.say("\n".join([*lines, *(f"  {o.name:<15} {o.description}" for o in scenario.OPERATORS)]))
     _await_links()
     run.start_together()
-    accepted = traffic.send_all(run.base_url, tokens, count)
+    messages = traffic.send_all(run.base_url, tokens, count)
     mos = scenario.mos(_MOS)
     smgs["city"].deliver([mo[1:] for mo in mos])
-    account = Account(accepted, listeners, mos)
+    account = Account(messages, listeners, mos)
     wait_for_none(run, "sms", account.count_open, "endings and MOs to come")
     step = traffic.trickle(run.base_url, tokens, count, smgs["city"].deliver)
     run.trickle("sms", step, _TRICKLE_SECONDS)
     # A sample of each system: the answers of sms.query must be the same.
     states, wrong_answers = account.states(), 0
     for system, token in tokens.items():
-        sample = list(accepted[system])[:_SAMPLE]
+        sample = list(messages[system])[:_SAMPLE]
         answers = traffic.query(run.base_url, token, sample)
         wrong_answers += sum(states[id] != got for id, got in zip(sample, answers, strict=True))
     parts = sum(smg.submitted() for smg in smgs.values())
@@ -136,8 +136,8 @@ def _await_links() -> None:
 
 
 def _report(account: Account, parts: int, wrong_answers: int) -> Mapping[str, Any]:
-    reports, archived, texts = account.reports(), account.archived(), account.users_texts()
-    wrong = len(reports.different) + len(reports.extra) + len(archived.different)
+    reports, archive, texts = account.reports(), account.archived(), account.users_texts()
+    wrong = len(reports.different) + len(reports.extra) + len(archive.different)
     problems = [
         f"{wrong} messages have a wrong ending" if wrong else "",
         f"{texts.count} MOs are missing or came twice" if texts.count else "",
@@ -155,7 +155,7 @@ def _report(account: Account, parts: int, wrong_answers: int) -> Mapping[str, An
         "delivered": endings["delivered"],
         "failed": endings["failed"],
         "received": len(account.mos) - texts.count,
-        "lost": len({*reports.missing, *archived.missing}) + len(texts.missing),
+        "lost": len({*reports.missing, *archive.missing}) + len(texts.missing),
         "duplicates": sum(listener.repeated for listener in account.listeners.values()),
         "problem": "; ".join(filter(None, problems)),
     }
