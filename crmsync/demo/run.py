@@ -114,7 +114,7 @@ def _report(
 ) -> Mapping[str, Any]:
     traffic = account.traffic
     differences = account.differences() | {HIVE: account.in_hive()}
-    dead, unexplained, reasons = poisoned(traffic.leads), account.misreported(), _reasons()
+    dead, wrong_entries, reasons = poisoned(traffic.leads), account.misreported(), _reasons()
     lost_count = sum(differences[side.name].lost for side in CRMS)
     run.say(
         "\n".join(
@@ -124,7 +124,7 @@ def _report(
     differ = {name: each.count for name, each in differences.items() if each.count}
     problems = [
         f"differ from what was answered: {differ}" if differ else "",
-        f"the recovery log is wrong about {'; '.join(unexplained[:3])}" if unexplained else "",
+        f"the recovery log is wrong about {'; '.join(wrong_entries[:3])}" if wrong_entries else "",
         "no poisoned record was repaired" if not repairs else "",
         f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
         if not traffic.changed or not traffic.deleted
