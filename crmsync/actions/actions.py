@@ -30,21 +30,21 @@ def read_policy(text: str, field: str) -> int:
     if not slash:
         return filters.number(text, field)
     rows = Policy.objects.filter(source__name=source.strip(), crm__name=crm.strip())
-    found = rows.values_list("id", flat=True).first()
-    if found is None:
+    policy_id = rows.values_list("id", flat=True).first()
+    if policy_id is None:
         raise InvalidInput(gettext("there is no such policy; use source/CRM or its id"), field)
-    return found
+    return policy_id
 
 
-def _policies(typed: str) -> Sequence[Option]:
+def _policies(text: str) -> Sequence[Option]:
     """By a part of the name of the source or the CRM; also hive/sa."""
     rows = Policy.objects.select_related("source", "crm")
-    source, slash, crm_name = typed.rpartition("/")
+    source, slash, crm_name = text.rpartition("/")
     if slash:
         rows = rows.filter(source__name__icontains=source.strip())
         rows = rows.filter(crm__name__icontains=crm_name.strip())
     else:
-        rows = rows.filter(Q(source__name__icontains=typed) | Q(crm__name__icontains=typed))
+        rows = rows.filter(Q(source__name__icontains=text) | Q(crm__name__icontains=text))
     names = rows.order_by("source__name", "crm__name").values_list("source__name", "crm__name")
     return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
 
@@ -79,8 +79,8 @@ def _action(
     has_outcome: bool = True,
     **more: Any,
 ) -> flows.BulkAction:
-    def select(filter: Mapping[str, Any], begun: datetime) -> flows.Selection:
-        return selection(read_filter(fields, filter), begun)
+    def select(filter: Mapping[str, Any], started_at: datetime) -> flows.Selection:
+        return selection(read_filter(fields, filter), started_at)
 
     return flows.BulkAction(
         title=title,

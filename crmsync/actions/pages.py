@@ -34,8 +34,8 @@ class OpenEntries:
 
     _change = staticmethod(entries.retry)
 
-    def __init__(self, values: Values, begun: datetime, by: str = BULK) -> None:
-        self._values, self._begun, self._by = values, begun, by
+    def __init__(self, values: Values, started_at: datetime, by: str = BULK) -> None:
+        self._values, self._begun, self._by = values, started_at, by
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(transactions.retrying(partial(self._change, ids, self._by)))
@@ -43,10 +43,12 @@ class OpenEntries:
     def page(self, position: str, limit: int) -> Page:
         after = read_id(position)
         if "ids" in self._values:
-            left = [pk for pk in self._values["ids"] if pk > after]
-            found = RecoveryEntry.objects.filter(id__in=left[:limit])
-            following = str(left[limit - 1]) if len(left) > limit else ""
-            return Page([row[0] for row in self._read(found) if self._matches(*row)], following)
+            remaining_ids = [pk for pk in self._values["ids"] if pk > after]
+            named_rows = RecoveryEntry.objects.filter(id__in=remaining_ids[:limit])
+            following = str(remaining_ids[limit - 1]) if len(remaining_ids) > limit else ""
+            return Page(
+                [row[0] for row in self._read(named_rows) if self._matches(*row)], following
+            )
         rows = RecoveryEntry.objects.filter(id__gt=after)
         rows = sql.of_one(rows, "state", RecoveryEntry.State.OPEN).order_by("state", "id")
         matches: list[int] = []
@@ -66,14 +68,14 @@ class OpenEntries:
     def _matches(
         self, _id: int, state: int, crm: int, policy: int, error: str, created_at: datetime
     ) -> bool:
-        asked = self._values
+        values = self._values
         return (
             state == RecoveryEntry.State.OPEN
-            and asked.get("crm", crm) == crm
-            and asked.get("policy", policy) == policy
-            and asked.get("error_class", error) == error
-            and ("since" not in asked or asked["since"] <= created_at)
-            and ("until" not in asked or created_at < asked["until"])
+            and values.get("crm", crm) == crm
+            and values.get("policy", policy) == policy
+            and values.get("error_class", error) == error
+            and ("since" not in values or values["since"] <= created_at)
+            and ("until" not in values or created_at < values["until"])
             # A record that dies again while the job runs is left: the job would go on for ever.
             and created_at <= self._begun
         )
@@ -89,10 +91,10 @@ class Records:
     """Records of a CRM or a policy that are not in flight, policy by policy in the order of their
     keys; times are those of their last change."""
 
-    def __init__(self, values: Values, begun: datetime, by: str = BULK) -> None:
+    def __init__(self, values: Values, started_at: datetime, by: str = BULK) -> None:
         if "crm" not in values and "policy" not in values:
             raise InvalidInput(_("choose a CRM or a policy"), "crm")
-        self._values, self._begun, self._by = values, begun, by
+        self._values, self._begun, self._by = values, started_at, by
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(resend.resend(ids, self._begun, self._by))
@@ -101,7 +103,7 @@ class Records:
         """A position is the policy and the key of the last record."""
         policy_text, _comma, after = position.partition(",")
         matches: list[int] = []
-        scanned = 0
+        row_count = 0
         rows = Policy.objects.filter(id__gte=read_id(policy_text))
         if "policy" in self._values:
             rows = rows.filter(id=self._values["policy"])
@@ -110,28 +112,28 @@ class Records:
         for policy in list(rows.order_by("id").values_list("id", flat=True)):
             after = after if str(policy) == policy_text else ""
             for key, record_id in self._read(policy, after):
-                scanned += 1
+                row_count += 1
                 if record_id:
                     matches.append(record_id)
-                if len(matches) == limit or scanned == SCANNED:
+                if len(matches) == limit or row_count == SCANNED:
                     return Page(matches, f"{policy},{key}")
         return Page(matches, "")
 
     def _read(self, policy: int, after: str) -> Iterator[tuple[str, int]]:
         """Keys and ids of records; the id is 0 where a record does not match."""
-        asked = self._values
+        values = self._values
         rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
         # With a key there is one row for each policy: found by the unique index.
-        if "key" in asked:
-            rows = Record.objects.filter(policy_id=policy, key=asked["key"]).filter(key__gt=after)
+        if "key" in values:
+            rows = Record.objects.filter(policy_id=policy, key=values["key"]).filter(key__gt=after)
         columns = ("key", "id", "state", "updated_at")
         page = rows.order_by("policy_id", "key").values_list(*columns)[:SCANNED]
         for key, record_id, state, updated_at in page:
             matches = (
                 state not in resend.LEFT
                 and updated_at <= self._begun
-                and ("since" not in asked or asked["since"] <= updated_at)
-                and ("until" not in asked or updated_at < asked["until"])
+                and ("since" not in values or values["since"] <= updated_at)
+                and ("until" not in values or updated_at < values["until"])
             )
             yield key, record_id if matches else 0
 

@@ -22,38 +22,38 @@ _ENDINGS: Mapping[int, Ending] = {
 Kind = tuple[int, str]
 
 
-def show(rows: Tally[Kind], begun: datetime, of_records: bool) -> Preview:
+def show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
     """The preview of entries, or of records, that were counted."""
-    known = policies.by_id()
-    titles = {(pk, what): f"{known.get(pk, pk)} · {what}" for pk, what in rows.groups}
+    policies_by_id = policies.by_id()
+    titles = {(pk, what): f"{policies_by_id.get(pk, pk)} · {what}" for pk, what in rows.groups}
     record_ids = rows.sample if of_records else _records_of(rows.sample)
-    return rows.preview(begun, titles, _lines(record_ids, known))
+    return rows.preview(started_at, titles, _lines(record_ids, policies_by_id))
 
 
 def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     """What became of the records of these entries, or of these records."""
-    named = _records_named(ids, of_records)
-    rows = Record.objects.filter(id__in=[pk for pk in named.values() if pk is not None])
+    record_by_id = _records_named(ids, of_records)
+    rows = Record.objects.filter(id__in=[pk for pk in record_by_id.values() if pk is not None])
     # What is to be read again keeps its state until the poller has done so.
     endings: dict[int, Ending] = {
         pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
         for pk, state, version in rows.order_by().values_list("id", "state", "version")
     }
-    found: dict[str, Ending] = {
-        pk: endings[record] for pk, record in named.items() if record in endings
+    ending_by_id: dict[str, Ending] = {
+        pk: endings[record] for pk, record in record_by_id.items() if record in endings
     }
     # An entry about an operation that its queue did not take has no record of its own.
-    alone = [int(pk) for pk, record in named.items() if record is None]
-    for entry, state in RecoveryEntry.objects.filter(id__in=alone).values_list("id", "state"):
-        found[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
-    return found
+    entry_ids = [int(pk) for pk, record in record_by_id.items() if record is None]
+    for entry, state in RecoveryEntry.objects.filter(id__in=entry_ids).values_list("id", "state"):
+        ending_by_id[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
+    return ending_by_id
 
 
 def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
     """The lines of the records of these entries, or of these records."""
-    named = _records_named(ids, of_records)
-    wanted = [record for pk in ids if (record := named.get(pk)) is not None]
-    return _lines(wanted, policies.by_id())
+    record_by_id = _records_named(ids, of_records)
+    record_ids = [record for pk in ids if (record := record_by_id.get(pk)) is not None]
+    return _lines(record_ids, policies.by_id())
 
 
 def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None]:
@@ -83,5 +83,5 @@ def _records_of(entry_ids: Sequence[int]) -> list[int]:
     return [record for record in rows.values_list("record_id", flat=True) if record is not None]
 
 
-def _lines(record_ids: Sequence[int], known: policies.Policies) -> list[Hit]:
-    return list(message_lines.of_records(record_ids, known).values())
+def _lines(record_ids: Sequence[int], policies_by_id: policies.Policies) -> list[Hit]:
+    return list(message_lines.of_records(record_ids, policies_by_id).values())

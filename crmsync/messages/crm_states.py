@@ -53,23 +53,25 @@ class CrmState:
         return f"{self.policy.crm}: {self.label}"
 
 
-def of_leads(leads: Iterable[Lead], known: Policies) -> dict[int, list[CrmState]]:
+def of_leads(leads: Iterable[Lead], policies_by_id: Policies) -> dict[int, list[CrmState]]:
     """For each lead its states: one for each CRM that it is for, or was sent to."""
     rows = {lead.pk: lead for lead in leads}
     keys = {policies.key_of(pk): pk for pk in rows}
     records: dict[int, dict[int, Record]] = defaultdict(dict)
     # One query for all leads, by the unique index on (policy, key).
-    found = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
+    found = Record.objects.filter(
+        policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys)
+    )
     for row in found.order_by():
         records[keys[row.key]][row.policy_id] = row
     why = said([record for of_lead in records.values() for record in of_lead.values()])
     states: dict[int, list[CrmState]] = {}
     for pk, lead in rows.items():
         # A policy that is switched off shows only what it has sent already.
-        wanted = {policy.pk for policy in policies.of_lead(known, lead) if policy.enabled}
+        wanted = {policy.pk for policy in policies.of_lead(policies_by_id, lead) if policy.enabled}
         states[pk] = [
             CrmState(policy, record, *(why.get(record.pk, ()) if record else ()))
-            for policy_id, policy in known.items()
+            for policy_id, policy in policies_by_id.items()
             if (record := records[pk].get(policy_id)) or policy_id in wanted
         ]
     return states

@@ -54,8 +54,8 @@ def _read_state(text: str, field: str) -> int:
     return STATES[text]
 
 
-def _crms(typed: str) -> Sequence[Option]:
-    rows = Crm.objects.filter(name__icontains=typed).order_by("name")
+def _crms(text: str) -> Sequence[Option]:
+    rows = Crm.objects.filter(name__icontains=text).order_by("name")
     return [Option(name, adapter) for name, adapter in rows.values_list("name", "adapter")]
 
 
@@ -127,17 +127,19 @@ def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
     }
 
 
-def _leads(known: Policies) -> Source:
+def _leads(policies_by_id: Policies) -> Source:
     def of_records(values: Values, ids: Sequence[int]) -> set[int]:
         # Records of the hive have their lead's id as key.
         keys = {policies.key_of(pk): pk for pk in ids}
-        rows = Record.objects.filter(policy_id__in=policies.of_hive(known), key__in=list(keys))
-        asked = {name: value for name, value in values.items() if name in _OF_RECORDS}
-        return {keys[key] for key in _matching_keys(rows, asked, known)}
+        rows = Record.objects.filter(
+            policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys)
+        )
+        record_values = {name: value for name, value in values.items() if name in _OF_RECORDS}
+        return {keys[key] for key in _matching_keys(rows, record_values, policies_by_id)}
 
     return Source(
         rows=Lead.objects.all,
-        lines=lambda ids: lines.of_leads(ids, known),
+        lines=lambda ids: lines.of_leads(ids, policies_by_id),
         indexes=[
             BY_ID,
             ordered("phone"),
@@ -159,82 +161,84 @@ def _leads(known: Policies) -> Source:
 
 
 # -- records -------------------------------------------------------------------------------------
-def of_operation(operation_id: int, known: Policies) -> list[int]:
+def of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:
     """The records whose requests an operation holds, descending."""
     operation = Operation.objects.filter(id=operation_id).first()
-    if operation is None or operation.policy_id not in known:
+    if operation is None or operation.policy_id not in policies_by_id:
         return []
-    prefix = known[operation.policy_id].key_prefix
+    prefix = policies_by_id[operation.policy_id].key_prefix
     keys = [request.key.removeprefix(prefix) for request in orders.load(bytes(operation.data))]
     rows = Record.objects.filter(policy_id=operation.policy_id, key__in=keys)
     return list(rows.order_by("-id").values_list("id", flat=True))
 
 
-def _conditions(known: Policies) -> dict[str, str | Callable[[Any], Q]]:
+def _conditions(policies_by_id: Policies) -> dict[str, str | Callable[[Any], Q]]:
     return {
         "record_key": "key",
         "state": "state",
         "error_class": "error_class",
         "remote_id": "remote_id",
-        "crm": lambda crm: Q(policy_id__in=policies.of_crm(known, crm)),
-        "operation": lambda pk: Q(id__in=of_operation(pk, known)),
+        "crm": lambda crm: Q(policy_id__in=policies.of_crm(policies_by_id, crm)),
+        "operation": lambda pk: Q(id__in=of_operation(pk, policies_by_id)),
     }
 
 
-def _matching_keys(rows: QuerySet[Record], asked: Values, known: Policies) -> list[str]:
+def _matching_keys(rows: QuerySet[Record], values: Values, policies_by_id: Policies) -> list[str]:
     """The keys of the records that match, checked as the engine does: never as WHERE."""
-    conditions, fits = _conditions(known), Q()
-    for name, value in asked.items():
+    conditions, fits = _conditions(policies_by_id), Q()
+    for name, value in values.items():
         column = conditions[name]
         fits &= column(value) if callable(column) else Q(**{column: value})
     columns = rows.order_by().values_list("key", ExpressionWrapper(fits, BooleanField()))
     return [key for key, is_matching in columns if is_matching]
 
 
-def _records(known: Policies) -> Source:
+def _records(policies_by_id: Policies) -> Source:
     def in_state(values: Values) -> QuerySet[Any, int]:
-        rows = Record.objects.filter(policy_id__in=policies.of_crm(known, values.get("crm")))
+        rows = Record.objects.filter(
+            policy_id__in=policies.of_crm(policies_by_id, values.get("crm"))
+        )
         return rows.filter(state=values["state"]).values_list("id", flat=True)
 
     def of_system(values: Values, ids: Sequence[int]) -> set[int]:
         """To a business system belong the records of its leads, and those of its own policies."""
-        hive = set(policies.of_hive(known))
+        hive = set(policies.of_hive(policies_by_id))
         rows = list(Record.objects.filter(id__in=ids).values_list("id", "policy_id", "key"))
         keys = [policies.lead_of(key) for _pk, policy, key in rows if policy in hive]
         leads = Lead.objects.filter(id__in=[key for key in keys if key is not None])
-        owned = set(leads.filter(biz_id=values["biz"]).order_by().values_list("id", flat=True))
+        lead_ids = set(leads.filter(biz_id=values["biz"]).order_by().values_list("id", flat=True))
         return {
             pk
             for pk, policy, key in rows
             if (
                 # A policy of all systems carries the leads of each of them.
-                policies.lead_of(key) in owned
+                policies.lead_of(key) in lead_ids
                 if policy in hive
-                else known[policy].biz_id == values["biz"]
+                else policies_by_id[policy].biz_id == values["biz"]
             )
         }
 
     return Source(
         rows=Record.objects.all,
-        lines=lambda ids: lines.of_records(ids, known),
+        lines=lambda ids: lines.of_records(ids, policies_by_id),
         indexes=[
             ordered("remote_id"),
             ordered("record_key"),
             Index(("operation",), lambda _source, values: read_ids(
-                of_operation(values["operation"], known), values
+                of_operation(values["operation"], policies_by_id), values
             )),
             few(("state",), in_state, decides=("state", "crm")),
         ],
-        conditions=_conditions(known),
+        conditions=_conditions(policies_by_id),
         checks=[Check(("biz",), of_system)],
     )  # fmt: skip
 
 
 def _sources(values: Values) -> list[Source]:
-    known = policies.by_id()
+    policies_by_id = policies.by_id()
     asks_leads = any(name in values for name in (*_OF_LEADS, "text"))
     asks_records = any(name in values for name in _OF_RECORDS)
-    return [_records(known) if asks_records and not asks_leads else _leads(known)]
+    return [_records(policies_by_id) if asks_records and not asks_leads else _leads(policies_by_id)]
 
 
 def _readings(query: str, personal: bool) -> Iterator[Values]:

@@ -18,16 +18,16 @@ from msgplatform.models import Biz
 RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's
 
 
-def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
+def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     """Lead → its line; a fixed number of queries for any number of leads."""
     leads = list(Lead.objects.filter(id__in=ids))
     names = _systems(lead.biz_id for lead in leads)
-    states = crm_states.of_leads(leads, known)
+    states = crm_states.of_leads(leads, policies_by_id)
     return {
         lead.pk: Hit(
             id=str(lead.pk),
             title=title(lead),
-            masked_title=title(lead, masked=True),
+            masked_title=title(lead, is_masked=True),
             state=joined(state.shown for state in states[lead.pk]) or _("for no CRM"),
             at=id_numbers.datetime_of(lead.pk),
             biz=names.get(lead.biz_id, str(lead.biz_id)),
@@ -36,11 +36,13 @@ def of_leads(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
     }
 
 
-def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
+def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     """Record → its line, with the id of its lead if it has one."""
     rows = Record.objects.filter(id__in=ids)
-    records = [record for record in rows if record.policy_id in known]  # a policy may be gone
-    hive = set(policies.of_hive(known))
+    records = [
+        record for record in rows if record.policy_id in policies_by_id
+    ]  # a policy may be gone
+    hive = set(policies.of_hive(policies_by_id))
     keys = {record.pk: policies.lead_of(record.key) for record in records
             if record.policy_id in hive}  # fmt: skip
     leads = Lead.objects.in_bulk({key for key in keys.values() if key is not None})
@@ -48,13 +50,13 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
     lines = {}
     for record in records:
         lead = leads.get(keys.get(record.pk) or 0)
-        policy = known[record.policy_id]
+        policy = policies_by_id[record.policy_id]
         is_why = record.error_class and record.state != Record.State.CONFIRMED
         why = f" ({record.error_class})" if is_why else ""
         lines[record.pk] = Hit(
             id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
             title=title(lead) if lead else f"{policy.source} · {record.key}",
-            masked_title=title(lead, masked=True) if lead else "",
+            masked_title=title(lead, is_masked=True) if lead else "",
             state=f"{policy.crm}: {Record.State(record.state).label}{why}",
             at=id_numbers.datetime_of(record.pk),
             biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
@@ -62,10 +64,10 @@ def of_records(ids: Sequence[int], known: Policies) -> dict[int, Hit]:
     return lines
 
 
-def title(lead: Lead, masked: bool = False) -> str:
-    known = [part for part in (lead.name, lead.phone) if part]
-    shown = " · ".join(personal.masked(known) if masked else known) or lead.uid or str(lead.pk)
-    return _("%s (deleted)") % shown if lead.is_delete else shown
+def title(lead: Lead, is_masked: bool = False) -> str:
+    parts = [part for part in (lead.name, lead.phone) if part]
+    text = " · ".join(personal.masked(parts) if is_masked else parts) or lead.uid or str(lead.pk)
+    return _("%s (deleted)") % text if lead.is_delete else text
 
 
 def _systems(ids: object) -> dict[int, str]:

@@ -33,19 +33,23 @@ _State = Record.State
 
 def page(id: str, after: str = "") -> Page | None:
     """By a lead's id, or `record-` and a record's; None when there is none."""
-    known = policies.by_id()
+    policies_by_id = policies.by_id()
     try:
         if id.startswith(RECORD):
             record = Record.objects.filter(id=number(id.removeprefix(RECORD))).first()
-            return _record_page(record, known) if record and record.policy_id in known else None
+            return (
+                _record_page(record, policies_by_id)
+                if record and record.policy_id in policies_by_id
+                else None
+            )
         lead = Lead.objects.filter(id=number(id)).first()
     except InvalidInput:
         return None
-    return _lead_page(lead, known) if lead else None
+    return _lead_page(lead, policies_by_id) if lead else None
 
 
-def _lead_page(lead: Lead, known: policies.Policies) -> Page:
-    states = crm_states.of_leads([lead], known)[lead.pk]
+def _lead_page(lead: Lead, policies_by_id: policies.Policies) -> Page:
+    states = crm_states.of_leads([lead], policies_by_id)[lead.pk]
     form = LandingPage.objects.filter(appkey=lead.appkey).first()
     received = _("Form received") if form else _("Received")
     # An id holds the time at which it was made: the row itself has no such column.
@@ -69,7 +73,7 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
     return Page(
         id=str(lead.pk),
         title=title(lead),
-        masked_title=title(lead, masked=True),
+        masked_title=title(lead, is_masked=True),
         facts={
             _("Business system"): PageLink.to(biz) if biz else str(lead.biz_id),
             _("Landing page"): _form(lead, form),
@@ -90,8 +94,8 @@ def _lead_page(lead: Lead, known: policies.Policies) -> Page:
     )
 
 
-def _record_page(record: Record, known: policies.Policies) -> Page:
-    policy = known[record.policy_id]
+def _record_page(record: Record, policies_by_id: policies.Policies) -> Page:
+    policy = policies_by_id[record.policy_id]
     said = crm_states.said([record]).get(record.pk, ())
     story = _Story([CrmState(policy, record, *said)])
     # The lead of another source is not here: what was sent last stands for it.

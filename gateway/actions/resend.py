@@ -82,14 +82,16 @@ _FIELDS: Fields = {
 class Failed:
     """Archived messages that ended without success, oldest first; each is sent as a new message."""
 
-    def __init__(self, filter: Mapping[str, Any], begun: datetime) -> None:
-        self._values, self._begun = _values(filter), begun
+    def __init__(self, filter: Mapping[str, Any], started_at: datetime) -> None:
+        self._values, self._begun = _values(filter), started_at
 
     def page(self, position: str, limit: int) -> Page:
         """The next `limit` rows, of which some may not be meant. Messages that ended after the job
         began are left alone."""
-        ended = _indexed(self._values).filter(archived_at__lte=self._begun)
-        rows = list(ended.filter(id__gt=read_id(position)).only(*_JUDGED).order_by("id")[:limit])
+        ended_rows = _indexed(self._values).filter(archived_at__lte=self._begun)
+        rows = list(
+            ended_rows.filter(id__gt=read_id(position)).only(*_JUDGED).order_by("id")[:limit]
+        )
         ids = [row.pk for row in rows if _fits(self._values, row)]
         return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
 
@@ -98,16 +100,16 @@ class Failed:
         attempts = _send(ids)
         # A limit of today stops the job; a message sent behind it is found sent when the job goes
         # on.
-        limited = (n for n, (_row, v) in enumerate(attempts) if v.code == LimitReached.code)
-        stop = next(limited, len(attempts))
+        limit_positions = (n for n, (_row, v) in enumerate(attempts) if v.code == LimitReached.code)
+        stop = next(limit_positions, len(attempts))
         verdicts = [verdict for _row, verdict in attempts[:stop]]
-        done = sum(verdict.outcome != "rejected" for verdict in verdicts)
-        made = [new for verdict in verdicts for new in verdict.ids]
+        sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts)
+        new_ids = [new for verdict in verdicts for new in verdict.ids]
         if stop < len(attempts):
             position = str(attempts[stop - 1][0].pk) if stop else ""
-            return Applied(done, attempts[stop][1].reason, made, True, position)
-        refused = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
-        return Applied(done, refused[0] if refused else "", made)
+            return Applied(sent_count, attempts[stop][1].reason, new_ids, True, position)
+        reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        return Applied(sent_count, reasons[0] if reasons else "", new_ids)
 
 
 def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]]:
@@ -122,21 +124,21 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]
     return selection, selection.page("", 1).ids
 
 
-def _show(messages: Tally[tuple[int, str]], begun: datetime) -> Preview:
+def _show(messages: Tally[tuple[int, str]], started_at: datetime) -> Preview:
     account_ids = {account for account, _final in messages.groups}
     accounts = dict(SmsAccount.objects.filter(pk__in=account_ids).values_list("pk", "name"))
     titles = {
         (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
         for account, final in messages.groups
     }
-    return messages.preview(begun, titles, list(archived(messages.sample).values()))
+    return messages.preview(started_at, titles, list(archived(messages.sample).values()))
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
     """What became of the new messages; nobody knows it of an unknown one. Raises RedisError."""
-    finals = {found.mt.id: found.final for found in store.read(ids)}
-    gone = [int(pk) for pk in ids if pk not in finals]
-    rows = SgipMt.objects.filter(id__in=gone).values_list("id", "final")
+    finals = {message.mt.id: message.final for message in store.read(ids)}
+    archived_ids = [int(pk) for pk in ids if pk not in finals]
+    rows = SgipMt.objects.filter(id__in=archived_ids).values_list("id", "final")
     finals |= {str(pk): final for pk, final in rows}
     return {pk: _ENDINGS[final] for pk, final in finals.items() if final in _ENDINGS}
 
@@ -144,8 +146,10 @@ def outcome(ids: Sequence[str]) -> dict[str, Ending]:
 def lines(ids: Sequence[str]) -> list[Hit]:
     """The lines of the new messages, in this order. Raises RedisError."""
     live = {hit.id: hit for hit in in_flight.lines(list(ids))}
-    gone = {hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live]).values()}
-    return [hit for pk in ids if (hit := live.get(pk) or gone.get(pk))]
+    archived_lines = {
+        hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live]).values()
+    }
+    return [hit for pk in ids if (hit := live.get(pk) or archived_lines.get(pk))]
 
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
@@ -156,8 +160,8 @@ def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
             yield pk, (account, final), id_numbers.datetime_of(pk)
 
 
-def _values(given: Mapping[str, Any]) -> Values:
-    values = read_filter(_FIELDS, given, () if given.get("ids") else ("since",))
+def _values(filter: Mapping[str, Any]) -> Values:
+    values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = values.get("state", SgipMt.Final.FAILED.value)
     if state not in RESENDABLE:
@@ -173,8 +177,8 @@ def _indexed(values: Values) -> QuerySet[SgipMt]:
         "ids": "id__in", "number": "user_number", "account": "account_id", "state": "final",
         "since": "id__gte", "until": "id__lt",
     }  # fmt: skip
-    asked = {column: values[name] for name, column in columns.items() if name in values}
-    return SgipMt.objects.filter(**asked)
+    conditions = {column: values[name] for name, column in columns.items() if name in values}
+    return SgipMt.objects.filter(**conditions)
 
 
 def _fits(values: Values, row: SgipMt) -> bool:
@@ -195,9 +199,9 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
     if not requests:
         return []
     verdicts = accept.intake().send_many(requests)
-    refused = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
-    if refused:
-        log.warning("resend_refused", count=len(refused), why=refused[0])
+    reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+    if reasons:
+        log.warning("resend_refused", count=len(reasons), why=reasons[0])
     # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
     with sms_redis().pipeline(transaction=False) as pipe:
         for request, verdict in zip(requests, verdicts, strict=True):
@@ -206,10 +210,10 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
         pipe.execute()
     # Those that an earlier call sent are not counted twice. If this process dies before, the page
     # Failures shows them until somebody acknowledges them.
-    tried = list(zip(rows, verdicts, strict=True))
-    fresh = [row for row, verdict in tried if verdict.outcome == "created"]
+    attempts = list(zip(rows, verdicts, strict=True))
+    fresh = [row for row, verdict in attempts if verdict.outcome == "created"]
     transactions.retrying(lambda: failures.take_back(fresh))
-    return tried
+    return attempts
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:

@@ -111,7 +111,7 @@ class InFlight:
 
     def search_text(self, query: str, cursor: str, seconds: float) -> TextFound:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
-        begin, _colon, seen = cursor.partition(":")
+        begin, _colon, seen_text = cursor.partition(":")
         number = sgip.international(query)
 
         def matches(mt: Mt, _final: str) -> bool:
@@ -119,14 +119,14 @@ class InFlight:
 
         at = filters.number(begin, "cursor") if begin else 0
         part = walk(matches, at, seconds, _HITS)
-        looked_at = part.seen + (filters.number(seen, "cursor") if seen else 0)
+        looked_at = part.seen + (filters.number(seen_text, "cursor") if seen_text else 0)
         following = "" if part.cursor is None else f"{part.cursor}:{looked_at}"
-        looked = ngettext(
+        sentence = ngettext(
             "%d message in flight was looked at.",
             "%d messages in flight were looked at.",
             looked_at,
         )
-        return TextFound(lines(part.ids), following, looked % looked_at)
+        return TextFound(lines(part.ids), following, sentence % looked_at)
 
 
 def _matches(values: Values, mt: Mt, final: str) -> bool:

@@ -47,9 +47,9 @@ def _read_account(text: str, field: str) -> int:
     return account
 
 
-def _accounts(typed: str) -> Sequence[Option]:
+def _accounts(text: str) -> Sequence[Option]:
     """Accounts with the typed text in their name or SP number."""
-    rows = SmsAccount.objects.filter(Q(name__icontains=typed) | Q(sp_number__startswith=typed))
+    rows = SmsAccount.objects.filter(Q(name__icontains=text) | Q(sp_number__startswith=text))
     names = rows.order_by("name").values_list("name", "sp_number", "biz__name")[:MAX_OPTIONS]
     return [Option(name, f"{biz} · {sp_number}") for name, sp_number, biz in names]
 
@@ -87,8 +87,8 @@ def _in_rare_state(source: Source, values: Values) -> Reader | None:
 
 def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
     rows = SgipMt.objects.filter(id__in=ids).order_by().values_list("id", "text", "reference")
-    asked = values["text"]
-    return {pk for pk, text, reference in rows if asked in text or asked == reference}
+    text_asked = values["text"]
+    return {pk for pk, text, reference in rows if text_asked in text or text_asked == reference}
 
 
 ARCHIVE = Source(

@@ -25,6 +25,6 @@ def again_as(biz: int, message: int) -> str:
 def repeats(messages: Iterable[tuple[int, int]]) -> dict[int, str]:
     """The message that repeats each of these (system, id), for those that are repeated; asked at
     once. Raises RedisError."""
-    asked = list(messages)
-    found = store.first_calls([(biz, resend_key(pk)) for biz, pk in asked])
-    return {pk: call.ids[0] for (_biz, pk), call in zip(asked, found, strict=True) if call}
+    pairs = list(messages)
+    calls = store.first_calls([(biz, resend_key(pk)) for biz, pk in pairs])
+    return {pk: call.ids[0] for (_biz, pk), call in zip(pairs, calls, strict=True) if call}

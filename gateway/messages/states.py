@@ -44,20 +44,25 @@ class State(msgspec.Struct, frozen=True):
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     """Id → state of the messages that this business system sent. Raises RedisError."""
     # What is no BIGINT is the id of nothing.
-    wanted = [
+    requested_ids = [
         id
         for id in dict.fromkeys(ids)
         if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= _MAX_ID
     ]
-    if not wanted:
+    if not requested_ids:
         return {}
-    kept = {found.mt.id: found for found in store.read(wanted)}
-    gone = [int(id) for id in wanted if id not in kept]
-    rows = list(SgipMt.objects.filter(id__in=gone, biz_id=biz)) if gone else []
-    mine = [found for found in kept.values() if found.mt.biz == biz]
-    names = _names({found.mt.account for found in mine} | {row.account_id for row in rows})
+    messages_by_id = {message.mt.id: message for message in store.read(requested_ids)}
+    archived_ids = [int(id) for id in requested_ids if id not in messages_by_id]
+    rows = list(SgipMt.objects.filter(id__in=archived_ids, biz_id=biz)) if archived_ids else []
+    own_messages = [message for message in messages_by_id.values() if message.mt.biz == biz]
+    names = _names(
+        {message.mt.account for message in own_messages} | {row.account_id for row in rows}
+    )
     return {
-        **{found.mt.id: live_state(found, names.get(found.mt.account, "")) for found in mine},
+        **{
+            message.mt.id: live_state(message, names.get(message.mt.account, ""))
+            for message in own_messages
+        },
         **{str(row.pk): archived_state(row, names.get(row.account_id, "")) for row in rows},
     }
 
@@ -88,23 +93,23 @@ def archived_state(row: SgipMt, account: str) -> State:
     )
 
 
-def live_state(found: Finished, account: str) -> State:
-    code, sentence = notifications.ending(found.error)
+def live_state(message: Finished, account: str) -> State:
+    code, sentence = notifications.ending(message.error)
     return State(
-        id=found.mt.id,
-        state=found.final or found.state,  # the ending counts before the step
-        to=found.mt.user_number,
-        text=found.mt.text,
+        id=message.mt.id,
+        state=message.final or message.state,  # the ending counts before the step
+        to=message.mt.user_number,
+        text=message.mt.text,
         account=account,
-        reference=found.mt.reference,
-        parts=found.parts,
+        reference=message.mt.reference,
+        parts=message.parts,
         error_code=code,
         error=sentence,
-        accepted_at=notifications.iso(found.accepted_at),
-        schedule_at=notifications.iso(found.mt.schedule_at),
-        submitted_at=notifications.iso(found.submitted_at),
-        responded_at=notifications.iso(found.responded_at),
-        reported_at=notifications.iso(found.reported_at),
+        accepted_at=notifications.iso(message.accepted_at),
+        schedule_at=notifications.iso(message.mt.schedule_at),
+        submitted_at=notifications.iso(message.submitted_at),
+        responded_at=notifications.iso(message.responded_at),
+        reported_at=notifications.iso(message.reported_at),
         archived_at=None,
     )
 

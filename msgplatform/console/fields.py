@@ -60,10 +60,10 @@ class ChoiceInput(Select):  # type: ignore[misc]  # unfold has no types
         super().__init__(choices=[("", nothing), *field.choices])
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
-        known = {str(choice) for choice, _label in self.choices}
-        for given in value:
-            if given and given not in known:
-                self.choices = [*self.choices, (given, given)]
+        known_values = {str(choice) for choice, _label in self.choices}
+        for entered_value in value:
+            if entered_value and entered_value not in known_values:
+                self.choices = [*self.choices, (entered_value, entered_value)]
         return super().optgroups(name, value, attrs)
 
 
@@ -75,12 +75,14 @@ class MomentField(forms.CharField):
     def clean(self, value: Any) -> str:
         text = str(super().clean(value))
         try:
-            found = timezone.localtime(moment(text, "")) if text else None
+            local_time = timezone.localtime(moment(text, "")) if text else None
         except (InvalidInput, OverflowError):  # the first and the last day may have no local time
             return text
-        if found is None:
+        if local_time is None:
             return ""
-        return found.isoformat(timespec="milliseconds" if found.microsecond else "seconds")
+        return local_time.isoformat(
+            timespec="milliseconds" if local_time.microsecond else "seconds"
+        )
 
 
 class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types

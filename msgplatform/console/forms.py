@@ -31,8 +31,8 @@ class FilterForm(forms.Form):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        refused = set() if clear else flows.personal_names(fields)
-        self._refused = {name: fields[name].label for name in refused}
+        refused_names = set() if clear else flows.personal_names(fields)
+        self._refused = {name: fields[name].label for name in refused_names}
         self._names = [name for name in fields if name not in self._refused]
         for name in self._names:
             self.fields[name] = form_field(name, fields[name], (flow.name, page))

@@ -21,21 +21,21 @@ _KEPT = ("id", "cursor", "url", "permission")
 _LEFT_OUT = ("call",)
 
 
-def masked(shown: T) -> T:
+def masked(part: T) -> T:
     """A flow's `Page` or `Hit`, or a part of one, with its personal data masked."""
-    row: Any = shown
-    changed: dict[str, Any] = {}
+    row: Any = part
+    masked_values: dict[str, Any] = {}
     for field in fields(row):
         value = getattr(row, field.name)
         if field.name.endswith("body") and isinstance(value, str):
-            changed[field.name] = personal.text(value)
+            masked_values[field.name] = personal.text(value)
         elif field.name in _LEFT_OUT:
-            changed[field.name] = None
+            masked_values[field.name] = None
         elif field.name not in _KEPT:
-            changed[field.name] = _value(value)
-    if title := changed.get("masked_title"):
-        changed["title"] = title
-    return replace(row, **changed)  # type: ignore[no-any-return]
+            masked_values[field.name] = _value(value)
+    if title := masked_values.get("masked_title"):
+        masked_values["title"] = title
+    return replace(row, **masked_values)  # type: ignore[no-any-return]
 
 
 def _value(value: Any) -> Any:

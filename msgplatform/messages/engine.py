@@ -66,8 +66,8 @@ def find_values(store: MessageStore, values: Values, before: int, limit: int) ->
         except UNAVAILABLE:
             warning = store.live.missing
     search = _Search(store, values, limit)
-    most = MAX_SCANNED_TEXTS if "text" in values else MAX_SCANNED
-    page = search.run(before, most, skipped=frozenset(int(hit.id) for hit in live))
+    max_scanned = MAX_SCANNED_TEXTS if "text" in values else MAX_SCANNED
+    page = search.run(before, max_scanned, skipped_ids=frozenset(int(hit.id) for hit in live))
     lines = search.lines(page)
     if live:
         lines = sorted([*live, *lines], key=lambda hit: int(hit.id), reverse=True)
@@ -82,8 +82,8 @@ def search(store: MessageStore, query: str, limit: int, personal: bool = True) -
         return []
     lines = list(store.other_lines(query))
     for values in store.readings(query, personal):
-        if found := find_values(store, values, MAX_ID, limit).hits:
-            return [*lines, *found]
+        if hits := find_values(store, values, MAX_ID, limit).hits:
+            return [*lines, *hits]
     return lines
 
 
@@ -125,7 +125,11 @@ class _Search:
         self.problem = ""
 
     def run(
-        self, before: int, most: int, seconds: float = math.inf, skipped: Collection[int] = ()
+        self,
+        before: int,
+        max_scanned: int,
+        seconds: float = math.inf,
+        skipped_ids: Collection[int] = (),
     ) -> Scan:
         """The next page below `before`. It may have fewer than the limit, or none, and still not be
         the last one: it ends after `most` candidates."""
@@ -134,10 +138,10 @@ class _Search:
 
         def read(before: int) -> Candidates:
             page = self._page(before)
-            judged = [(pk, matches and pk not in skipped) for pk, matches in page.judged]
-            return replace(page, judged=judged)
+            candidates = [(pk, matches and pk not in skipped_ids) for pk, matches in page.judged]
+            return replace(page, judged=candidates)
 
-        return scan(read, before, self._limit, most, seconds)
+        return scan(read, before, self._limit, max_scanned, seconds)
 
     def lines(self, page: Scan) -> list[Hit]:
         """The lines of the ids; a message that is gone since it was found has none."""
@@ -151,16 +155,16 @@ class _Search:
         tables = self._readable()
         is_exact = all(self._read(table, table.is_exact) for table in tables)
         size = self._limit + 1 if is_exact else BATCH
-        merged: set[int] = set()
+        merged_ids: set[int] = set()
         floor = 0
         for table in tables:
             ids = self._read(table, partial(table.ids, before, size)) or ()
-            merged.update(ids)
+            merged_ids.update(ids)
             if len(ids) == size:
                 # The source may have others below its last one: until those are read, ids of
                 # another source that are lower must wait, or the order would be wrong.
                 floor = max(floor, ids[-1])
-        page = sorted((pk for pk in merged if pk >= floor), reverse=True)
+        page = sorted((pk for pk in merged_ids if pk >= floor), reverse=True)
         matching = set(page)
         if not is_exact:
             matching = set()
@@ -172,16 +176,16 @@ class _Search:
         """The ids that each source holds; an id counts in the first source that has it, for a
         killed archiver may have left a copy of a message that is still hot in the archive."""
         parts: list[tuple[Sequence[int], Table]] = []
-        left, tables = list(ids), self._readable()
+        remaining_ids, tables = list(ids), self._readable()
         for table in tables:
-            if not left:
+            if not remaining_ids:
                 break
             if len(tables) == 1:
-                return [(left, table)]
-            there = self._read(table, partial(table.present, left)) or set()
-            if there:
-                parts.append(([pk for pk in left if pk in there], table))
-                left = [pk for pk in left if pk not in there]
+                return [(remaining_ids, table)]
+            present_ids = self._read(table, partial(table.present, remaining_ids)) or set()
+            if present_ids:
+                parts.append(([pk for pk in remaining_ids if pk in present_ids], table))
+                remaining_ids = [pk for pk in remaining_ids if pk not in present_ids]
         return parts
 
     def _readable(self) -> list[Table]:
@@ -230,19 +234,19 @@ class Table:
         rows = source.rows().filter(**{f"{source.id}__in": ids}).order_by()
         if condition:
             fits = ExpressionWrapper(condition, BooleanField())
-            left = {pk for pk, is_wanted in rows.values_list(source.id, fits) if is_wanted}
+            matching_ids = {pk for pk, is_wanted in rows.values_list(source.id, fits) if is_wanted}
         else:
-            left = set(rows.values_list(source.id, flat=True))
+            matching_ids = set(rows.values_list(source.id, flat=True))
         # Each further question is asked only of the rows that are left: texts are read last.
         for check in source.checks:
-            if left and names.intersection(check.fields):
-                left = set(check.left(self._values, sorted(left, reverse=True)))
-        return left
+            if matching_ids and names.intersection(check.fields):
+                matching_ids = set(check.left(self._values, sorted(matching_ids, reverse=True)))
+        return matching_ids
 
     def _unchecked(self) -> set[str]:
         """The fields of the filter that the index does not decide."""
-        decided = self._choose()[1] | {"since", "until"}
-        return {name for name in self._values if name not in decided}
+        decided_names = self._choose()[1] | {"since", "until"}
+        return {name for name in self._values if name not in decided_names}
 
     def _choose(self) -> tuple[Reader, frozenset[str]]:
         """The reader of the index that narrows most, and the fields that it decides; chosen once in

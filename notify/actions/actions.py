@@ -30,8 +30,8 @@ def _action(
     of_messages: bool = False,
     **more: Any,
 ) -> flows.BulkAction:
-    def select(filter: Mapping[str, Any], begun: datetime) -> flows.Selection:
-        return selection(read_filter(fields, filter, required), begun)
+    def select(filter: Mapping[str, Any], started_at: datetime) -> flows.Selection:
+        return selection(read_filter(fields, filter, required), started_at)
 
     return flows.BulkAction(
         title=title,

@@ -55,26 +55,28 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
 
     The messages are locked: an archiver, or another split, waits or is waited for.
     """
-    made = 0
-    left = list(message_ids)
-    while left:
+    made_count = 0
+    remaining_ids = list(message_ids)
+    while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
         lacking: Counter[int] = Counter()
-        lacking.update(missing.message for missing in _missing(left, subscription, lock=False))
-        part, needed = left[:1], lacking[left[0]]
-        for message_id in left[1:]:
-            if needed + lacking[message_id] > MAX_DELIVERIES:
+        lacking.update(
+            missing.message for missing in _missing(remaining_ids, subscription, lock=False)
+        )
+        part, needed_count = remaining_ids[:1], lacking[remaining_ids[0]]
+        for message_id in remaining_ids[1:]:
+            if needed_count + lacking[message_id] > MAX_DELIVERIES:
                 break
             part.append(message_id)
-            needed += lacking[message_id]
+            needed_count += lacking[message_id]
         try:
-            block = id_numbers.reserve(needed) if needed else None
+            block = id_numbers.reserve(needed_count) if needed_count else None
             if block:
-                made += transactions.retrying(partial(_add, part, subscription, block))
+                made_count += transactions.retrying(partial(_add, part, subscription, block))
         except _MoreMissing:
             continue  # count again
-        left = left[len(part) :]
-    return made
+        remaining_ids = remaining_ids[len(part) :]
+    return made_count
 
 
 def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:
@@ -107,27 +109,27 @@ def _missing(
     deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     have = set(deliveries.values_list("msg_id", "biz_receive_id"))
     systems = {biz_id for _, biz_id, *_ in messages}
-    subscribed = BizReceive.objects.filter(biz_id__in=systems)
-    subscribed = subscribed.exclude(status=BizReceive.Status.DISCARDED)
+    subscriptions = BizReceive.objects.filter(biz_id__in=systems)
+    subscriptions = subscriptions.exclude(status=BizReceive.Status.DISCARDED)
     if subscription is not None:
-        subscribed = subscribed.filter(id=subscription)
-    found: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
-    for row in subscribed.order_by("id").only("biz_id", "status", "event_types", "channels"):
-        found[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
+        subscriptions = subscriptions.filter(id=subscription)
+    filters_by_system: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
+    for row in subscriptions.order_by("id").only("biz_id", "status", "event_types", "channels"):
+        filters_by_system[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
     for message_id, biz_id, event_type, channel, created_at in messages:
-        for row, wanted in found.get(biz_id, ()):
-            if (message_id, row.pk) not in have and wanted.matches(event_type, channel):
-                held = row.status in _HOLDING
-                status = ReceiveMsg.Status.HELD if held else ReceiveMsg.Status.PENDING
+        for row, filter in filters_by_system.get(biz_id, ()):
+            if (message_id, row.pk) not in have and filter.matches(event_type, channel):
+                is_held = row.status in _HOLDING
+                status = ReceiveMsg.Status.HELD if is_held else ReceiveMsg.Status.PENDING
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)
 
 
 class Backfill:
     """The bulk action: messages of a business system since a time."""
 
-    def __init__(self, values: Values, begun: datetime) -> None:
+    def __init__(self, values: Values, started_at: datetime) -> None:
         self._subscription = values.get("subscription")
-        self._messages = Messages(values, begun, (stores.hot(),))
+        self._messages = Messages(values, started_at, (stores.hot(),))
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(add_missing(ids, self._subscription))

@@ -43,7 +43,7 @@ CHUNK = 500
 
 
 def resend_deliveries(
-    delivery_ids: Sequence[int], statuses: Collection[int], begun: datetime
+    delivery_ids: Sequence[int], statuses: Collection[int], started_at: datetime
 ) -> int:
     """Send these deliveries again if they are in one of the statuses; how many were.
 
@@ -51,42 +51,44 @@ def resend_deliveries(
     When the archive is unavailable its error is raised after the hot deliveries were done.
     """
     # The hot ones first: they need no archive, which may be unavailable.
-    done = resend_hot(delivery_ids, statuses, begun)
+    resent_count = resend_hot(delivery_ids, statuses, started_at)
     for some in chunks(delivery_ids, CHUNK):
-        there = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
-        if gone := [pk for pk in some if pk not in there]:
-            rows = ended(stores.cold(), statuses, begun).filter(id__in=gone)
+        hot_ids = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
+        if archived_ids := [pk for pk in some if pk not in hot_ids]:
+            rows = ended(stores.cold(), statuses, started_at).filter(id__in=archived_ids)
             messages = set(rows.order_by().values_list("msg_id", flat=True))
-            done += restore(sorted(messages), partial(resend_hot, gone, statuses, begun))
-    return done
+            resent_count += restore(
+                sorted(messages), partial(resend_hot, archived_ids, statuses, started_at)
+            )
+    return resent_count
 
 
-def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], begun: datetime) -> int:
+def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_at: datetime) -> int:
     """The same for deliveries in the hot table; others are passed over."""
 
     def once(some: Sequence[int]) -> int:
         with transaction.atomic():
             # By id alone: for a condition on the status MariaDB might lock by another index.
             rows = ReceiveMsg.objects.select_for_update().filter(id__in=some).order_by("id")
-            found = [
+            rows_found = [
                 row
                 for row in rows.values_list(*failures.COLUMNS, "id")
-                if row[0] in statuses and row[4] <= begun
+                if row[0] in statuses and row[4] <= started_at
             ]
-            if not found:
+            if not rows_found:
                 return 0
-            failures.counted(row[:-1] for row in found)
-            chosen = ReceiveMsg.objects.filter(id__in=[row[-1] for row in found])
-            return claims.update_by_key(chosen, _ANEW)
+            failures.counted(row[:-1] for row in rows_found)
+            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in rows_found])
+            return claims.update_by_key(deliveries, _ANEW)
 
     return sum(
         transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
     )
 
 
-def ended(place: Store, statuses: Iterable[int], begun: datetime) -> QuerySet[Any]:
+def ended(place: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
     """A place's deliveries in one of the statuses that last changed before `begun`."""
-    return place.deliveries.filter(status__in=list(statuses), updated_at__lte=begun)
+    return place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
 
 
 def resend_selection(delivery_ids: Sequence[int]) -> int:

@@ -44,23 +44,24 @@ def messages(message_ids: Sequence[int]) -> Described[Kind]:
             yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
 
 
-def of_deliveries(tally: Tally[Kind], begun: datetime) -> Preview:
-    wanted = {subscription for subscription, _event_type in tally.groups}
-    rows = BizReceive.objects.filter(id__in=wanted).select_related("biz", "receive")
-    found = {row.pk: row for row in rows}
+def of_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
+    subscription_ids = {subscription for subscription, _event_type in tally.groups}
+    rows = BizReceive.objects.filter(id__in=subscription_ids).select_related("biz", "receive")
+    subscriptions = {row.pk: row for row in rows}
     titles = {
-        (pk, event_type): f"{found.get(pk, pk)} · {event_type}" for pk, event_type in tally.groups
+        (pk, event_type): f"{subscriptions.get(pk, pk)} · {event_type}"
+        for pk, event_type in tally.groups
     }
-    chosen = _deliveries(tally.sample)
-    sample = _lines([chosen[pk][0] for pk in tally.sample if pk in chosen])
+    deliveries_by_id = _deliveries(tally.sample)
+    sample = _lines([deliveries_by_id[pk][0] for pk in tally.sample if pk in deliveries_by_id])
     # The limit of the one subscription that gets all of them.
-    (only,) = found.values() if len(found) == 1 else (None,)
-    return tally.preview(begun, titles, sample, only.rate_limit if only else None)
+    (only,) = subscriptions.values() if len(subscriptions) == 1 else (None,)
+    return tally.preview(started_at, titles, sample, only.rate_limit if only else None)
 
 
-def of_messages(tally: Tally[Kind], begun: datetime) -> Preview:
+def of_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
     titles = {kind: kind[1] for kind in tally.groups}
-    return tally.preview(begun, titles, _lines(tally.sample))
+    return tally.preview(started_at, titles, _lines(tally.sample))
 
 
 def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
@@ -104,19 +105,19 @@ def _types(message_ids: Collection[int]) -> dict[int, str]:
 
 def _lines(message_ids: Sequence[int]) -> list[Hit]:
     """The messages as a search shows them, in this order, each once."""
-    found = _anywhere(message_ids, message_lines)
-    return [found[pk] for pk in dict.fromkeys(message_ids) if pk in found]
+    lines_by_id = _anywhere(message_ids, message_lines)
+    return [lines_by_id[pk] for pk in dict.fromkeys(message_ids) if pk in lines_by_id]
 
 
 def _anywhere(
     ids: Collection[int], read: Callable[[Store, list[int]], dict[int, T]]
 ) -> dict[int, T]:
     """What is read of these rows in the place where they are."""
-    found: dict[int, T] = {}
+    answers: dict[int, T] = {}
     # Hot first: what moves meanwhile is in the archive before its hot row is gone.
     for place in (stores.hot(), stores.cold()):
-        left = [pk for pk in ids if pk not in found]
-        if left:
+        remaining_ids = [pk for pk in ids if pk not in answers]
+        if remaining_ids:
             with reading(place):
-                found |= read(place, left)
-    return found
+                answers |= read(place, remaining_ids)
+    return answers

@@ -34,10 +34,10 @@ class Messages:
     Only messages in these places that came before `begun` and have been split.
     """
 
-    def __init__(self, values: Values, begun: datetime, places: Sequence[Store]) -> None:
+    def __init__(self, values: Values, started_at: datetime, places: Sequence[Store]) -> None:
         self._places = places
         self._event_type = values.get("event_type")
-        end = id_numbers.first_id_at(begun)
+        end = id_numbers.first_id_at(started_at)
         self._until = min(values.get("until", end), end)
         self._since = values.get("since", 0)
         self._biz = values.get("biz")
@@ -52,14 +52,14 @@ class Messages:
         """The matching ones of the next `limit` messages after a position, and the next position,
         '' at the end. There may be none, and more behind them."""
         first = max(self._since, read_id(position) + 1) if position else self._since
-        found: set[int] = set()
+        message_ids: set[int] = set()
         for place in self._places:
             with reading(place):
                 rows = place.messages.filter(id__gte=first, id__lt=self._until)
                 if self._biz is not None:
                     rows = rows.filter(biz_id=self._biz)
-                found.update(rows.order_by("id").values_list("id", flat=True)[:limit])
-        page = sorted(found)[:limit]
+                message_ids.update(rows.order_by("id").values_list("id", flat=True)[:limit])
+        page = sorted(message_ids)[:limit]
         if not page:
             return [], ""
         following = str(page[-1]) if len(page) == limit else ""
@@ -87,9 +87,9 @@ class Replay:
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
-    def __init__(self, values: Values, begun: datetime) -> None:
-        self._values, self._begun = values, begun
-        self._messages = Messages(values, begun, (stores.hot(), stores.cold()))
+    def __init__(self, values: Values, started_at: datetime) -> None:
+        self._values, self._begun = values, started_at
+        self._messages = Messages(values, started_at, (stores.hot(), stores.cold()))
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(resend_deliveries(ids, self.statuses, self._begun))
@@ -97,16 +97,16 @@ class Replay:
     def page(self, position: str, limit: int) -> Page:
         for _ in range(PAGES):
             messages, following = self._messages.page(position)
-            found = self._deliveries(messages)
-            if len(found) > limit:
+            pairs = self._deliveries(messages)
+            if len(pairs) > limit:
                 # Whole messages only, because the position is a message: those before the one that
                 # does not fit, or that one alone when it is the first.
-                over = found[limit][1]
-                taken = [pair for pair in found if pair[1] < over]
-                taken = taken or [pair for pair in found if pair[1] == over]
-                return Page([pk for pk, _ in taken], str(taken[-1][1]))
-            if found or not following:
-                return Page([pk for pk, _ in found], following)
+                first_beyond = pairs[limit][1]
+                page_pairs = [pair for pair in pairs if pair[1] < first_beyond]
+                page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
+                return Page([pk for pk, _ in page_pairs], str(page_pairs[-1][1]))
+            if pairs or not following:
+                return Page([pk for pk, _ in pairs], following)
             position = following
         return Page([], position)
 
@@ -117,11 +117,11 @@ class Replay:
         # some meanwhile, and the deliveries of those would be read from neither place.
         while True:
             hot = _hot(messages)
-            found = self._in_place(stores.hot(), sorted(hot))
+            pairs = self._in_place(stores.hot(), sorted(hot))
             if _hot(messages) == hot:
                 break
-        found += self._in_place(stores.cold(), [pk for pk in messages if pk not in hot])
-        return sorted(found, key=lambda pair: (pair[1], pair[0]))
+        pairs += self._in_place(stores.cold(), [pk for pk in messages if pk not in hot])
+        return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
     def _in_place(self, place: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
         with reading(place):
@@ -140,10 +140,10 @@ class ReplayFailed(Replay):
 
     statuses = (*FAILED.values(), _Status.PENDING)
 
-    def __init__(self, values: Values, begun: datetime) -> None:
+    def __init__(self, values: Values, started_at: datetime) -> None:
         if "biz" not in values and "subscription" not in values:
             raise InvalidInput("choose a subscription or a business system", "subscription")
-        super().__init__(values, begun)
+        super().__init__(values, started_at)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         # A pending delivery without an attempt has not failed: its first attempt is still to come.

@@ -32,15 +32,17 @@ class FailedDeliveries:
     Deliveries that are named by id may be archived, and may have succeeded; others are hot.
     """
 
-    def __init__(self, values: Values, begun: datetime, statuses: Collection[int] = ()) -> None:
-        named = "ids" in values
-        choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if named else FAILED
+    def __init__(
+        self, values: Values, started_at: datetime, statuses: Collection[int] = ()
+    ) -> None:
+        is_named = "ids" in values
+        choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if is_named else FAILED
         status = values.get("status")
         if status not in (None, *choices):
             raise InvalidInput(f"use one of {', '.join(choices)}", "status")
-        self._values, self._begun = values, begun
+        self._values, self._begun = values, started_at
         # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
-        default = FAILED.values() if named else [ReceiveMsg.Status.EXHAUSTED]
+        default = FAILED.values() if is_named else [ReceiveMsg.Status.EXHAUSTED]
         self._statuses = list(statuses) or ([choices[status]] if status else list(default))
 
     def apply(self, ids: Sequence[int]) -> Applied:
@@ -48,33 +50,35 @@ class FailedDeliveries:
 
     def page(self, position: str, limit: int) -> Page:
         if "ids" in self._values:
-            done = read_id(position)
-            left = [pk for pk in self._values["ids"] if pk > done]
-            named = left[:limit]
+            last_id = read_id(position)
+            remaining_ids = [pk for pk in self._values["ids"] if pk > last_id]
+            page_ids = remaining_ids[:limit]
             # A message's id means all its deliveries. Hot ones first: one that the archiver moves
             # meanwhile is in the archive before its hot row is gone. What was brought back is
             # still in the archive, as it was then; its hot row counts.
-            ids = self._named(stores.hot(), named)
-            archived = self._named(stores.cold(), named) - ids
-            back = set(ReceiveMsg.objects.filter(id__in=archived).values_list("id", flat=True))
-            if back:  # or it came back since the hot ones were read
-                ids |= self._named(stores.hot(), named)
-            ids |= archived - back
-            return Page(sorted(ids), str(named[-1]) if len(left) > limit else "")
+            ids = self._named(stores.hot(), page_ids)
+            archived_ids = self._named(stores.cold(), page_ids) - ids
+            restored_ids = set(
+                ReceiveMsg.objects.filter(id__in=archived_ids).values_list("id", flat=True)
+            )
+            if restored_ids:  # or it came back since the hot ones were read
+                ids |= self._named(stores.hot(), page_ids)
+            ids |= archived_ids - restored_ids
+            return Page(sorted(ids), str(page_ids[-1]) if len(remaining_ids) > limit else "")
         after = _Position.read(position)
         matches: list[int] = []
-        scanned = 0
+        row_count = 0
         for subscription in self._subscriptions(after.subscription):
             rows = list(self._rows(subscription, after)[:CHUNK])
             while rows:
-                wanted = self._wanted(rows, stores.hot())
-                found = [row for row in rows if row[0] in wanted][: limit - len(matches)]
-                matches += [row[0] for row in found]
-                scanned += len(rows)
+                matching_ids = self._wanted(rows, stores.hot())
+                page_rows = [row for row in rows if row[0] in matching_ids][: limit - len(matches)]
+                matches += [row[0] for row in page_rows]
+                row_count += len(rows)
                 is_full = len(matches) == limit
-                last = found[-1] if is_full else rows[-1]
+                last = page_rows[-1] if is_full else rows[-1]
                 after = _Position(subscription, next_at=last[2], id=last[0])
-                if is_full or scanned >= SCANNED:
+                if is_full or row_count >= SCANNED:
                     return Page(matches, after.text())
                 short = len(rows) < CHUNK  # there are no others
                 rows = [] if short else list(self._rows(subscription, after)[:CHUNK])
@@ -83,10 +87,12 @@ class FailedDeliveries:
     def _named(self, place: Store, ids: Sequence[int]) -> set[int]:
         with reading(place):
             rows = ended(place, self._statuses, self._begun).order_by()
-            named = rows.values_list(
+            rows_by_id = rows.values_list(
                 "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error"
             )
-            return self._wanted([*named.filter(id__in=ids), *named.filter(msg_id__in=ids)], place)
+            return self._wanted(
+                [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)], place
+            )
 
     def _subscriptions(self, first: int) -> list[int]:
         """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive
@@ -96,8 +102,8 @@ class FailedDeliveries:
             rows = rows.filter(id=self._values["subscription"])
         if "biz" in self._values:
             rows = rows.filter(biz_id=self._values["biz"])
-        found = rows.order_by("id").values_list("id", first_due(self._statuses[0]))
-        return [subscription for subscription, next_at in found if next_at is not None]
+        pairs = rows.order_by("id").values_list("id", first_due(self._statuses[0]))
+        return [subscription for subscription, next_at in pairs if next_at is not None]
 
     def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
         """In the order of the index (status, biz_receive, next_at): every page costs the same.
@@ -108,34 +114,38 @@ class FailedDeliveries:
         rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
         by_time = connection.vendor == "mysql"
         if after.subscription == subscription:
-            later = Q(id__gt=after.id)
+            condition = Q(id__gt=after.id)
             if by_time and after.next_at:
-                later |= Q(next_at__gt=after.next_at)
+                condition |= Q(next_at__gt=after.next_at)
                 rows = rows.filter(next_at__gte=after.next_at)
-            rows = rows.filter(later)
-        ordered = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
-        return ordered.values_list(
+            rows = rows.filter(condition)
+        rows_in_order = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
+        return rows_in_order.values_list(
             "id", "msg_id", "next_at", "updated_at", "status", "http_status", "error"
         )
 
     def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Store) -> set[int]:
-        least = self._values.get("since", 0)
+        min_id = self._values.get("since", 0)
         below = self._values.get("until", MAX_ID)
-        found = {
+        message_by_delivery = {
             delivery_id: message_id
             for delivery_id, message_id, _at, updated_at, *ended in rows
-            if least <= message_id < below
+            if min_id <= message_id < below
             and updated_at <= self._begun
             and self._values.get("answer") in (None, failures.answer(*ended))
         }
         # The type is the message's: asked last, of what is left.
-        if "event_type" in self._values and found:
-            messages = place.messages.filter(id__in=set(found.values()))
+        if "event_type" in self._values and message_by_delivery:
+            messages = place.messages.filter(id__in=set(message_by_delivery.values()))
             right = set(
                 messages.filter(event_type=self._values["event_type"]).values_list("id", flat=True)
             )
-            found = {pk: message_id for pk, message_id in found.items() if message_id in right}
-        return set(found)
+            message_by_delivery = {
+                pk: message_id
+                for pk, message_id in message_by_delivery.items()
+                if message_id in right
+            }
+        return set(message_by_delivery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +196,6 @@ def _deliveries(message_id: int) -> dict[int, int]:
     for place in (stores.hot(), stores.cold()):
         with reading(place):
             rows = place.deliveries_of([message_id]).order_by("id")
-            if found := dict(rows.values_list("id", "status")):
-                return found
+            if statuses := dict(rows.values_list("id", "status")):
+                return statuses
     return {}

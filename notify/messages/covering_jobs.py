@@ -18,15 +18,19 @@ _ACTIONS = ("resend", "replay", "replay_failed")
 
 def by_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[flows.TimelineEntry]:
     """The jobs whose filter covers the message, if a delivery was sent again at all."""
-    again = [delivery for delivery in deliveries if delivery.generation]
-    if not again:
+    resent_deliveries = [delivery for delivery in deliveries if delivery.generation]
+    if not resent_deliveries:
         return
     for job in BulkJob.objects.order_by("-id")[:_LOOKED_AT]:
         is_its = job.flow == "notify" and job.action in _ACTIONS
-        if is_its and job.created_at >= message.created_at and _covers(job, message, again):
+        if (
+            is_its
+            and job.created_at >= message.created_at
+            and _covers(job, message, resent_deliveries)
+        ):
             title = _("Bulk job %(job)d of %(who)s covers it")
-            shown = title % {"job": job.pk, "who": job.created_by}
-            yield flows.TimelineEntry(job.created_at, shown, "linked", _link(job))
+            text = title % {"job": job.pk, "who": job.created_by}
+            yield flows.TimelineEntry(job.created_at, text, "linked", _link(job))
 
 
 def _covers(job: BulkJob, message: Any, deliveries: Sequence[Any]) -> bool:
@@ -38,10 +42,10 @@ def _covers(job: BulkJob, message: Any, deliveries: Sequence[Any]) -> bool:
         values = read_filter(action.fields, job.filter)
     except InvalidInput:  # such as a subscription that was deleted since
         return False
-    named = {message.pk, *(delivery.pk for delivery in deliveries)}
+    own_ids = {message.pk, *(delivery.pk for delivery in deliveries)}
     subscriptions = {delivery.biz_receive_id for delivery in deliveries}
     return (
-        not named.isdisjoint(values.get("ids", named))
+        not own_ids.isdisjoint(values.get("ids", own_ids))
         and values.get("biz", message.biz_id) == message.biz_id
         and values.get("event_type", message.event_type) == message.event_type
         and ("subscription" not in values or values["subscription"] in subscriptions)

@@ -63,46 +63,46 @@ def _read_status(text: str, field: str) -> str:
     return text
 
 
-def _subscriptions(typed: str) -> Sequence[Option]:
+def _subscriptions(text: str) -> Sequence[Option]:
     """By a part of the names or titles of the system or the consumer; also orders/ware. An id, as
     links have it, is offered by its name."""
     rows = BizReceive.objects.select_related("biz", "receive")
-    system, slash, consumer = typed.partition("/")
+    system, slash, consumer = text.partition("/")
     if slash:
         rows = rows.filter(_named("biz", system) & _named("receive", consumer))
     else:
-        wanted = _named("biz", typed) | _named("receive", typed)
-        if typed.isdecimal() and typed.isascii() and len(typed) < 19:
-            wanted |= Q(id=int(typed))
-        rows = rows.filter(wanted)
+        condition = _named("biz", text) | _named("receive", text)
+        if text.isdecimal() and text.isascii() and len(text) < 19:
+            condition |= Q(id=int(text))
+        rows = rows.filter(condition)
     columns = ("biz__name", "receive__name", "biz__title", "receive__title")
-    found = rows.order_by("biz__name", "receive__name").values_list(*columns)[:MAX_OPTIONS]
+    names = rows.order_by("biz__name", "receive__name").values_list(*columns)[:MAX_OPTIONS]
     return [
         Option(f"{biz}/{receive}", f"{biz_title or biz} → {title or receive}")
-        for biz, receive, biz_title, title in found
+        for biz, receive, biz_title, title in names
     ]
 
 
-def _named(what: str, typed: str) -> Q:
-    typed = typed.strip()
-    return Q(**{f"{what}__name__icontains": typed}) | Q(**{f"{what}__title__icontains": typed})
+def _named(what: str, text: str) -> Q:
+    text = text.strip()
+    return Q(**{f"{what}__name__icontains": text}) | Q(**{f"{what}__title__icontains": text})
 
 
-def _event_types(typed: str) -> Sequence[Option]:
+def _event_types(text: str) -> Sequence[Option]:
     """Event types of hot messages that begin so: each is one dive into their index."""
     rows = BizMsg.objects.order_by("event_type").values_list("event_type", flat=True)
-    found: list[str] = []
-    following = rows.filter(event_type__gte=typed).first()
-    while following is not None and following.startswith(typed) and len(found) < MAX_OPTIONS:
-        found.append(following)
+    names: list[str] = []
+    following = rows.filter(event_type__gte=text).first()
+    while following is not None and following.startswith(text) and len(names) < MAX_OPTIONS:
+        names.append(following)
         following = rows.filter(event_type__gt=following).first()
-    return [Option(name) for name in found]
+    return [Option(name) for name in names]
 
 
 def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> FilterField:
     """A choice among these statuses of a delivery."""
-    chosen = [ReceiveMsg.Status(status) for status in which]
-    choices = [(status.name.lower(), status.label) for status in chosen]
+    members = [ReceiveMsg.Status(status) for status in which]
+    choices = [(status.name.lower(), status.label) for status in members]
     return filter_fields.choice(gettext_lazy("Status"), choices, help, nothing)
 
 

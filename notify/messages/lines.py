@@ -37,13 +37,13 @@ def lines(place: Store, message_ids: Sequence[int]) -> dict[int, Hit]:
     }
 
 
-def _state(state: int, ends: dict[int, int], archived: bool) -> str:
+def _state(state: int, ends: dict[int, int], is_archived: bool) -> str:
     if state == BizMsg.State.ACCEPTED:
         return str(BizMsg.State.ACCEPTED.label)
-    alone = len(ends) == 1
+    is_alone = len(ends) == 1
     parts = [
-        str(ReceiveMsg.Status(status).label) + ("" if alone else f" {count}")
+        str(ReceiveMsg.Status(status).label) + ("" if is_alone else f" {count}")
         for status, count in sorted(ends.items())
     ]
-    shown = joined(parts) or _("no subscriber")
-    return _("%s (archived)") % shown if archived else shown
+    text = joined(parts) or _("no subscriber")
+    return _("%s (archived)") % text if is_archived else text

@@ -41,16 +41,16 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
     able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-    given = request.POST if request.method == "POST" else request.GET
-    flow, name = _chosen(request, able, flow_name, given.get("action"))
-    form = BulkForm(flow, name, sees_personal(request), given or None)
-    starts = request.method == "POST" and "start" in given
-    seen = _seen(request) if starts else None
-    if seen and form.is_valid() and seen["wanted"] == _wanted(flow, name, form):
-        return _start(request, flow, name, form, seen)
+    parameters = request.POST if request.method == "POST" else request.GET
+    flow, name = _chosen(request, able, flow_name, parameters.get("action"))
+    form = BulkForm(flow, name, sees_personal(request), parameters or None)
+    starts = request.method == "POST" and "start" in parameters
+    preview_seen = _seen(request) if starts else None
+    if preview_seen and form.is_valid() and preview_seen["wanted"] == _wanted(flow, name, form):
+        return _start(request, flow, name, form, preview_seen)
     # A link may bring a filled form (`ids=…`) without asking for its count, which may take a while.
-    asked = request.method == "POST" or "count" in given
-    preview = _preview(flow, name, form) if asked and form.is_valid() else None
+    is_preview_asked = request.method == "POST" or "count" in parameters
+    preview = _preview(flow, name, form) if is_preview_asked and form.is_valid() else None
     pace = _pace(form, preview) if preview else 0
     return page(
         request,
@@ -114,7 +114,7 @@ def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:
 def _signed(flow: flows.Flow, name: str, form: BulkForm, preview: flows.Preview) -> str:
     """What the person has seen. Signed, not stored: the start proves by it what was seen, and runs
     that; `key` is in one job at most, however often Start is pressed."""
-    seen = {
+    contents = {
         "key": uuid.uuid4().hex,
         "wanted": _wanted(flow, name, form),
         "pace": _pace(form, preview),
@@ -122,7 +122,7 @@ def _signed(flow: flows.Flow, name: str, form: BulkForm, preview: flows.Preview)
         "more": preview.counted.more,
         "cursor": preview.cursor,
     }
-    return signing.dumps(seen, salt=_SALT) if preview.counted.count else ""
+    return signing.dumps(contents, salt=_SALT) if preview.counted.count else ""
 
 
 def _seen(request: HttpRequest) -> dict[str, Any] | None:
@@ -134,16 +134,23 @@ def _seen(request: HttpRequest) -> dict[str, Any] | None:
 
 
 def _start(
-    request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm, seen: dict[str, Any]
+    request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm, preview_seen: dict[str, Any]
 ) -> HttpResponse:
     actor = request.user.get_username()
     try:
-        asked = control.JobRequest(
-            flow.name, name, form.filter(), seen["pace"], seen["key"], seen["cursor"]
+        new_job = control.JobRequest(
+            flow.name,
+            name,
+            form.filter(),
+            preview_seen["pace"],
+            preview_seen["key"],
+            preview_seen["cursor"],
         )
-        job = control.start(asked, flows.Counted(seen["count"], seen["more"]), actor)
+        job = control.start(
+            new_job, flows.Counted(preview_seen["count"], preview_seen["more"]), actor
+        )
     except IntegrityError:  # the second click of two: the job is there
-        job = BulkJob.objects.get(started_from=seen["key"])
+        job = BulkJob.objects.get(started_from=preview_seen["key"])
         return redirect("console:job", job.pk)
     messages.success(request, _("Bulk job started: %s.") % flow.actions[name].title)
     return redirect("console:job", job.pk)

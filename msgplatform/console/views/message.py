@@ -31,24 +31,24 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """What became of one message at each of its recipients, and what happened to it in time."""
     flow = flow_of(request, flow_name)
     try:
-        found = flow.messages.page(id, request.GET.get("after", ""))
+        shown_page = flow.messages.page(id, request.GET.get("after", ""))
     except Unavailable as error:
         return _unavailable(request, flow, error)
     except InvalidInput:
         raise _missing() from None
-    if found is None:
+    if shown_page is None:
         raise _missing()
     if not sees_personal(request):
-        found = replace(masked(found), has_file=False)
+        shown_page = replace(masked(shown_page), has_file=False)
     return page(
         request,
         "message.html",
         _("Message"),
         flow=flow,
-        message=found,
-        cards=[one for one in found.recipients if one not in _rows(found)],
-        rows=_rows(found),
-        timeline=_with_people(flow, found),
+        message=shown_page,
+        cards=[one for one in shown_page.recipients if one not in _rows(shown_page)],
+        rows=_rows(shown_page),
+        timeline=_with_people(flow, shown_page),
         may_send=may_resend(request, flow),
         is_continued="after" in request.GET,
     )
@@ -78,25 +78,27 @@ def resend_messages(
     action = flow.resend_action
     if action is None:
         raise PermissionDenied
-    count, left, new = 0, 0, ""
+    count, left_count, new = 0, 0, ""
     for id in ids:
         try:
-            sent = action.resend(id, recipient, request.user.get_username())
+            resent = action.resend(id, recipient, request.user.get_username())
         except InvalidInput:
             if len(ids) == 1:
                 raise _missing() from None
-            left += 1
+            left_count += 1
             continue
         except (PlatformError, *UNAVAILABLE) as error:
             # It can be asked for again: a step that is repeated sends nothing twice.
             messages.error(request, _("It was not sent again: %s") % error)
             break
-        if sent.count:
-            made = {"message": sent.message} if sent.message else {}
-            audit_messages(request, flow.name, [id], recipient=recipient, count=sent.count, **made)
-        left += max(1, sent.left) if sent.left or not sent.count else 0
-        count, new = count + sent.count, sent.message or new
-    _tell(request, count, left, new if len(ids) == 1 else "")
+        if resent.count:
+            new_message = {"message": resent.message} if resent.message else {}
+            audit_messages(
+                request, flow.name, [id], recipient=recipient, count=resent.count, **new_message
+            )
+        left_count += max(1, resent.left) if resent.left or not resent.count else 0
+        count, new = count + resent.count, resent.message or new
+    _tell(request, count, left_count, new if len(ids) == 1 else "")
     return new
 
 
@@ -109,52 +111,54 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     if not sees_personal(request):
         raise PermissionDenied
     try:
-        found = flow.messages.file(id)
+        file = flow.messages.file(id)
     except Unavailable as error:
         return _unavailable(request, flow, error)
-    if found is None:
+    if file is None:
         raise _missing()
     # As an attachment (and with Django's X-Content-Type-Options) the browser never runs it.
-    name = content_disposition_header(as_attachment=True, filename=found.name)
+    name = content_disposition_header(as_attachment=True, filename=file.name)
     return HttpResponse(
-        found.content, content_type=found.media_type, headers={"Content-Disposition": name}
+        file.content, content_type=file.media_type, headers={"Content-Disposition": name}
     )
 
 
-def _rows(found: flows.Page) -> list[flows.Recipient]:
+def _rows(shown_page: flows.Page) -> list[flows.Recipient]:
     """The recipients that are one line each, opened on a click: those that it reached, if there are
     several."""
-    reached = [one for one in found.recipients if one.tone == "good"]
-    return reached if len(found.recipients) > 1 else []
+    reached_recipients = [one for one in shown_page.recipients if one.tone == "good"]
+    return reached_recipients if len(shown_page.recipients) > 1 else []
 
 
-def _with_people(flow: flows.Flow, found: flows.Page) -> list[flows.TimelineEntry]:
+def _with_people(flow: flows.Flow, shown_page: flows.Page) -> list[flows.TimelineEntry]:
     """The timeline with who sent the message again from its page."""
-    timeline = list(found.timeline)
-    target = message_target(flow.name, found.id)
+    timeline = list(shown_page.timeline)
+    target = message_target(flow.name, shown_page.id)
     rows = AuditLog.objects.filter(target=target, action=MESSAGE_RESENT).order_by("-id")
     for row in rows[:_SHOWN_AGAIN]:
         # What has no time is still to happen, or nobody knows when it was: that stays at the end.
-        later = (n for n, entry in enumerate(timeline) if entry.at is None or entry.at > row.at)
+        later_positions = (
+            n for n, entry in enumerate(timeline) if entry.at is None or entry.at > row.at
+        )
         by = flows.TimelineEntry(row.at, _("Sent again by %s") % row.actor, "linked")
-        timeline.insert(next(later, len(timeline)), by)
+        timeline.insert(next(later_positions, len(timeline)), by)
     return timeline
 
 
-def _tell(request: HttpRequest, count: int, left: int, message: str) -> None:
+def _tell(request: HttpRequest, count: int, left_count: int, message: str) -> None:
     if message:
         messages.success(request, _("Sent again as a new message, which is shown here."))
     elif count:
         text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
         messages.success(request, text % count)
-    if left:
+    if left_count:
         text = ngettext(
             "%d was left alone: it is on its way, or has reached its end in another way meanwhile.",
             "%d were left alone: they are on their way, or have reached their end in another way "
             "meanwhile.",
-            left,
+            left_count,
         )
-        messages.info(request, text % left)
+        messages.info(request, text % left_count)
 
 
 def _unavailable(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> HttpResponse:

@@ -44,32 +44,32 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Messages of one flow that match its fields, page by page."""
     flow = _searchable(request, flow_name)
     form = SearchForm(flow, sees_personal(request), request.GET or None)
-    found = _read(request, flow, form) if form.is_valid() else None
+    result = _read(request, flow, form) if form.is_valid() else None
     following = ""
-    if found and found.cursor:
+    if result and result.cursor:
         query = request.GET.copy()
-        query["cursor"] = found.cursor
+        query["cursor"] = result.cursor
         following = f"?{query.urlencode()}"
-    shown = form.filter() if found else {}
+    filled_in = form.filter() if result else {}
     return page(
         request,
         "search.html",
         _("Search"),
         flow=flow,
         form=form,
-        found=found,
-        hits=[(flow, hit) for hit in found.hits] if found else [],
-        notices=[found.notice] if found and found.notice else [],
+        found=result,
+        hits=[(flow, hit) for hit in result.hits] if result else [],
+        notices=[result.notice] if result and result.notice else [],
         next=following,
         searchable=[flow for flow in visible(request) if flow.messages.fields],
         clear=sees_personal(request),
         saved=saved_for(request, flow, SavedFilter.SEARCH),
         saved_page=SavedFilter.SEARCH,
-        query=shown,
+        query=filled_in,
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
-        bulk_links=_bulk_links(request, flow, shown),
-        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(shown)}",
+        bulk_links=_bulk_links(request, flow, filled_in),
+        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
     )
 
 
@@ -113,11 +113,11 @@ def _read(
 ) -> flows.Found | None:
     """A page as this person may see it; None when the filter is wrong, which the form then says."""
     try:
-        found = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
+        result = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
     except InvalidInput as error:
         form.refuse(error.field, str(error))
         return None
-    return replace(found, hits=_as_seen(request, found.hits))
+    return replace(result, hits=_as_seen(request, result.hits))
 
 
 def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows.Hit]:
@@ -128,31 +128,31 @@ def _csv_rows(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted")]
-    found, count, pages = first, 0, 1
+    result, count, pages = first, 0, 1
     while True:
-        for line in found.hits:
+        for line in result.hits:
             at = line.at.isoformat() if line.at else ""
             yield [line.id, line.title, line.biz, line.state, at]
-        count, pages = count + len(found.hits), pages + 1
-        if not found.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
+        count, pages = count + len(result.hits), pages + 1
+        if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
             break
-        found = engine.find(flow.messages, form.filter(), found.cursor, _CSV_PAGE)
-        found = replace(found, hits=_as_seen(request, found.hits))
-    if found.cursor:
+        result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE)
+        result = replace(result, hits=_as_seen(request, result.hits))
+    if result.cursor:
         yield [_("There are more messages: narrow the filter by a time.")]
 
 
 def _bulk_links(
-    request: HttpRequest, flow: flows.Flow, shown: dict[str, Any]
+    request: HttpRequest, flow: flows.Flow, filled_in: dict[str, Any]
 ) -> list[tuple[flows.Text, str]]:
     """Bulk jobs about all messages of this filter: (title, address). Only of actions that know each
     of its fields, for any other would select more."""
     can_start = request.user.has_perm("msgplatform.add_bulkjob")
-    if not (shown and can_start and flow.is_bulk_allowed(request.user)):
+    if not (filled_in and can_start and flow.is_bulk_allowed(request.user)):
         return []
     base = reverse("console:bulk-flow", args=[flow.name])
     return [
-        (action.title, f"{base}?{urlencode({'action': name, **shown})}")
+        (action.title, f"{base}?{urlencode({'action': name, **filled_in})}")
         for name, action in flow.actions.items()
-        if shown.keys() <= action.fields.keys()
+        if filled_in.keys() <= action.fields.keys()
     ]

@@ -45,11 +45,11 @@ def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
     # One's own first: others may share more than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
-    hidden = set() if sees_personal(request) else flows.personal_names(fields)
+    hidden_names = set() if sees_personal(request) else flows.personal_names(fields)
     return [
         Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
         for row in rows[:SHOWN]
-        if not hidden.intersection(row.query)
+        if not hidden_names.intersection(row.query)
     ]
 
 

@@ -52,7 +52,7 @@ def search(request: HttpRequest) -> HttpResponse:
         )
         for flow in able
     ]
-    hits = [(flow, hit) for flow, found in groups for hit in found]
+    hits = [(flow, hit) for flow, lines in groups for hit in lines]
     # Who finds out whether a text is there can guess it piece by piece.
     looks = _is_long_enough(query) and clear
     with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []
@@ -64,7 +64,7 @@ def search(request: HttpRequest) -> HttpResponse:
         groups=groups if query else [],
         hits=hits,
         limit=SEARCH_LIMIT,
-        full=[flow for flow, found in groups if len(found) >= SEARCH_LIMIT],
+        full=[flow for flow, lines in groups if len(lines) >= SEARCH_LIMIT],
         notices=[notice for flow in able if query and (notice := flow.messages.search_warning())],
         searchable=[flow for flow in able if flow.messages.fields],
         with_texts=with_texts,
@@ -90,16 +90,16 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
         return JsonResponse({"problem": problem}, status=400)
     since = sql.now() - timedelta(hours=TEXT_HOURS)
     try:
-        found = engine.search_text(
+        piece = engine.search_text(
             flow.messages, query, since, request.GET.get("cursor", ""), TEXT_SECONDS
         )
     except InvalidInput as error:
         return JsonResponse({"problem": str(error)}, status=400)
     except UNAVAILABLE:
         return JsonResponse({"problem": _("A server does not answer at present.")}, status=503)
-    context = {"flow": flow, "found": found.hits}
+    context = {"flow": flow, "found": piece.hits}
     rows = render_to_string("console/hits.html", context, request)
-    return JsonResponse({"rows": rows, "cursor": found.cursor, "looked": found.looked})
+    return JsonResponse({"rows": rows, "cursor": piece.cursor, "looked": piece.looked})
 
 
 @staff_member_required
@@ -115,10 +115,10 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
     field = fields.get(field_name)
     if field is None or field.options is None or (field.personal and not sees_personal(request)):
         raise Http404(_("There is no such field."))
-    typed = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
-    found = field.options(typed)
+    text = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
+    choices = field.options(text)
     return JsonResponse(
-        {"options": [{"value": each.value, "label": str(each.label)} for each in found]}
+        {"options": [{"value": each.value, "label": str(each.label)} for each in choices]}
     )
 
 

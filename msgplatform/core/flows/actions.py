@@ -134,10 +134,10 @@ class BulkAction:
     def preview(self, filter: Filter) -> Preview:
         """The messages that the action would change now, counted within about two seconds. Raises
         InvalidInput."""
-        begun = sql.now()
+        started_at = sql.now()
         if self.describe is None or self.show is None:
-            return Preview(self.count(filter), cursor=BulkCursor(begun).start())
-        return self.show(tally(self.select(filter, begun).page, self.describe), begun)
+            return Preview(self.count(filter), cursor=BulkCursor(started_at).start())
+        return self.show(tally(self.select(filter, started_at).page, self.describe), started_at)
 
     def step(self, filter: Filter, cursor: str, limit: int, note: Note = unnoted) -> Step:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
@@ -157,13 +157,13 @@ class BulkAction:
             return Step(at.moved_to(page.position), 0)
         if self.outcome and not self.makes_messages:
             note(page.ids)
-        applied = selection.apply(page.ids)
+        result = selection.apply(page.ids)
         if self.makes_messages:
-            note(applied.made)
-        if applied.must_wait:
-            following = at.moved_to(applied.position) if applied.position else cursor
-            return Step(following, applied.done, applied.left_because, must_wait=True)
-        return Step(at.moved_to(page.position), applied.done, applied.left_because)
+            note(result.made)
+        if result.must_wait:
+            following = at.moved_to(result.position) if result.position else cursor
+            return Step(following, result.done, result.left_because, must_wait=True)
+        return Step(at.moved_to(page.position), result.done, result.left_because)
 
     def resend(self, id: str, recipient: str, by: str) -> Resent:
         """One message, at once: the step of a job of one id. Raises what `select_message` raises,
@@ -171,7 +171,7 @@ class BulkAction:
         selection, ids = self.select_message(id, recipient, by)
         if not ids:
             return Resent(0)
-        applied = selection.apply(ids)
-        if applied.left_because:
-            raise NotNow(applied.left_because)
-        return Resent(applied.done, len(ids) - applied.done, "".join(applied.made[-1:]))
+        result = selection.apply(ids)
+        if result.left_because:
+            raise NotNow(result.left_because)
+        return Resent(result.done, len(ids) - result.done, "".join(result.made[-1:]))

@@ -85,8 +85,8 @@ class BulkCursor:
     def read(cls, text: str) -> BulkCursor:
         """Raises InvalidInput."""
         # A time has no "|", and whatever follows the first one is the flow's.
-        begun, _separator, position = text.partition("|")
-        return cls(read_time(begun), position)
+        started_at, _separator, position = text.partition("|")
+        return cls(read_time(started_at), position)
 
     def moved_to(self, position: str) -> str:
         """The cursor of the next page, '' when there is none."""
@@ -127,16 +127,16 @@ class Page:
 
 def count_pages(page: Callable[[str, int], Page]) -> Counted:
     """How many ids the pages have, up to MAX_COUNT."""
-    found, position = 0, ""
+    id_count, position = 0, ""
     for _step in range(_COUNT_STEPS):
         read = page(position, COUNT_PAGE)
-        found += len(read.ids)
-        if found > MAX_COUNT:
+        id_count += len(read.ids)
+        if id_count > MAX_COUNT:
             return Counted(MAX_COUNT, more=True)
         position = read.position
         if not position:
-            return Counted(found)
-    return Counted(found, more=True)
+            return Counted(id_count)
+    return Counted(id_count, more=True)
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Tally(Generic[K]):
 
     def preview(
         self,
-        begun: datetime,
+        started_at: datetime,
         titles: Mapping[K, str],
         sample: Sequence[Hit],
         pace: float | None = None,
@@ -160,7 +160,7 @@ class Tally(Generic[K]):
         groups = [PreviewGroup(titles[key], n) for key, n in self.groups.most_common(SHOWN_GROUPS)]
         return Preview(
             self.counted, groups, self.oldest, self.newest, sample, pace,
-            BulkCursor(begun).start(),
+            BulkCursor(started_at).start(),
         )  # fmt: skip
 
 

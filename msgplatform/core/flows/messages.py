@@ -128,8 +128,8 @@ def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reade
 
 def read_ids(ids: Iterable[int], values: Values) -> Reader:
     """Reads from ids that are known."""
-    least = values.get("since", 0)
-    descending = sorted({pk for pk in ids if pk >= least}, reverse=True)
+    min_id = values.get("since", 0)
+    descending = sorted({pk for pk in ids if pk >= min_id}, reverse=True)
     return lambda before, size: [pk for pk in descending if pk < before][:size]
 
 

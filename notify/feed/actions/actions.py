@@ -42,8 +42,8 @@ _FIELDS: flows.Fields = {
 }
 
 
-def _select(filter: Mapping[str, Any], begun: datetime) -> SetAside:
-    return SetAside(read_filter(_FIELDS, filter), begun)
+def _select(filter: Mapping[str, Any], started_at: datetime) -> SetAside:
+    return SetAside(read_filter(_FIELDS, filter), started_at)
 
 
 def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
@@ -61,13 +61,13 @@ def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
             yield qid, (topic, kind), id_numbers.datetime_of(qid)
 
 
-def _show(events: Tally[tuple[str, str]], begun: datetime) -> flows.Preview:
+def _show(events: Tally[tuple[str, str]], started_at: datetime) -> flows.Preview:
     topics, kinds = EventQueue.Topic, EventQueue.Kind
     titles = {
         (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
         for topic, kind in events.groups
     }
-    return events.preview(begun, titles, list(message_lines.lines(events.sample).values()))
+    return events.preview(started_at, titles, list(message_lines.lines(events.sample).values()))
 
 
 def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:

@@ -24,8 +24,8 @@ class SetAside:
     """Events that are set aside, in the order of their ids; none that came after `begun`, so that
     a job has an end."""
 
-    def __init__(self, values: Values, begun: datetime) -> None:
-        newest = id_numbers.first_id_at(begun)
+    def __init__(self, values: Values, started_at: datetime) -> None:
+        newest = id_numbers.first_id_at(started_at)
         self._values = values
         self._until = min(values.get("until", newest), newest)
 
@@ -38,8 +38,8 @@ class SetAside:
         if "ids" not in self._values:
             read = self._read(after)
         else:
-            wanted = [qid for qid in self._values["ids"] if after < qid < self._until]
-            rows = EventQueue.objects.filter(qid__in=wanted, status=_STATUS.SET_ASIDE)
+            named_ids = [qid for qid in self._values["ids"] if after < qid < self._until]
+            rows = EventQueue.objects.filter(qid__in=named_ids, status=_STATUS.SET_ASIDE)
             if "topic" in self._values:
                 rows = rows.filter(topic=self._values["topic"])
             read = list(rows.order_by("qid").values_list(*_READ))
@@ -59,13 +59,13 @@ class SetAside:
     def _read(self, after: int) -> list[tuple[int, int, str, str]]:
         """The oldest SCANNED events: they are among the oldest SCANNED of each topic."""
         topics = [self._values["topic"]] if "topic" in self._values else EventQueue.Topic.values
-        found: list[tuple[int, int, str, str]] = []
+        event_rows: list[tuple[int, int, str, str]] = []
         for name in topics:
             rows = EventQueue.objects.filter(status=_STATUS.SET_ASIDE)
             rows = rows.filter(qid__gt=after, qid__lt=self._until)
             rows = sql.of_one(rows, "topic", name).order_by("topic", "qid")
-            found += rows.values_list(*_READ)[:SCANNED]
-        return sorted(found)[:SCANNED]
+            event_rows += rows.values_list(*_READ)[:SCANNED]
+        return sorted(event_rows)[:SCANNED]
 
 
 def resend_events(qids: Collection[int]) -> int:
@@ -76,9 +76,9 @@ def resend_events(qids: Collection[int]) -> int:
         with transaction.atomic():
             # By id alone, so that the database locks these and no others.
             rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
-            found = [event for event in rows if event.status == _STATUS.SET_ASIDE]
-            failures.take_back(found)
-            chosen = EventQueue.objects.filter(qid__in=[event.qid for event in found])
-            return chosen.update(status=_STATUS.WAITING, reason="") if found else 0
+            events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
+            failures.take_back(events)
+            event_rows = EventQueue.objects.filter(qid__in=[event.qid for event in events])
+            return event_rows.update(status=_STATUS.WAITING, reason="") if events else 0
 
     return transactions.retrying(once)

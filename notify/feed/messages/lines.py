@@ -72,6 +72,6 @@ def title(post: Feed | None, event: EventQueue | None) -> str:
 def state(post: Feed | None, event: EventQueue | None) -> str:
     """The state in words. An event that does not exist any longer was handled."""
     status = EventQueue.Status(event.status) if event else EventQueue.Status.HANDLED
-    shown = str(status.label)
-    deleted = post is not None and post.delete_date is not None
-    return _("%s (deleted)") % shown if deleted else shown
+    label = str(status.label)
+    is_deleted = post is not None and post.delete_date is not None
+    return _("%s (deleted)") % label if is_deleted else label
