@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from crmsync import queues
+from crmsync import orders
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
@@ -64,7 +64,7 @@ FLOW = flows.Flow(
         },
         environment_prefix="CRM_",
     ),
-    queue_pattern=queues.PATTERN,
+    queue_pattern=orders.PATTERN,
     icons={
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",
         "Policy": "route", "Run": "directions_run", "Operation": "package_2",

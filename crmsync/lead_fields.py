@@ -24,7 +24,7 @@ COLUMNS = ("name", "phone")
 MAX_FIELDS = 30
 MAX_LABEL = 100
 MAX_UID = 64
-# Names that a form or the API sends beside the fields; see `hive/pages.py`.
+# Names that a form or the API sends in addition to the fields; see `hive/pages.py`.
 RESERVED = frozenset(
     {"appkey", "contact_url", "csrfmiddlewaretoken", "extra", "form_key", "id", "uid", "version"}
 )

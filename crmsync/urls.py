@@ -1,6 +1,5 @@
 from django.urls import path
 
-from crmsync.api.lead_view import LeadView
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -8,7 +7,7 @@ from crmsync.api.sync_views import (
     RunListView,
     RunView,
 )
-from crmsync.api.views import LeadBatchView, LeadListView
+from crmsync.api.views import LeadBatchView, LeadListView, LeadView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 
 urlpatterns = [

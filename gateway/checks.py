@@ -1,4 +1,4 @@
-"""System checks of SMS: what its Redis must be, and gateways that contradict each other.
+"""System checks of SMS: settings of its Redis, and gateways that contradict each other.
 
 E2xx, W2xx are seen by `check --database default`, which asks servers; those about the Redis also by
 `check --deploy`.
@@ -17,9 +17,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import failures, sgip
+from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
+from gateway.monitor import failures
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 
@@ -30,17 +31,17 @@ REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 @register
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Otherwise a message is sent again of which the archive knows nothing, or is forgotten as soon
-    as it is archived. Gateways that wait longer for a Report are known to the database."""
-    days, least = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
-    if days == 0 or days >= least:
+    """The archive must keep a message for as long as it may be resent, and longer than the message
+    needs to get there. `rows_check` knows gateways that wait longer for a Report."""
+    days, min_days = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
+    if days == 0 or days >= min_days:
         return []
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
             f"{failures.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
             f"then they wait {REPORT_HOURS:g} hours for a Report",
-            hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever).",
+            hint=f"Set SMS_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
             id="gateway.E001",
         )
@@ -48,9 +49,9 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
 
 
 def _least_archive_days(report_hours: float) -> int:
-    """A day more than a message may take until it is archived, or is too old to be sent again."""
-    archived: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
-    return 1 + max(failures.OLDEST_DAYS, archived)
+    """A day more than a message may take until it is archived, or is too old to be resent."""
+    days_to_archive: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
+    return 1 + max(failures.OLDEST_DAYS, days_to_archive)
 
 
 @register(Tags.database)
@@ -72,18 +73,19 @@ def deploy_check(
 
 
 def redis_check() -> list[CheckMessage]:
-    """Whether the SMS Redis keeps what it has answered; a warning where that cannot be read."""
+    """Errors if the SMS Redis may lose a write that it has answered; a warning where its settings
+    cannot be read."""
     try:
         client: Any = sms_redis()
         info = client.info()
-        found = {
+        options = {
             "version": str(info.get("redis_version", "")),
             "aof": str(info.get("aof_enabled", "")),
             "policy": str(info.get("maxmemory_policy", "")),
         }
         # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes only one.
         with suppress(ResponseError):
-            found |= client.config_get("*appendfsync*")
+            options |= client.config_get("*appendfsync*")
     except RedisError as error:
         return [
             Warning(
@@ -93,11 +95,11 @@ def redis_check() -> list[CheckMessage]:
                 id="gateway.W201",
             )
         ]
-    return list(_judged(found))
+    return list(_judged(options))
 
 
-def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
-    if found["aof"] == "0" and not settings.SMS_REDIS_EMBEDDED:
+def _judged(options: dict[str, str]) -> Iterator[CheckMessage]:
+    if options["aof"] == "0" and not settings.SMS_REDIS_EMBEDDED:
         yield Error(
             "the SMS Redis keeps nothing on disk (appendonly no)",
             hint="Set `appendonly yes` there: until the archive is written it is the only place "
@@ -105,28 +107,28 @@ def _judged(found: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E202",
         )
-    if found["policy"] not in ("", "noeviction"):
+    if options["policy"] not in ("", "noeviction"):
         yield Error(
-            f"the SMS Redis may evict messages (maxmemory-policy {found['policy']})",
+            f"the SMS Redis may evict messages (maxmemory-policy {options['policy']})",
             hint="Set `maxmemory-policy noeviction` there.",
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    if found["aof"] != "0":  # how often it is synced says nothing where there is no file
-        yield from _judged_fsync(found)
-    numbers = tuple(int(part) for part in found["version"].split(".")[:2] if part.isdigit())
+    if options["aof"] != "0":  # how often it is synced says nothing where there is no file
+        yield from _judged_fsync(options)
+    numbers = tuple(int(part) for part in options["version"].split(".")[:2] if part.isdigit())
     if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
         yield Error(
-            f"the SMS Redis is version {found['version']}",
+            f"the SMS Redis is version {options['version']}",
             hint="Use Redis 6.2 or later, or Valkey.",
             obj="SMS_REDIS_URL",
             id="gateway.E205",
         )
 
 
-def _judged_fsync(found: dict[str, str]) -> Iterator[CheckMessage]:
+def _judged_fsync(options: dict[str, str]) -> Iterator[CheckMessage]:
     """An answer must mean "on disk": a message is acknowledged because Redis has answered."""
-    if "appendfsync" not in found:
+    if "appendfsync" not in options:
         yield Warning(
             "the SMS Redis forbids CONFIG: whether it writes to disk before it answers is unknown",
             hint="Verify with whoever runs it that `appendfsync` is `always` and "
@@ -136,9 +138,9 @@ def _judged_fsync(found: dict[str, str]) -> Iterator[CheckMessage]:
         )
         return
     for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
-        if found.get(option, right) != right:
+        if options.get(option, right) != right:
             yield Error(
-                f"the SMS Redis answers before its file is on disk ({option} {found[option]})",
+                f"the SMS Redis answers before its file is on disk ({option} {options[option]})",
                 hint=f"Set `{option} {right}` in its configuration file, and at once with "
                 f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power cut "
                 "loses accepted messages.",
@@ -148,7 +150,7 @@ def _judged_fsync(found: dict[str, str]) -> Iterator[CheckMessage]:
 
 
 def rows_check() -> list[CheckMessage]:
-    """Gateways and accounts that cannot work as they are. Nothing before the tables are there."""
+    """Gateways and accounts that cannot work as they are; nothing before the tables exist."""
     try:
         gateways = list(SmsGateway.objects.filter(enabled=True))
         accounts = list(SmsAccount.objects.filter(enabled=True))
@@ -179,7 +181,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
                 id="gateway.E212",
             )
             continue
-        # Of one operator or one host, they are the same network.
+        # Gateways of one operator or one host are the same network.
         hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():
         if len(names) > 1:
@@ -213,18 +215,17 @@ def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """An SMG that binds to us is known by its login and its address: of those with the same login
-    the first that connects from there."""
+    """Gateways that share login and address: an SMG that binds to us is known by these only."""
     names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in gateways:
         place = _listed(row.networks) or row.host
         with suppress(Undecryptable):  # the console and `doctor` report it
             names[row.smg_login_name, row.smg_login_password, place].append(row.name)
-    for found in names.values():
-        if len(found) > 1:
+    for same_login in names.values():
+        if len(same_login) > 1:
             yield Warning(
                 "SMGs bind to us with the same name and password, from the same addresses: "
-                f"{_listed(found)}",
+                f"{_listed(same_login)}",
                 hint="Nobody knows then which of them a Report comes from, and one on a message of "
                 "another does not count: let the logins differ, or give all the same operator.",
                 id="gateway.W207",
@@ -236,10 +237,10 @@ def _shared_defaults(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
     for row in accounts:
         if row.is_default:
             names[row.biz_id].append(row.name)
-    for found in names.values():
-        if len(found) > 1:
+    for default_names in names.values():
+        if len(default_names) > 1:
             yield Warning(
-                f"several accounts are the default of one system: {_listed(found)}",
+                f"several accounts are the default of one system: {_listed(default_names)}",
                 hint="Leave `default` on for one of them.",
                 id="gateway.W208",
             )
@@ -248,14 +249,14 @@ def _shared_defaults(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
 def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     days = settings.SMS_ARCHIVE_DAYS
     for row in gateways:
-        least = _least_archive_days(row.report_hours)
-        if row.report_hours > REPORT_HOURS and 0 < days < least:
+        min_days = _least_archive_days(row.report_hours)
+        if row.report_hours > REPORT_HOURS and 0 < days < min_days:
             yield Warning(
                 f"SMS_ARCHIVE_DAYS={days} is too short for the gateway {row.name}, which waits "
                 f"{row.report_hours:g} hours for a Report: the archive may forget its messages "
                 "soon after they came",
-                hint=f"Set SMS_ARCHIVE_DAYS to {least} or more, or to 0 (kept for ever), or give "
-                "the gateway fewer hours for a Report.",
+                hint=f"Set SMS_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever), or "
+                "give the gateway fewer hours for a Report.",
                 id="gateway.W214",
             )
 

@@ -24,7 +24,7 @@ _MOBILE = re.compile(r"1[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One row of sms_gateway, ready for use. A password that cannot be decrypted is None, and
+    """A row of sms_gateway, ready for use. A password that cannot be decrypted is None, and
     `problem` gives the reason."""
 
     row: SmsGateway
@@ -68,7 +68,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One row of sms_account; `gateways` are the ids it may use, none: any."""
+    """A row of sms_account; `gateways` are the ids of gateways that it may use, none: any."""
 
     row: SmsAccount
     id: int
@@ -89,7 +89,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Gateways and accounts that are enabled, by id, and what is needed of the others."""
+    """The enabled gateways and accounts by id, and the needed facts about the others."""
 
     gateways: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Known:
 
 
 class Directory(Snapshot[Known]):
-    """All gateways and accounts that are enabled and can be used. What cannot raises an alert."""
+    """All enabled gateways and accounts, without rows that cannot be used: these have alerts."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__(Known(), refresh_seconds)
@@ -142,8 +142,8 @@ class Directory(Snapshot[Known]):
         return others or [gateway]
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
-        """What a sender serves, by id: the gateways of these names; without names, all that are
-        enabled and have no process of their own."""
+        """The gateways that a sender serves, by id: the gateways of these names; without names, all
+        enabled gateways without a process of their own."""
         return {
             gateway.id: gateway
             for gateway in self.gateways.values()
@@ -151,15 +151,16 @@ class Directory(Snapshot[Known]):
         }
 
     def account(self, biz_id: int, name: str) -> Account | None:
-        """The business system's account of this name; without one, its default or its only one."""
-        mine = [account for account in self.accounts.values() if account.biz_id == biz_id]
+        """The system's account of this name; without a name its default or its only account."""
+        accounts = [account for account in self.accounts.values() if account.biz_id == biz_id]
         if name:
-            return next((account for account in mine if account.row.name == name), None)
-        default = [account for account in mine if account.row.is_default]
-        return next(iter(default or (mine if len(mine) == 1 else [])), None)
+            return next((account for account in accounts if account.row.name == name), None)
+        default = [account for account in accounts if account.row.is_default]
+        return next(iter(default or (accounts if len(accounts) == 1 else [])), None)
 
     def owner_of(self, sp_number: str, text: str) -> Account | None:
-        """Whose an MO is: the longest SP number that it begins with, then a keyword."""
+        """The account that owns an MO: by the longest SP number that begins the MO's number, then
+        by a keyword."""
         fitting = [a for a in self.accounts.values() if sp_number.startswith(a.row.sp_number)]
         if not fitting:
             return None
@@ -168,14 +169,17 @@ class Directory(Snapshot[Known]):
         # On a number that several accounts share, the keyword decides; then an account without
         # keywords, which takes everything else.
         word = text.strip().casefold()
-        named = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
-        silent = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
-        return next(iter(named or silent or (best if len(best) == 1 else [])), None)
+        by_keyword = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
+        rest = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
+        return next(
+            iter(by_keyword or rest or (best if len(best) == 1 else [])),
+            None,
+        )
 
 
-def _prefix(written: str) -> str:
-    """As recipients are written: the beginning of a mobile number may stand without its 86."""
-    digits = sgip.international(written)
+def _prefix(prefix: str) -> str:
+    """A prefix as recipients are written; the prefix of a mobile number may lack its 86."""
+    digits = sgip.international(prefix)
     return f"86{digits}" if _MOBILE.match(digits) else digits
 
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from gateway import failures
 from gateway.actions import resend
 from gateway.connections import SMS
 from gateway.messages.index import MESSAGES
 from gateway.models import SmsGateway
-from gateway.monitor import failing, findings, first_steps, metrics, runbooks
+from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
@@ -57,13 +56,13 @@ FLOW = flows.Flow(
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
-        conditions=failing.conditions,
-        condition_kinds=(failing.KIND,),
+        conditions=conditions.conditions,
+        condition_kinds=conditions.KINDS,
         failures=failures.failures,
         failures_note=gettext_lazy(
             "A Report that calls a message undeliverable is an answer, and no failure:"
         ),
-        examine=findings.examine,
+        examine=conditions.examine,
         metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,

@@ -1,4 +1,4 @@
-"""What a business system gets: `sms.report` and `sms.mo` as Notify's events (`docs/sms.md`)."""
+"""The events of SMS for business systems: `sms.report` and `sms.mo` (`docs/sms.md`)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from notify.intake.intake import Event
 REPORT, MO = "sms.report", "sms.mo"
 
 
-def report(found: Finished, directory: Directory) -> Event:
+def report(message: Finished, directory: Directory) -> Event:
     """The ending of a message. Its key makes a repeat of the same ending the same event."""
-    code, sentence = ending(found.error)
-    mt = found.mt
+    code, sentence = ending(message.error)
+    mt = message.mt
     return _report(
         mt.biz,
         id=mt.id,
         reference=mt.reference,
         to=mt.user_number,
         account=directory.account_names.get(mt.account, ""),
-        state=found.final,
+        state=message.final,
         error_code=code,
         error=sentence,
-        parts=found.parts,
-        times=(found.accepted_at, found.submitted_at, found.reported_at),
+        parts=message.parts,
+        times=(message.accepted_at, message.submitted_at, message.reported_at),
     )
 
 
-def announced(found: Finished, final: str, payload: bytes) -> Event:
+def announced(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
-    return Event(found.mt.biz, REPORT, payload, _report_key(found.id, final))
+    return Event(message.mt.biz, REPORT, payload, _report_key(message.id, final))
 
 
 def late_report(mt: SgipMt) -> Event:
@@ -60,7 +60,7 @@ def late_report(mt: SgipMt) -> Event:
 
 def mo(message: Mo, directory: Directory) -> Event:
     """A message from a handset, for the system that owns its number."""
-    # One key for each MO: a second forwarder that publishes it adds nothing.
+    # Each MO has one key: a second forwarder that publishes it adds nothing.
     payload = {
         "id": message.id,
         "from": message.user_number,
@@ -102,16 +102,16 @@ def _report(
     parts: int,
     times: Sequence[float],
 ) -> Event:
-    """`times` are those of acceptance, Submit and Report."""
-    accepted, submitted, reported = map(iso, times)
+    """The event of an ending; `times` are the times of acceptance, Submit and Report."""
+    accepted_at, submitted_at, reported_at = map(iso, times)
     payload = {
         "id": id, "reference": reference, "to": to, "account": account, "state": state,
-        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted,
-        "submitted_at": submitted, "reported_at": reported,
+        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted_at,
+        "submitted_at": submitted_at, "reported_at": reported_at,
     }  # fmt: skip
     return Event(biz, REPORT, msgspec.json.encode(payload), _report_key(id, state))
 
 
 def _report_key(id: str, state: str) -> str:
-    # Notify's idempotency key: whoever publishes an ending again publishes nothing new.
+    # Notify's idempotency key: an ending that is published again adds nothing.
     return f"{REPORT}:{id}:{state}"

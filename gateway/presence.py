@@ -1,6 +1,6 @@
 """Connections to the gateways, as their processes report them, and how senders share them.
 
-Kept in the SMS Redis, so that no other server is needed. Every function but `bound`, `share` and
+The SMS Redis keeps them, so that no other server is needed. Every function but `bound`, `share` and
 `process_name` raises RedisError.
 """
 
@@ -9,19 +9,22 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
+from msgplatform.core.connections import clock
 from msgplatform.core.daemons.presence import Presence
 
 # Reported every two seconds; a report this old is of a process that is gone.
 TTL_SECONDS = 10
+_FORGET_SECONDS = 60
 
 
 class LinkState(msgspec.Struct, frozen=True):
-    """One connection of a gateway.
+    """A connection of a gateway.
 
     `kind`: submit (ours to the SMG), report (the SMG's to us), or standby: a sender without a
     connection, because others hold all that the gateway allows.
@@ -48,9 +51,9 @@ def process_name() -> str:
 
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
-    # Only here: what makes the states need not know which process it is in.
-    mine = [msgspec.structs.replace(state, process=process) for state in states]
-    _links.report({process: mine})
+    # Added here, so that the makers of states need not know their process.
+    own_states = [msgspec.structs.replace(state, process=process) for state in states]
+    _links.report({process: own_states})
 
 
 def withdraw(process: str) -> None:
@@ -59,20 +62,39 @@ def withdraw(process: str) -> None:
 
 
 def live() -> list[LinkState]:
-    """What processes reported lately."""
+    """The connections that processes reported lately."""
     return [state for states in _links.read().values() for state in states]
 
 
-def bound(states: Iterable[LinkState]) -> frozenset[int]:
+def connected_gateways(states: Iterable[LinkState]) -> frozenset[int]:
     """The gateways that take Submits from some process."""
     return frozenset(s.gateway for s in states if s.kind == "submit" and not s.problem)
+
+
+def seconds_down(gateways: Collection[int]) -> dict[int, float]:
+    """How long each of these gateways has had no connection, as far as anybody has looked.
+
+    `gateways` are all gateways without a connection: the times of the others are forgotten. Redis
+    keeps them, so that an outage does not begin anew for the next process that looks; without a
+    look for _FORGET_SECONDS, as while the platform is stopped, nothing is known.
+    """
+    client: Any = sms_redis()
+    now = clock(client)
+    times = {int(id): float(at) for id, at in client.hgetall(keys.GATEWAYS_DOWN).items()}
+    if connected_ids := times.keys() - gateways:
+        client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
+    if gateways:
+        times = {id: times.get(id, now) for id in gateways}
+        client.hset(keys.GATEWAYS_DOWN, mapping=times)
+        client.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
+    return {id: now - times[id] for id in gateways}
 
 
 def share(connections: int, process: str, others: Collection[str]) -> int:
     """How many of a gateway's connections this process may open: dealt out in turn, eldest first.
 
-    During a change two may hold one too many for a moment: the gateway then answers 3, and the
-    login is tried again.
+    During a change two processes may hold one too many for a moment: the gateway then answers 3,
+    and the login is tried again.
     """
     # The same list in each process, so that all shares together are what the gateway allows.
     everybody: Sequence[str] = sorted({process, *others})

@@ -1,9 +1,10 @@
-"""After a restore of the database: texts and MOs that were archived, or whose events were
-published, since the backup. The SMS Redis still has them."""
+"""Recovery after a restore of the database: of texts and MOs that were archived, or whose events
+were published, since the backup. The SMS Redis still has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +14,16 @@ from gateway.directory import Directory
 from gateway.forwarder.forwarder import BATCH, publish
 from gateway.lifecycle import archived_store, keys, mo_store, store
 from gateway.lifecycle.archived_store import Batch
-from gateway.lifecycle.messages import RANK
-from gateway.models import SgipMo, SgipMt, SgipUserRpt
-from gateway.pump import mo_rows, rows
+from gateway.lifecycle.messages import RANK, Finished
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from gateway.pump import rows
 from msgplatform.core.data.chunks import chunks
 
 
 @dataclass
 class Recovered:
-    """Texts and MOs that the archive lacked, and those that wait for it with an event that Notify
-    may lack."""
+    """How many texts and MOs the archive lacked, and how many wait for the archive with an event
+    that Notify may lack."""
 
     texts: int = 0
     mos: int = 0
@@ -32,54 +33,91 @@ class Recovered:
 def recover(dry_run: bool = False) -> Recovered:
     """Archive again what the database lacks, and publish its events again. It can be repeated, and
     programs may run meanwhile. Raises errors of the database and of Redis."""
-    directory, total = Directory(), Recovered()
+    directory = Directory()
     directory.refresh(at_once=True)
+    # A text that was archived twice stands in two batches.
+    text_ids: set[str] = set()
+    mo_ids: set[str] = set()
+    waiting = 0
     for batch in archived_store.batches():
-        lost = _missing(batch)
-        total.texts += len(lost.messages)
-        total.mos += len(lost.mos)
+        missing = _missing(batch)
+        text_ids |= {message.id for message in missing.messages}
+        mo_ids |= {mo.id for mo in missing.mos}
         if not dry_run:
             # Events first: a message that is in the archive is not looked at again.
-            _publish(lost, directory)
-            rows.write_messages(lost.messages, lambda: True)
-            mo_rows.write(lost.mos)
+            _publish(missing, directory)
+            rows.write_messages(missing.messages, lambda: True)
+            rows.write_mos(missing.mos)
     for batch in _waiting():
-        total.waiting += len(batch.messages) + len(batch.mos)
+        waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:
             _publish(batch, directory)
-    return total
+    return Recovered(len(text_ids), len(mo_ids), waiting)
 
 
 def _missing(batch: Batch) -> Batch:
-    """What the archive does not have, or has with a lower ending."""
+    """The messages that the archive lacks, has with a lower ending, or has with the same ending and
+    without a Submit, an answer or a Report that came later."""
     ids = [int(message.id) for message in batch.messages]
     finals = dict(SgipMt.objects.filter(id__in=ids).values_list("id", "final"))
-    there: set[int] = set()
+    is_complete = _completeness(list(finals))
+    archived_mo_ids: set[int] = set()
     for model in (SgipMo, SgipUserRpt):
-        found = model._default_manager.filter(id__in=[int(mo.id) for mo in batch.mos])
-        there |= set(found.values_list("id", flat=True))
+        archived_mos = model._default_manager.filter(id__in=[int(mo.id) for mo in batch.mos])
+        archived_mo_ids |= set(archived_mos.values_list("id", flat=True))
+
+    def is_archived(message: Finished) -> bool:
+        final = finals.get(int(message.id), "")
+        if final == message.final:
+            return is_complete(message)
+        return RANK[message.final] <= RANK.get(final, 0)
+
     return Batch(
-        [m for m in batch.messages if RANK[m.final] > RANK.get(finals.get(int(m.id), ""), 0)],
-        [mo for mo in batch.mos if int(mo.id) not in there],
+        [message for message in batch.messages if not is_archived(message)],
+        [mo for mo in batch.mos if int(mo.id) not in archived_mo_ids],
     )
 
 
+def _completeness(ids: Sequence[int]) -> Callable[[Finished], bool]:
+    """A function that is true for a message of which the archive knows all that Redis knew."""
+    submit_counts: defaultdict[int, int] = defaultdict(int)
+    answered_parts: defaultdict[int, set[int]] = defaultdict(set)
+    reported_parts: defaultdict[int, set[int]] = defaultdict(set)
+    parts = SgipMtPart.objects.filter(mt_id__in=ids).values_list("mt_id", "part", "result")
+    for id, part, result in parts:
+        submit_counts[id] += 1
+        if result is not None:
+            answered_parts[id].add(part)
+    for id, part in SgipReport.objects.filter(mt_id__in=ids).values_list("mt_id", "part"):
+        reported_parts[id].add(part)
+
+    def is_complete(message: Finished) -> bool:
+        id = int(message.id)
+        return (
+            len(message.sent) <= submit_counts[id]
+            and message.answers.keys() <= answered_parts[id]
+            and message.reports.keys() <= reported_parts[id]
+        )
+
+    return is_complete
+
+
 def _waiting() -> Iterator[Batch]:
-    """What was published and is not archived yet: nobody publishes it a second time."""
+    """Messages that were published and are not archived yet: no program publishes them again."""
     for ids in _entries(keys.LIST_FINISH, keys.FINISHING):
         yield Batch(messages=[message for message in store.read(ids) if message.final])
     for ids in _entries(keys.LIST_MO_FINISH, keys.MO_FINISHING):
         yield Batch(mos=mo_store.read(ids))
 
 
-def _entries(listed: str, leased: str) -> Iterable[Sequence[str]]:
+def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
     client: Any = sms_redis()
-    raw = {*client.lrange(listed, 0, -1), *client.zrange(leased, 0, -1)}
+    raw = {*client.lrange(list_key, 0, -1), *client.zrange(lease_key, 0, -1)}
     return chunks(sorted(entry.decode() for entry in raw), BATCH)
 
 
 def _publish(batch: Batch, directory: Directory) -> None:
-    """Their keys make a second event of the same ending none."""
+    """Publish the events of a batch; the events' keys make a second event of an ending none."""
     publish(
         [
             *(notifications.report(message, directory) for message in batch.messages),

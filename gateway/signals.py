@@ -1,4 +1,4 @@
-"""Who is woken by new work: a sender by accepted messages, the forwarder by Reports and MOs."""
+"""Wake-up signals: accepted messages wake a sender, Reports and MOs the forwarder."""
 
 from __future__ import annotations
 

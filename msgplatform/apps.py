@@ -1,5 +1,4 @@
 from django.apps import AppConfig
-from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
@@ -14,5 +13,3 @@ class MsgplatformConfig(AppConfig):
         from msgplatform import checks, roles  # noqa: F401
 
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")
-        if not settings.DAEMON:
-            from msgplatform.console.signing_in import one_time_password  # noqa: F401 - hears of logins

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.core import checks
 from django.db import connections
 from django.db.utils import Error as DatabaseError
@@ -22,6 +23,7 @@ from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
+from msgplatform.supervision import first_user
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
@@ -43,16 +45,16 @@ def examine() -> Iterator[Finding]:
         _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
     )  # fmt: skip
     for look in own:
-        yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+        yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
         for look in (_secrets, _users, findings.open_alerts, findings.failures):
-            yield from _guarded(look, look.__name__.strip("_").replace("_", " "))
+            yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
-            yield from _guarded(flow.health.examine, str(flow.title))
+            yield from _report_errors(flow.health.examine, str(flow.title))
 
 
-def _guarded(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
+def _report_errors(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
     try:
         yield from look()
     except (DatabaseError, RedisError, OSError) as error:
@@ -140,13 +142,18 @@ def _mysql(connection: Any) -> Iterator[Finding]:
 
 def _users() -> Iterator[Finding]:
     users = get_user_model()
-    if users.objects.filter(is_active=True, is_staff=True).exists():
+    able = users.objects.filter(is_active=True, is_staff=True)
+    if able.exists():
+        if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
+            repair = f"`up` prints a link for {first_user.NAME}; or: {sys.executable} manage.py "
+            name = able.values_list("username", flat=True)[0]
+            yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
     create = f"{sys.executable} manage.py createsuperuser"
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
-        repair = f"`up` creates one and prints the password; or: {create}"
+        repair = f"`up` creates one and prints a link to choose a password; or: {create}"
         yield Finding("bad", "nobody can log in: there is no user", repair)
 
 

@@ -75,7 +75,7 @@ def _report(variable: str, message: str, hint: str) -> None:
     problems.append(Problem(variable, message, hint))
 
 
-def _parsed(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
+def _parse(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
     raw = _value(name)
     if not raw:
         return default
@@ -102,7 +102,7 @@ def flag(name: str, default: bool) -> bool:
             return False
         raise ValueError("expected yes or no")
 
-    return _parsed(name, default, parse, f"Set {name}=yes or {name}=no.")
+    return _parse(name, default, parse, f"Set {name}=yes or {name}=no.")
 
 
 def number(name: str, default: float, low: float, high: float) -> float:
@@ -114,7 +114,7 @@ def number(name: str, default: float, low: float, high: float) -> float:
             raise ValueError(f"it must be between {low:g} and {high:g}")
         return value
 
-    return _parsed(name, default, parse, f"Set {name} to a number from {low:g} to {high:g}.")
+    return _parse(name, default, parse, f"Set {name} to a number from {low:g} to {high:g}.")
 
 
 def integer(name: str, default: int, low: int, high: int) -> int:
@@ -126,7 +126,7 @@ def integer(name: str, default: int, low: int, high: int) -> int:
             raise ValueError(f"it must be between {low} and {high}")
         return value
 
-    return _parsed(name, default, parse, f"Set {name} to a whole number from {low} to {high}.")
+    return _parse(name, default, parse, f"Set {name} to a whole number from {low} to {high}.")
 
 
 def words(name: str, default: list[str]) -> list[str]:
@@ -143,7 +143,7 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
             raise ValueError(f"it must be {choices}")
         return raw.upper()
 
-    return _parsed(name, default, parse, f"Set {name} to {choices}.")
+    return _parse(name, default, parse, f"Set {name} to {choices}.")
 
 
 def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str]:
@@ -191,7 +191,7 @@ def networks(name: str) -> list[str]:
     def parse(raw: str) -> list[str]:
         return [str(ipaddress.ip_network(n.strip())) for n in raw.split(",") if n.strip()]
 
-    return _parsed(name, [], parse, f"Set {name} to networks such as 10.0.0.0/8,192.168.1.5/32.")
+    return _parse(name, [], parse, f"Set {name} to networks such as 10.0.0.0/8,192.168.1.5/32.")
 
 
 def secret(name: str, default_file: Path | None = None) -> str:
@@ -225,7 +225,7 @@ def existing_file(name: str) -> str:
             raise ValueError("there is no such file that this user can read")
         return raw
 
-    return _parsed(name, "", parse, f"Set {name} to the path of a readable file.")
+    return _parse(name, "", parse, f"Set {name} to the path of a readable file.")
 
 
 def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
@@ -334,7 +334,7 @@ def time_zone(name: str, default: str) -> str:
         except (zoneinfo.ZoneInfoNotFoundError, OSError):
             raise ValueError("no such time zone") from None
 
-    return _parsed(name, default, parse, f"Set {name} to an IANA name such as Asia/Shanghai.")
+    return _parse(name, default, parse, f"Set {name} to an IANA name such as Asia/Shanghai.")
 
 
 def state_dir() -> Path:

@@ -93,7 +93,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "msgplatform.web.middleware.preferences.PreferencesMiddleware",
-    "msgplatform.console.signing_in.one_time_password.ChooseFirst",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",
@@ -157,9 +156,10 @@ AUTH_PASSWORD_VALIDATORS = [
         "django.contrib.auth.password_validation.MinimumLengthValidator",
         "django.contrib.auth.password_validation.CommonPasswordValidator",
         "django.contrib.auth.password_validation.NumericPasswordValidator",
-        "msgplatform.console.signing_in.one_time_password.NotOneTime",
     )
 ]
+# Seconds; of the link that `up` prints for the first user.
+PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "console:overview"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
@@ -270,6 +270,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "msgplatform.api.schema_document.close_bodies",
         "msgplatform.api.schema_document.introduce",
+        "msgplatform.api.code_samples.add",
     ],
     # In the order of docs/integrate.md, then what sets the platform up.
     "TAGS": [
@@ -311,7 +312,10 @@ SPECTACULAR_SETTINGS = {
         ],
     },
     "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "filter": True},
+    # As JavaScript, since `codeSamples` is a function (`static/console/api_samples.js`).
+    "SWAGGER_UI_SETTINGS": (
+        '{deepLinking: true, docExpansion: "list", filter: true, plugins: [codeSamples]}'
+    ),
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
 }
 # The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.

@@ -40,17 +40,17 @@ def lease_outlasts_request(
 def archive_outlasts_retries(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """Otherwise a message whose retries all failed is deleted before anybody has seen it."""
+    """An archive that is too short deletes a failed message before a person has seen it."""
     days, schedule = settings.NOTIFY_ARCHIVE_DAYS, sum(DEFAULT_SCHEDULE)
     min_days = math.ceil(schedule / DAY) + _DAYS_TO_ACT
-    # It deletes nothing that is not to be moved yet.
+    # The archive deletes nothing that may not move to it yet.
     if days == 0 or max(days, retention.keep_failed() / DAY) >= min_days:
         return []
     return [
         checks.Error(
             f"NOTIFY_ARCHIVE_DAYS={days} is too short: the default schedule retries for "
             f"{math.ceil(schedule / 3600)} hours, and failures should be there for "
-            f"{_DAYS_TO_ACT} more days, so that somebody can send it again",
+            f"{_DAYS_TO_ACT} more days, so that a person can resend them",
             hint=f"Set NOTIFY_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="NOTIFY_ARCHIVE_DAYS",
             id="notify.E002",

@@ -64,7 +64,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         super().__init__({}, refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
-        # None before the first look: an earlier process may have left an alert open.
+        # None before the first look: an alert of an earlier process may be open.
         self._clock_is_wrong: bool | None = None
         self._rows = Rows(from_row, KIND, _unusable)
 
@@ -115,15 +115,15 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 def connect_signals() -> None:
     """Wake the senders when a consumer or a subscription is saved. Once for each process."""
     for model in (Receive, BizReceive):
-        post_save.connect(_ring, sender=model, dispatch_uid=f"{model.__name__} saved")
+        post_save.connect(_send_signal, sender=model, dispatch_uid=f"{model.__name__} saved")
 
 
-def _ring(using: str, **_: Any) -> None:
+def _send_signal(using: str, **_: Any) -> None:
     transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
 def from_row(row: BizReceive) -> Subscription:
-    """Raises one of UNUSABLE."""
+    """The subscription of a row. Raises one of UNUSABLE."""
     keys = [signing.decode_secret(row.receive.secret)]
     # After a rotation the previous secret signs too, until its time is over.
     until = row.receive.previous_secret_until
@@ -139,7 +139,7 @@ def from_row(row: BizReceive) -> Subscription:
         header_prefix=row.receive.header_prefix,
         headers=tuple(row.receive.headers.items()),
         networks=tuple(ip_network(network) for network in row.receive.networks),
-        # Whatever is stored: a request that may outlast its lease would never be sent.
+        # At most the longest: a request that may outlast its lease would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, limits.longest_timeout()),
         schedule=waits(row.schedule, row.attempts_limit),
         in_flight_limit=row.in_flight_limit,
@@ -150,7 +150,8 @@ def from_row(row: BizReceive) -> Subscription:
 
 
 def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, ...]:
-    """The schedule cut, or continued with its last wait, to one less than the attempts allowed."""
+    """The waits between attempts: the schedule, cut or continued with its last wait to the attempts
+    limit."""
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds

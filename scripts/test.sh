@@ -2,6 +2,10 @@
 # Every test. Units, programs and integration on SQLite run beside integration on MariaDB and the
 # browser, which are mostly computing; then the flows as real processes, and some chaos, which wait for
 # something most of their time. How tests are spread over processes is in tests/spreading.py.
+#
+# Integration runs whole on MariaDB. On SQLite run the files whose statements can differ there; pages
+# and the API, which are the same code above them, do so under the full load only, and
+# tests/programs/platform/test_walks.py visits every page on SQLite.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +18,14 @@ pytest=(.venv/bin/python -m pytest --durations=15 --durations-min=5)
 flows=4
 [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]] || flows=0
 
-TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs tests/integration >"$logs/sqlite" 2>&1 &
+above_sql='admin|api|conformance|console|cors|figures|first_user|getting_started|hardening|header|login|management'
+above_sql+='|metrics|navigation|null|official|overview|page|planted|preferences|probing|refusals|roles|schema|server'
+above_sql+='|static|statistics|web_requests|wizard|fast_intake'
+integration=(tests/integration)
+[[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
+  mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
+
+TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs "${integration[@]}" >"$logs/sqlite" 2>&1 &
 sqlite=$!
 export TEST_DATABASE=mariadb
 failed=0

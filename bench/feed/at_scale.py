@@ -129,7 +129,7 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
     seen = plans.Recorder()
     first = seen.step("First page", lambda: timeline.read(biz, uid))
     seen.step("Next page", lambda: timeline.read(biz, uid, before=first.next))
-    seen.step("Unread count", lambda: timeline.unread(biz, uid))
+    seen.step("Unread count", lambda: timeline.count_unread(biz, uid))
     return seen
 
 

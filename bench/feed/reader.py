@@ -31,7 +31,7 @@ def main() -> None:
         return len(timeline.read(options.biz, uid, limit=20).posts)
 
     def unread(uid: str) -> int:
-        return timeline.unread(options.biz, uid).count
+        return timeline.count_unread(options.biz, uid).count
 
     ask: Callable[[str], int] = page if options.what == "page" else unread
     apart = options.users // options.readers

@@ -14,8 +14,8 @@ from bench.harness.processes import Crew, Program
 from bench.harness.programs.progress import Progress
 from bench.notify.notify_rows import same
 from bench.notify.sender import sink
-from gateway.failures import FLOW
 from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway.monitor.counters import FLOW
 from msgplatform.models import MinuteCounter
 from notify.models import Attempt, ReceiveMsg
 

@@ -60,13 +60,11 @@ def keep_empty_fields(record: Record, crm_record: Stored | None) -> Record:
     if crm_record is None or crm_record.deleted:
         return record
     empty = {
-        name: value for name, value in record.fields.items() if not _has_value(crm_record, name)
+        name: value
+        for name, value in record.fields.items()
+        if crm_record.fields.get(name) in (None, "", [])
     }
     return dataclasses.replace(record, fields=empty)
-
-
-def _has_value(crm_record: Stored, name: str) -> bool:
-    return crm_record.fields.get(name) not in (None, "", [])
 
 
 def compare(record: Record, crm_record: Stored | None) -> Outcome:
@@ -77,7 +75,7 @@ def compare(record: Record, crm_record: Stored | None) -> Outcome:
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
     if crm_record is None or crm_record.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
-    # Where the CRM keeps versions they decide: somebody may have edited a field since.
+    # Where the CRM keeps versions they decide: a field may have been edited since.
     if crm_record.version is not None:
         is_same = crm_record.version >= record.version
     else:

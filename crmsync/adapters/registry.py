@@ -74,7 +74,7 @@ def registry() -> Registry:
             if adapter.name != point.name:
                 raise TypeError(f"{point.value} calls itself {adapter.name}")
             adapters[point.name] = adapter
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code
             reasons[point.name] = f"{type(error).__name__}: {error}"
             log.error("crm_adapter_broken", name=point.name, reason=reasons[point.name])
     return Registry(adapters, reasons)

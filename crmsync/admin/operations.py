@@ -66,7 +66,7 @@ class OperationAdmin(NamedRowsAdmin):
 
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
         """The same page with personal data in clear; before that, the audit log says who looked."""
-        # Not by GET: a link must not make somebody look, and be noted.
+        # Not by GET: a link must not make a person look, and be noted.
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)

@@ -1,12 +1,17 @@
-"""The bodies of the requests about leads, as msgspec decodes them."""
+"""Request bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from crmsync.lead_fields import KNOWN, MAX_UID
+from crmsync.models import Policy
+from crmsync.models.leads import MAX_APPKEY
+from msgplatform.api.bodies import IdempotencyKey, choice, field, items, text
 
 # Room for the longest fields, also where each character is written as \uXXXX.
 MAX_LEAD_BYTES = 256 * 1024
@@ -17,10 +22,16 @@ Extra = dict[str, str | int | float | bool | None]
 class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields of a lead; its landing page says which extra fields there are."""
 
-    uid: str | UnsetType | None = UNSET
-    name: str | UnsetType | None = UNSET
-    phone: str | UnsetType | None = UNSET
-    extra: Extra | UnsetType | None = UNSET
+    uid: Annotated[str | UnsetType | None, text("Your own id of the person", MAX_UID)] = UNSET
+    name: Annotated[str | UnsetType | None, text(max_length=KNOWN["name"].max_length)] = UNSET
+    phone: Annotated[
+        str | UnsetType | None,
+        text("13800000000 or +442079460000", KNOWN["phone"].max_length),
+    ] = UNSET
+    extra: Annotated[
+        Extra | UnsetType | None,
+        field("Every other field of the landing page: texts, numbers, true or false"),
+    ] = UNSET
 
     @property
     def columns(self) -> Mapping[str, Any]:
@@ -45,13 +56,36 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class NewLeadBody(Columns, forbid_unknown_fields=True, kw_only=True):
-    """A new lead."""
+    """A new lead. Its landing page says what is required; null means the same as leaving a field
+    out."""
 
-    appkey: str
-    idempotency_key: str | None = None
+    appkey: Annotated[str, text(max_length=MAX_APPKEY)]
+    idempotency_key: IdempotencyKey = None
 
 
-class LeadBody(Columns, forbid_unknown_fields=True, kw_only=True):
-    """A change. A lead keeps its APPKEY; one that is sent must be the same."""
+class NewLeadsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """New leads."""
 
-    appkey: str | None = None
+    leads: Annotated[list[NewLeadBody], items("1 to 1000 leads, 16 MiB in all")]
+
+
+class LeadChangeBody(Columns, forbid_unknown_fields=True, kw_only=True):
+    """The fields of a lead; its landing page says which extra fields there are."""
+
+    appkey: Annotated[
+        str | None,
+        text("A lead keeps its APPKEY: when it is sent, it must be the same", MAX_APPKEY),
+    ] = None
+
+
+class NewRunBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A run that is asked for."""
+
+    kind: Annotated[
+        str,
+        choice(
+            Policy.Kind.choices,
+            "changes: look for changes now; full: read everything from the beginning; "
+            "sweep: compare the version of every row with what was sent",
+        ),
+    ]

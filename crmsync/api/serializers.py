@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from crmsync.lead_fields import MAX_UID
-from crmsync.models import Lead
-from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.intake import IdempotencyKeyField, ItemsField
+from crmsync.messages import reasons
+from crmsync.messages.crm_states import UNREAD, CrmState
+from crmsync.models import Lead, Policy, Record, Run
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.core.data import ids
 
 
@@ -21,49 +22,6 @@ class ExtraValueField(serializers.Field[Any, Any, Any, Any]):
 
     def to_representation(self, value: Any) -> Any:
         return value
-
-
-# The serializers of requests only document them: views decode bodies with msgspec.
-class LeadChangeSerializer(serializers.Serializer[dict[str, Any]]):
-    """The fields of a lead; its landing page says which extra fields there are."""
-
-    uid = serializers.CharField(
-        max_length=MAX_UID,
-        required=False,
-        allow_null=True,
-        help_text="Your own id of the person",
-    )
-    name = serializers.CharField(max_length=100, required=False, allow_null=True)
-    phone = serializers.CharField(
-        max_length=32,
-        required=False,
-        allow_null=True,
-        help_text="13800000000 or +442079460000",
-    )
-    appkey = serializers.CharField(
-        max_length=MAX_APPKEY,
-        required=False,
-        allow_null=True,
-        help_text="A lead keeps its APPKEY: when it is sent, it must be the same",
-    )
-    extra = serializers.DictField(
-        child=ExtraValueField(allow_null=True),
-        required=False,
-        allow_null=True,
-        help_text="Every other field of the landing page: texts, numbers, true or false",
-    )
-
-
-class NewLeadSerializer(LeadChangeSerializer):
-    """A new lead. Its landing page says what is required; null means the same as leaving a field
-    out."""
-
-    appkey = serializers.CharField(max_length=MAX_APPKEY)
-    idempotency_key = IdempotencyKeyField()
-
-
-class NewLeadsSerializer(serializers.Serializer[dict[str, Any]]):
-    leads = ItemsField(NewLeadSerializer, "1 to 1000 leads, 16 MiB in all")
 
 
 class LeadSerializer(serializers.ModelSerializer[Lead]):
@@ -81,3 +39,139 @@ class LeadSerializer(serializers.ModelSerializer[Lead]):
 
     def get_created_at(self, lead: Lead) -> datetime:
         return ids.datetime_of(lead.pk)
+
+
+_SOMEBODY_ELSE = "somebody else"
+_STATES = [UNREAD, *(state.name.lower() for state in Record.State)]
+
+
+class CrmStateSerializer(serializers.Serializer[dict[str, Any]]):
+    """A lead at one CRM; `unread` until a poller has read the lead for this CRM."""
+
+    crm = serializers.CharField()
+    state = serializers.ChoiceField(choices=_STATES)
+    version = serializers.IntegerField(
+        allow_null=True, help_text="The newest that was read for this CRM"
+    )
+    confirmed_version = serializers.IntegerField(
+        allow_null=True, help_text="The newest that the CRM has confirmed"
+    )
+    remote_id = serializers.CharField(help_text="The lead's id in the CRM, empty while not known")
+    error_class = serializers.CharField(help_text="Of the last try; empty when there was no error")
+    message = serializers.CharField(
+        help_text="What the error class means, and the field at fault; the CRM's own words are in "
+        "the console"
+    )
+    next_try_at = serializers.DateTimeField(allow_null=True)
+    updated_at = serializers.DateTimeField(allow_null=True)
+
+
+class LeadCrmsSerializer(serializers.Serializer[dict[str, Any]]):
+    crms = CrmStateSerializer(many=True)
+
+
+class AskedByField(serializers.CharField):
+    """Who asked for a run, if it was a key of the caller's own system. Who else calls, and who
+    works at the console, is not the caller's business."""
+
+    def __init__(self) -> None:
+        text = "A key of your business system, or `somebody else`; empty when nobody asked"
+        super().__init__(read_only=True, help_text=text)
+
+    def to_representation(self, value: str) -> str:
+        caller = caller_of(self.context["request"])
+        # As `str(caller)` has it: `shop/key 7`. Names of console users have no slash.
+        system, _key, _number = value.rpartition("/key ")
+        return value if not value or system == caller.biz_name else _SOMEBODY_ELSE
+
+
+class PolicySerializer(serializers.ModelSerializer[Policy]):
+    id = serializers.CharField(read_only=True)
+    source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
+    crm = serializers.CharField(source="crm.name", read_only=True)
+    enabled = serializers.SerializerMethodField(help_text="Both the policy and its CRM")
+    paused = serializers.SerializerMethodField(help_text="Its CRM is paused")
+    requested = serializers.SerializerMethodField(
+        help_text="The kind of run that was asked for and has not begun, else empty"
+    )
+    requested_by = AskedByField()
+
+    class Meta:
+        model = Policy
+        fields = ["id", "source", "crm", "enabled", "paused", "requested", "requested_by"]
+        read_only_fields = fields
+
+    def get_enabled(self, policy: Policy) -> bool:
+        return policy.enabled and policy.crm.enabled
+
+    def get_paused(self, policy: Policy) -> bool:
+        return policy.crm.paused_at is not None
+
+    def get_requested(self, policy: Policy) -> str:
+        return policy.requested
+
+
+class RequestedRunSerializer(serializers.Serializer[dict[str, Any]]):
+    policy = serializers.CharField()
+    kind = serializers.ChoiceField(choices=Policy.Kind.choices)
+    requested_by = serializers.CharField()
+
+
+class ProgressSerializer(serializers.Serializer[dict[str, Any]]):
+    """Counts of records."""
+
+    read = serializers.IntegerField()
+    unchanged = serializers.IntegerField(help_text="The CRM holds them as they are")
+    sent = serializers.IntegerField(help_text="Those to be sent; each ends as one of the next four")
+    confirmed = serializers.IntegerField()
+    replaced = serializers.IntegerField(help_text="By a newer version of the same row")
+    dead = serializers.IntegerField(help_text="Not tried any more: they are in the recovery log")
+    waiting = serializers.IntegerField()
+    records_per_second = serializers.FloatField(
+        source="rate", allow_null=True, help_text="Done since it began; null once it is over"
+    )
+    seconds_left = serializers.FloatField(source="left", allow_null=True)
+    is_over = serializers.BooleanField()
+    partly = serializers.BooleanField(
+        help_text="It is too long for all of it to be added up: the counts from `sent` on are low"
+    )
+
+
+class RunSerializer(serializers.ModelSerializer[Run]):
+    id = serializers.CharField(read_only=True)
+    policy = serializers.CharField(source="policy_id", read_only=True)
+    state = serializers.SerializerMethodField()
+    requested_by = AskedByField()
+    problem = serializers.SerializerMethodField(help_text="Why it failed, else empty")
+    progress = ProgressSerializer(read_only=True)
+
+    class Meta:
+        model = Run
+        fields = ["id", "policy", "kind", "state", "requested_by", "started_at", "read_at",
+                  "problem", "progress"]  # fmt: skip
+        read_only_fields = fields
+
+    def get_state(self, run: Run) -> str:
+        return Run.State(run.state).name.lower()
+
+    def get_problem(self, run: Run) -> str:
+        # The text itself names tables of the source.
+        if not run.problem:
+            return ""
+        return gettext("The source does not fit its settings; the console says why.")
+
+
+def crm_state(state: CrmState) -> dict[str, Any]:
+    """The JSON of a `crm_states.CrmState`."""
+    record = state.record
+    return {
+        "crm": state.policy.crm.name,
+        "state": state.name,
+        "version": record.version if record else None,
+        "confirmed_version": record.sent_version or None if record else None,
+        "remote_id": record.remote_id if record else "",
+        "error_class": record.error_class if record else "",
+        "message": reasons.kind(state),
+        "next_try_at": state.next_try_at,
+        "updated_at": record.updated_at if record else None,
+    }

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from django.db.models import Q, QuerySet
 from django.http import Http404
-from drf_spectacular.utils import (
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync.api.sync_serializers import (
+from crmsync.api.requests import NewRunBody
+from crmsync.api.serializers import (
     LeadCrmsSerializer,
-    NewRunSerializer,
     PolicySerializer,
     RequestedRunSerializer,
     RunSerializer,
@@ -36,30 +30,25 @@ from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.json import decode
 from msgplatform.api.query import ID, ListView
+from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
 
 # The body names a kind of run and nothing else.
 _BODY_BYTES = 4096
 
 
-class NewRunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A run that is asked for."""
-
-    kind: str
-
-
 class LeadCrmsView(APIView):
     """The state of a lead at each CRM."""
 
+    tag = "leads"
     required_scope = "leads:read"
 
-    @extend_schema(
-        tags=["leads"],
-        summary="Show a lead at the CRMs",
-        description="What each CRM holds of a lead, what waits to be sent, and what went wrong.",
-        responses=LeadCrmsSerializer,
-    )
+    @operation(None, {200: LeadCrmsSerializer})
     def get(self, request: Request, pk: int) -> Response:
+        """Show a lead at the CRMs.
+
+        What each CRM holds of a lead, what waits to be sent, and what went wrong.
+        """
         lead = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first()
         if lead is None:
             raise Http404("There is no lead with this id.")
@@ -67,16 +56,13 @@ class LeadCrmsView(APIView):
         return Response({"crms": [crm_state(state) for state in states]})
 
 
-@extend_schema(tags=["sync"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List policies",
-        description="The policies that carry your leads, each from a source to a CRM.",
-    ),
-)
 class PolicyListView(ListView):
-    """The policies that carry your leads, each from a source to a CRM."""
+    """List policies.
 
+    The policies that carry your leads, each from a source to a CRM.
+    """
+
+    tag = "sync"
     required_scope = "sync:run"
     serializer_class = PolicySerializer
 
@@ -84,25 +70,25 @@ class PolicyListView(ListView):
         return _policies(self.request)
 
 
-@extend_schema(tags=["sync"])
 class PolicyRunsView(APIView):
-    """Ask for a run of a policy; its poller begins it within seconds."""
+    """Runs of a policy."""
 
+    tag = "sync"
     required_scope = "sync:run"
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
-    @extend_schema(
-        summary="Ask for a run",
-        description="Ask for a run of a policy; it begins within seconds. One run at a time: the "
-        "answer is 409 when one is asked for already, or when it would not begin.",
-        request=NewRunSerializer,
-        responses={
-            202: OpenApiResponse(RequestedRunSerializer, "The run will begin; see /sync/runs."),
-        },
+    @operation(
+        NewRunBody,
+        {202: (RequestedRunSerializer, "The run will begin; see /sync/runs.")},
+        ("look for changes", {"kind": "changes"}),
     )
     def post(self, request: Request, pk: int) -> Response:
-        """One at a time: 409 when a run is asked for already, or would not begin."""
+        """Ask for a run.
+
+        Ask for a run of a policy; it begins within seconds. One run at a time: the answer is 409
+        when one is asked for already, or when it would not begin.
+        """
         body = decode(request, NewRunBody, _BODY_BYTES)
         policy = _policies(request).filter(pk=pk).first()
         if policy is None:
@@ -113,16 +99,13 @@ class PolicyRunsView(APIView):
         return Response(answer, status=202)
 
 
-@extend_schema(tags=["sync"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List runs",
-        description="The runs of your policies with their progress, newest first.",
-    ),
-)
 class RunListView(ListView):
-    """Runs with their progress, newest first."""
+    """List runs.
 
+    The runs of your policies with their progress, newest first.
+    """
+
+    tag = "sync"
     required_scope = "sync:run"
     serializer_class = RunSerializer
     query = [OpenApiParameter("policy", ID, description="Only runs of the policy with this id")]
@@ -147,18 +130,18 @@ class RunListView(ListView):
         return _with_progress(super().paginate_queryset(queryset) or [])
 
 
-@extend_schema(tags=["sync"])
 class RunView(APIView):
-    """One run with its progress."""
+    """One run."""
 
+    tag = "sync"
     required_scope = "sync:run"
 
-    @extend_schema(
-        summary="Show a run",
-        description="One run of a policy with its progress.",
-        responses=RunSerializer,
-    )
+    @operation(None, {200: RunSerializer})
     def get(self, request: Request, pk: int) -> Response:
+        """Show a run.
+
+        One run of a policy with its progress.
+        """
         run = Run.objects.filter(pk=pk).first()
         if run is None or not _policies(request).filter(pk=run.policy_id).exists():
             raise Http404("There is no run with this id.")

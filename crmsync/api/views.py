@@ -1,29 +1,24 @@
-"""The REST endpoints that take leads in and list them, under /api/v1/."""
+"""The REST endpoints of leads, under /api/v1/."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-from django.http import HttpResponse, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from crmsync import directory, lead_fields
 from crmsync.api import cors
-from crmsync.api.requests import MAX_LEAD_BYTES, NewLeadBody
-from crmsync.api.serializers import LeadSerializer, NewLeadSerializer, NewLeadsSerializer
+from crmsync.api.requests import MAX_LEAD_BYTES, LeadChangeBody, NewLeadBody, NewLeadsBody
+from crmsync.api.serializers import LeadSerializer
 from crmsync.directory import Page
-from crmsync.intake import intake
+from crmsync.intake import changes, intake
 from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
@@ -36,6 +31,7 @@ from msgplatform.api.intake import (
 )
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView, moment
+from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
@@ -48,23 +44,15 @@ _SETTLED = timedelta(seconds=15)
 _FLAGS = {"": None, "true": True, "false": False}
 
 
-@extend_schema(tags=["leads"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List leads",
-        description="Your leads, newest first; with `updated_since` in the order of their "
-        "changes, so that you can follow them: go on from the last `updated_at` that you have "
-        "seen. A change is in that list after 15 seconds, when its place is settled. Deleted leads "
-        "are listed too, unless `deleted=false`.",
-    ),
-)
 class LeadListView(ListView):
-    """Store a lead, or list leads, newest first; with `updated_since` in the order of changes.
+    """List leads.
 
-    A landing page hosted elsewhere needs no API key: its script sends the public APPKEY, from one
-    of the origins that the landing page allows.
+    Your leads, newest first; with `updated_since` in the order of their changes, so that you can
+    follow them: go on from the last `updated_at` that you have seen. A change is in that list after
+    15 seconds, when its place is settled. Deleted leads are listed too, unless `deleted=false`.
     """
 
+    tag = "leads"
     required_scope = {"GET": "leads:read", "POST": "leads:write"}
     # A page hosted elsewhere has no key; `post` checks its origin.
     permission_classes = [cors.KeyOrPage]
@@ -110,32 +98,31 @@ class LeadListView(ListView):
             raise InvalidInput("Use true or false.", "deleted")
         return rows.filter(is_delete=_FLAGS[deleted_filter]) if deleted_filter else rows
 
-    @extend_schema(
-        summary="Store a lead",
-        description="Store a lead of one of your landing pages. The answer comes when it is safe. "
-        "A landing page that is hosted elsewhere needs no API key: its script sends the public "
-        "APPKEY, from one of the origins that the landing page allows.",
-        auth=[{"apiKey": []}, {}],  # type: ignore[list-item]  # as OpenAPI has it: with or without
-        request=NewLeadSerializer,
-        responses={
-            202: OpenApiResponse(AcceptedSerializer, "Accepted and durable."),
-            200: OpenApiResponse(AcceptedSerializer, "A repeat: it was accepted before."),
+    @operation(
+        NewLeadBody,
+        {
+            202: (AcceptedSerializer, "Accepted and durable."),
+            200: (AcceptedSerializer, "A repeat: it was accepted before."),
         },
-        examples=[
-            OpenApiExample(
-                "with an e-mail address",
-                {
-                    "appkey": "5f1c0a9be2d34786",
-                    "name": "王小明",
-                    "phone": "13800000000",
-                    "extra": {"email": "wang@example.com"},
-                    "idempotency_key": "7f9d2c1e-5a0b-4c6e-9f57-2f0c8e1b6a34",
-                },
-                request_only=True,
-            )
-        ],
+        (
+            "with an e-mail address",
+            {
+                "appkey": "5f1c0a9be2d34786",
+                "name": "王小明",
+                "phone": "13800000000",
+                "extra": {"email": "wang@example.com"},
+                "idempotency_key": "7f9d2c1e-5a0b-4c6e-9f57-2f0c8e1b6a34",
+            },
+        ),
+        auth=[{"apiKey": []}, {}],  # with a key or, for pages hosted elsewhere, without
     )
     def post(self, request: Request) -> HttpResponse:
+        """Store a lead.
+
+        Store a lead of one of your landing pages. The answer comes when it is safe. A landing page
+        that is hosted elsewhere needs no API key: its script sends the public APPKEY, from one of
+        the origins that the landing page allows.
+        """
         is_page = cors.may_be_page(request)
         if is_page:
             # Before the body is read: a request of the public costs as little as possible.
@@ -166,26 +153,17 @@ class LeadListView(ListView):
         return final
 
 
-@extend_schema(tags=["leads"])
-@extend_schema_view(
-    post=extend_schema(
-        summary="Store many leads",
-        description="Store up to 1000 leads in one request. A wrong lead does not keep the others "
-        "from being stored: the answer says of each, in order, what became of it.",
-        request=NewLeadsSerializer,
-        responses={
-            200: OpenApiResponse(
-                VerdictsSerializer, "What became of each lead; everything created is durable."
-            )
-        },
-    )
-)
 class LeadBatchView(BatchView):
-    """Store up to 1000 leads in one request; the answer has a verdict for each, in order."""
+    """Store many leads.
 
+    Store up to 1000 leads in one request. A wrong lead does not keep the others from being stored:
+    the answer says of each, in order, what became of it.
+    """
+
+    tag = "leads"
     required_scope = "leads:write"
-    item = NewLeadBody
-    items_name = "leads"
+    body = NewLeadsBody
+    answer = VerdictsSerializer, "What became of each lead; everything created is durable."
 
     def post(self, request: Request) -> Response:
         # One query for each page of a batch, not for each lead.
@@ -223,3 +201,75 @@ def _lead(
         except InvalidInput:  # no landing page takes these values: then it is no repeat
             raise error from None
         return RefusedLead(intake.of_public(lead, key) if is_public else lead, error)
+
+
+_CHANGED = (
+    "another number",
+    {"name": "王小明", "phone": "13900000000", "extra": {"email": "wang@example.com"}},
+)
+
+
+class LeadView(APIView):
+    """One lead."""
+
+    tag = "leads"
+    required_scope = {
+        "GET": "leads:read", "PUT": "leads:write", "PATCH": "leads:write", "DELETE": "leads:write",
+    }  # fmt: skip
+    max_body_bytes = MAX_LEAD_BYTES
+
+    @operation(None, {200: LeadSerializer})
+    def get(self, request: Request, pk: int) -> Response:
+        """Show a lead.
+
+        One lead. A deleted lead can still be read: the CRMs have to learn of it.
+        """
+        return _lead_answer(Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first())
+
+    @operation(LeadChangeBody, {200: LeadSerializer}, _CHANGED)
+    def put(self, request: Request, pk: int) -> Response:
+        """Replace a lead.
+
+        Replace everything but the APPKEY: what is left out or null is emptied.
+        """
+        body = self._body(request, pk)
+        biz = caller_of(request).biz_id
+        uid = body.uid_text or ""
+        return _lead_answer(changes.replace(biz, pk, body.columns, body.extra_fields, uid))
+
+    @operation(LeadChangeBody, {200: LeadSerializer}, _CHANGED)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change a lead.
+
+        Change what is sent; the rest stays as it is. As in every JSON merge patch, null takes a
+        value away, and null for `extra` all of its fields.
+        """
+        body = self._body(request, pk)
+        biz = caller_of(request).biz_id
+        return _lead_answer(changes.update(biz, pk, body.columns, body.extra_change, body.uid_text))
+
+    @operation(None, {204: "Deleted, now or before."})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete a lead.
+
+        Mark a lead as deleted; the CRMs follow. It can be repeated.
+        """
+        if not changes.delete(caller_of(request).biz_id, pk):
+            raise Http404
+        return Response(status=204)
+
+    def _body(self, request: Request, pk: int) -> LeadChangeBody:
+        """Raises InvalidInput when it names another APPKEY."""
+        body = decode(request, LeadChangeBody, MAX_LEAD_BYTES)
+        if body.appkey is not None:
+            rows = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk)
+            # A lead that does not exist is answered with 404 later, not with this error.
+            if rows.exclude(appkey=body.appkey).exists():
+                raise InvalidInput("A lead keeps its APPKEY.", "appkey")
+        return body
+
+
+def _lead_answer(lead: Lead | None) -> Response:
+    if lead is None:
+        raise Http404("There is no lead with this id, or it is deleted.")
+    return Response(LeadSerializer(lead).data)

@@ -32,7 +32,7 @@ _SLOW_SECONDS = 1.5
 
 
 class Contacts:
-    """Contacts by external id. A deleted one stays, so that an older version cannot come back."""
+    """Contacts by external id. A deleted one is kept, so that an older version cannot come back."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, dict[str, Any]] = {}
@@ -60,17 +60,17 @@ class Contacts:
             return {"status": "refused", "property": field, "message": message}
         with self._lock:
             key = contact["external_id"]
-            stored = self._by_id.get(key)
-            is_new = stored is None
-            if stored is None:
-                stored = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
+            row = self._by_id.get(key)
+            is_new = row is None
+            if row is None:
+                row = {"external_id": key, "id": f"C-{len(self._by_id) + 1}", "version": 0,
                          "deleted": False, "properties": {}}  # fmt: skip
-                self._by_id[key] = stored
-            if contact["version"] >= stored["version"]:
-                all_properties = {**stored["properties"], **properties}
-                stored["properties"] = {k: v for k, v in all_properties.items() if v is not None}
-                stored["version"], stored["deleted"] = contact["version"], contact["deleted"]
-            return {"status": "stored", "id": stored["id"], "created": is_new}
+                self._by_id[key] = row
+            if contact["version"] >= row["version"]:
+                properties = {**row["properties"], **properties}
+                row["properties"] = {k: v for k, v in properties.items() if v is not None}
+                row["version"], row["deleted"] = contact["version"], contact["deleted"]
+            return {"status": "stored", "id": row["id"], "created": is_new}
 
     def one(self, key: str) -> dict[str, Any] | None:
         with self._lock:
@@ -110,8 +110,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif parts.path == "/contacts":
             after = parse_qs(parts.query).get("after", [""])[0]
             self._answer(200, {"contacts": self.contacts.page(after)})
-        elif contact := self.contacts.one(parts.path.removeprefix("/contacts/")):
-            self._answer(200, contact)
+        elif row := self.contacts.one(parts.path.removeprefix("/contacts/")):
+            self._answer(200, row)
         else:
             self._answer(404, {"message": "There is no such contact."})
 
@@ -132,7 +132,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, {"results": results})
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def _is_known(self) -> bool:
         if self.headers.get("Authorization") == f"Bearer {self.token}":
@@ -155,7 +155,7 @@ def main() -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_address[1], Handler.token, flush=True)
-    sys.stdin.read()  # closed when the starter is gone, even by SIGKILL
+    sys.stdin.read()  # closed when its starter is gone, even by SIGKILL
     os._exit(0)
 
 

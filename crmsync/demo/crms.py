@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from crmsync.demo.account import Held
-from crmsync.demo.leads import MAX_COMPANY
+from crmsync.demo.leads import MAX_COMPANY, record
 from msgplatform.core.servers.private_server import start_announced
+from msgplatform.demo.account import Records
 
 _COLUMNS = ("name", "phone", "email", "company", "city", "page")
 
@@ -34,12 +34,13 @@ class SalesTable:
     def url(self) -> str:
         return f"sqlite:///{self._file.resolve()}"
 
-    def read(self) -> list[Held]:
-        """The CRM's records, without those that are marked as deleted."""
+    def read(self) -> Records:
+        """Its records, without those that are marked as deleted."""
         statement = f"SELECT lead, {', '.join(_COLUMNS)} FROM customer WHERE gone = 0"  # noqa: S608
         with closing(sqlite3.connect(self._file, timeout=30)) as connection:
             rows = connection.execute(statement).fetchall()
-        return [_held(lead, "phone", dict(zip(_COLUMNS, row, strict=True))) for lead, *row in rows]
+        fields = [(lead, dict(zip(_COLUMNS, row, strict=True))) for lead, *row in rows]
+        return [record(lead, str(each["phone"] or ""), each) for lead, each in fields]
 
 
 class CallCentre:
@@ -50,13 +51,13 @@ class CallCentre:
         port, self.token = line.split()
         self.url = f"http://127.0.0.1:{port}"
 
-    def read(self) -> list[Held]:
-        """The CRM's records, without those that are marked as deleted."""
-        records: list[Held] = []
+    def read(self) -> Records:
+        """Its records, without those that are marked as deleted."""
+        records: list[tuple[str, object]] = []
         after = ""
         while page := self._get(f"/contacts?after={after}")["contacts"]:
             records += [
-                _held(each["external_id"], "Phone", each["properties"])
+                record(each["external_id"], each["properties"].get("Phone", ""), each["properties"])
                 for each in page
                 if not each["deleted"]
             ]
@@ -64,7 +65,7 @@ class CallCentre:
         return records
 
     def answers(self) -> dict[str, int]:
-        """The numbers of answers by status; `calls` is the number of all."""
+        """The number of calls that it answered with each status; `calls` are all."""
         return dict(self._get("/answers"))
 
     def _get(self, path: str) -> Any:
@@ -80,8 +81,3 @@ class CallCentre:
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate(timeout=60)
-
-
-def _held(id: str, phone: str, fields: dict[str, Any]) -> Held:
-    values = {name: value for name, value in fields.items() if value not in (None, "")}
-    return Held(id, str(fields.get(phone) or ""), values)

@@ -1,18 +1,22 @@
-"""The leads of the demo, their changes, and the leads that a CRM refuses.
+"""The leads of the demo, their changes, and the record of each that a CRM and the hive must hold.
 
-Standard library only: the account is computed from this list, so it must not share code with the
-platform. A phone number belongs to one person.
+Standard library only: the account is made from this list, so it must not share code with the
+programs that it checks. A phone number belongs to one person.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgplatform.demo.account import Records
+
 CARS, COURSES = "test-drive", "trial-lesson"
 PAGES = (CARS, COURSES)
-# Leads that a CRM refuses: the table a long company or no name, the call centre some e-mail.
+TABLE, CALL_CENTRE, HIVE = "sales-table", "call-centre", "hive"
+# Refused by a CRM: the table takes no long company and no empty name, the call centre not every
+# e-mail.
 Poison = Literal["", "company", "name", "email"]
 BLOCKED_DOMAIN = "throwaway.example"
 MAX_COMPANY = 40
@@ -31,7 +35,7 @@ _POISON: Mapping[int, Poison] = {5: "company", 105: "name", 204: "email", 307: "
 
 @dataclass
 class Lead:
-    """One person, as the platform's answers have it.
+    """A person, as the demo knows them by the answers.
 
     `extra` has no empty fields. `id` is '' until the platform has answered with it. `corrected` are
     fields that a person set in the recovery log, by the CRM's name.
@@ -58,7 +62,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Change:
-    """A request about a lead, and the lead's values after it."""
+    """A request about a lead, and the lead's fields after it."""
 
     method: Literal["PATCH", "PUT", "DELETE"]
     body: Mapping[str, Any] | None
@@ -89,8 +93,8 @@ def lead(number: int) -> Lead:
         name = ""
     elif poison == "email":
         extra["email"] = f"p{number}@{BLOCKED_DOMAIN}"
-    values = {key: value for key, value in extra.items() if value != ""}
-    return Lead(number, page, name, phone(number), values, poison)
+    filled = {key: value for key, value in extra.items() if value != ""}
+    return Lead(number, page, name, phone(number), filled, poison)
 
 
 def phone(number: int) -> str:
@@ -101,25 +105,80 @@ def changes(one: Lead) -> Sequence[Change]:
     """The changes to a lead after it came in, in this order; most leads have none."""
     if one.poison:
         return ()
-    all_changes: list[Change] = []
+    changes: list[Change] = []
     if one.number % 4 == 0:
         extra = {**one.extra, "company": f"Moved on {one.number}"}
         extra.pop("city", None)  # emptied, where there was one
         patch = {"company": extra["company"]}
         if one.page == CARS:
             patch["city"] = None
-        all_changes.append(Change("PATCH", {"extra": patch}, one.name, extra))
+        changes.append(Change("PATCH", {"extra": patch}, one.name, extra))
     if one.number % 20 == 3:
         name = f"{one.name} again"
         extra = {"email": f"new{one.number}@mail.example"}
         body = {"name": name, "phone": one.phone, "extra": extra}
-        all_changes.append(Change("PUT", body, name, extra))
+        changes.append(Change("PUT", body, name, extra))
     if one.number % 10 == 6:
-        all_changes.append(Change("DELETE", None, one.name, one.extra))
-    return all_changes
+        changes.append(Change("DELETE", None, one.name, one.extra))
+    return changes
 
 
 def apply(one: Lead, change: Change) -> None:
     """Note a change in the demo's list, after it was answered."""
     one.name, one.extra = change.name, dict(change.extra)
     one.deleted = one.deleted or change.method == "DELETE"
+
+
+# -- records ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Side:
+    """A CRM, or the hive: the fields that a lead has there, and the leads that it refuses."""
+
+    name: str
+    fields: Callable[[Lead], Mapping[str, Any]]
+    refuses: frozenset[Poison] = frozenset()
+
+    def is_refused(self, lead: Lead) -> bool:
+        return lead.poison in self.refuses and self.name not in lead.corrected
+
+    def records(self, leads: Sequence[Lead]) -> Records:
+        """The records that it must hold: phone number → id, fields. Corrections in the recovery log
+        count for the CRM that they were made for."""
+        return [
+            record(lead.id, lead.phone, {**self.fields(lead), **lead.corrected.get(self.name, {})})
+            for lead in leads
+            if not lead.deleted and not self.is_refused(lead)
+        ]
+
+
+def record(id: str, phone: str, fields: Mapping[str, Any]) -> tuple[str, object]:
+    """A record as a CRM or the hive holds it; fields without a value are left out."""
+    return phone, (id, {name: value for name, value in fields.items() if value not in (None, "")})
+
+
+def _in_table(lead: Lead) -> Mapping[str, Any]:
+    extra = lead.extra
+    return {
+        "name": lead.name, "phone": lead.phone, "email": extra.get("email"),
+        "company": extra.get("company"), "city": extra.get("city"), "page": lead.page,
+    }  # fmt: skip
+
+
+def _at_call_centre(lead: Lead) -> Mapping[str, Any]:
+    extra = lead.extra
+    return {
+        "LastName": lead.name or "unknown", "Phone": lead.phone, "Email": extra.get("email"),
+        "Company": extra.get("company", "private"), "Budget": extra.get("budget"),
+        "LeadSource": "landing page",
+    }  # fmt: skip
+
+
+def _in_hive(lead: Lead) -> Mapping[str, Any]:
+    return {"page": lead.page, "name": lead.name, "phone": lead.phone, **lead.extra}
+
+
+CRMS = (
+    Side(TABLE, _in_table, frozenset(["company", "name"])),
+    Side(CALL_CENTRE, _at_call_centre, frozenset(["email"])),
+)
+IN_HIVE = Side(HIVE, _in_hive)

@@ -2,60 +2,68 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crmsync.demo import account, recovery, scenario
-from crmsync.demo.account import CALL_CENTRE, CRMS, IN_HIVE, TABLE, Differences, Held, compare
+import msgspec
+
+from crmsync.demo import scenario
 from crmsync.demo.crms import CallCentre, SalesTable
-from crmsync.demo.leads import all_leads
-from crmsync.demo.traffic import Traffic, Trickle
-from msgplatform.core.daemons.timer import Every
+from crmsync.demo.leads import (
+    CALL_CENTRE,
+    CRMS,
+    HIVE,
+    IN_HIVE,
+    MAX_COMPANY,
+    TABLE,
+    Lead,
+    Poison,
+    all_leads,
+)
+from crmsync.demo.traffic import Traffic, trickle
+from crmsync.models import Crm, RecoveryEntry
+from crmsync.recovery import actions
 from msgplatform.core.flows import DemoRun
+from msgplatform.demo.account import Differences, Records, compare, wait_for_none
 
 # A demo with fewer leads proves nothing, and says so.
 MIN_LEADS = 2_000
 _SHARE = 4  # of the demo's messages; a lead is several records and requests
-_LOOK_SECONDS = 0.3
 _TRICKLE_SECONDS = 2.0  # between two leads, after the accounting
+# The field's name at the CRM that refuses it.
+_FIELDS: Mapping[Poison, str] = {"company": "company", "name": "name", "email": "Email"}
 
 
 @dataclass
 class Account:
-    """The demo's own list, compared with the records of the CRMs and of the hive."""
+    """The demo's own list, compared with the records of the CRMs and the hive."""
 
     traffic: Traffic
-    readers: Mapping[str, Callable[[], Sequence[Held]]]
-
-    def held(self) -> dict[str, int]:
-        return {name: len(read()) for name, read in self.readers.items()}
+    readers: Mapping[str, Callable[[], Records]]
 
     def differences(self) -> dict[str, Differences]:
+        leads = self.traffic.leads
         return {
-            side.name: compare(side, self.traffic.leads, self.readers[side.name]()) for side in CRMS
+            side.name: compare({side.name: side.records(leads)}, {side.name: self.read(side.name)})
+            for side in CRMS
         }
 
+    def read(self, name: str) -> Records:
+        return self.readers[name]()
+
     def in_hive(self) -> Differences:
-        return compare(IN_HIVE, self.traffic.leads, self.traffic.listed())
+        return compare({HIVE: IN_HIVE.records(self.traffic.leads)}, {HIVE: self.traffic.listed()})
 
     def misreported(self) -> list[str]:
         """Dead records that the recovery log does not explain, and entries about no dead record."""
-        open_entries, dead_leads = recovery.entries(), recovery.poisoned(self.traffic.leads)
-        silent = [
-            key
-            for key, lead in dead_leads.items()
-            if not recovery.is_explained(open_entries, key, lead)
-        ]
-        return [
-            f"{crm}: lead {lead}"
-            for crm, lead in [*silent, *sorted(open_entries.keys() - dead_leads)]
-        ]
+        entries, dead = open_entries(), poisoned(self.traffic.leads)
+        silent = [key for key, lead in dead.items() if not is_explained(entries, key, lead)]
+        return [f"{crm}: lead {lead}" for crm, lead in [*silent, *sorted(entries.keys() - dead)]]
 
-    def left(self) -> int:
-        """The number of records that are not yet right."""
+    def count_open(self) -> int:
+        """Records that are not yet as they must be."""
         count = sum(differences.count for differences in self.differences().values())
         return count or len(self.misreported())
 
@@ -68,82 +76,60 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     scenario.create_crms(table, call_centre)
     leads = all_leads(max(1, run.messages // _SHARE))
     traffic = Traffic(run.base_url, tokens, leads)
-    accounting = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
-    _introduce(run, traffic)
+    account = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
+    forms = sum(lead.route == "form" for lead in leads)
+    lines = [
+        f"crmsync: {len(leads)} leads of {len(tokens)} business systems, {forms} by real forms, to"
+    ]
+    crms = scenario.DESCRIPTIONS.items()
+    run.say("\n".join([*lines, *(f"  {name:<15} {words}" for name, words in crms)]))
+    run.start_together()
     traffic.send_batches()
     # Some leads change before the CRMs hold them, the others afterwards.
     # By number, so that each run of the demo is the same.
     early = {one.number for one in leads if one.id and one.number % 3 == 0}
     traffic.change([one for one in leads if one.number in early])
-    run.say("crmsync: leads came in batches, some have changed; now people fill in forms")
+    run.progress("crmsync", "leads came in batches, some have changed; now people fill in forms")
     traffic.send_singly()
     # Forms answer with a page, not with an id.
     traffic.learn_ids()
-    deadline = time.monotonic() + run.timeout
     half = len(leads) // 2
-    _await(run, deadline, "leads in flight", lambda: half - min(accounting.held().values()))
-    run.say("crmsync: the systems change and delete leads")
+
+    def count_in_flight() -> int:
+        return max(0, half - min(len(account.read(side.name)) for side in CRMS))
+
+    wait_for_none(run, "crmsync", count_in_flight, "leads in flight")
     traffic.change([one for one in leads if one.number not in early])
-    _await(
-        run,
-        deadline,
-        "records differ from the recovery log",
-        lambda: len(accounting.misreported()),
+    is_explained_all = wait_for_none(
+        run, "crmsync", lambda: len(account.misreported()), "records differ from the recovery log"
     )
-    repairs = (
-        recovery.repair_two(traffic, recovery.entries()) if not accounting.misreported() else []
-    )
-    for what in repairs:
-        run.say(f"crmsync:   {what}")
-    _await(run, deadline, "records differ", accounting.left)
-    trickle = Trickle(run.base_url, tokens, begin=len(leads))
-    run.trickle("crmsync", trickle.store, _TRICKLE_SECONDS)
-    return _report(run, accounting, len(repairs), call_centre.answers())
-
-
-def _introduce(run: DemoRun, traffic: Traffic) -> None:
-    forms = sum(lead.route == "form" for lead in traffic.leads)
-    run.say(
-        f"crmsync: {len(traffic.leads)} leads of {len(traffic.tokens)} business systems, "
-        f"{forms} of them by real forms, to"
-    )
-    for name, words in scenario.DESCRIPTIONS.items():
-        run.say(f"crmsync:   {name:<15} {words}")
-
-
-def _await(run: DemoRun, deadline: float, what: str, count_left: Callable[[], int]) -> None:
-    """Wait until `count_left` is 0, or time is up."""
-    progress = Every(2.0)
-    while (count := count_left()) > 0 and time.monotonic() < deadline:
-        if progress.take():
-            run.say(f"crmsync: {count} {what}")
-        time.sleep(_LOOK_SECONDS)
+    repairs = repair_two(traffic, open_entries()) if is_explained_all else []
+    wait_for_none(run, "crmsync", account.count_open, "records differ")
+    run.trickle("crmsync", trickle(run.base_url, tokens, len(leads)), _TRICKLE_SECONDS)
+    return _report(run, account, repairs, call_centre.answers())
 
 
 def _report(
-    run: DemoRun, accounting: Account, repair_count: int, answers: Mapping[str, int]
+    run: DemoRun, account: Account, repairs: Sequence[str], answers: Mapping[str, int]
 ) -> Mapping[str, Any]:
-    traffic = accounting.traffic
-    differences = accounting.differences() | {account.HIVE: accounting.in_hive()}
-    poisoned_leads, wrong_entries = recovery.poisoned(traffic.leads), accounting.misreported()
-    lost_count = sum(differences[side.name].lost for side in CRMS)
-    reasons = _reasons()
-    for reason in reasons:
-        run.say(f"crmsync:   refused by {reason}")
+    traffic = account.traffic
+    differences = account.differences() | {HIVE: account.in_hive()}
+    dead, misreported, reasons = poisoned(traffic.leads), account.misreported(), _reasons()
+    lost = sum(differences[side.name].lost for side in CRMS)
+    run.say(
+        "\n".join(
+            ["crmsync: the recovery log has", *(f"  {line}" for line in [*repairs, *reasons])]
+        )
+    )
     differ = {name: each.count for name, each in differences.items() if each.count}
     problems = [
         f"differ from what was answered: {differ}" if differ else "",
-        f"the recovery log is wrong about {'; '.join(wrong_entries[:3])}" if wrong_entries else "",
-        "no poisoned record was repaired" if not repair_count else "",
+        f"the recovery log is wrong about {'; '.join(misreported[:3])}" if misreported else "",
+        "no poisoned record was repaired" if not repairs else "",
         f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
         if not traffic.changed or not traffic.deleted
         else "",
     ]
-    if not any(problems):
-        run.say(
-            f"crmsync: {len(CRMS)} CRMs hold what the hive holds, {len(poisoned_leads)} refused "
-            "records wait in the recovery log"
-        )
     copies = len(traffic.leads) * len(CRMS)
     return {
         "accepted": sum(bool(lead.id) for lead in traffic.leads),
@@ -155,24 +141,65 @@ def _report(
         "deleted": traffic.deleted,
         "refused": dict(traffic.refused),
         "copies": copies,
-        "delivered": copies - len(poisoned_leads) - lost_count,
-        "exhausted": len(poisoned_leads),
-        "repaired": repair_count,
+        "delivered": copies - len(dead) - lost,
+        "exhausted": len(dead),
+        "repaired": len(repairs),
         "equal": {name: each.count == 0 for name, each in differences.items()},
         "dead": reasons,
         "answers_of_the_call_centre": dict(answers),
-        "lost": lost_count,
-        "duplicates": sum(len(each.more) for each in differences.values()),
+        "lost": lost,
+        "duplicates": sum(len(each.extra) for each in differences.values()),
         "problem": "; ".join(filter(None, problems)),
     }
 
 
+# -- the recovery log ------------------------------------------------------------------------------
+Key = tuple[str, str]  # the CRM's name and the lead's id
+Entries = Mapping[Key, RecoveryEntry]
+
+
+def open_entries() -> Entries:
+    """The open entries of the recovery log."""
+    names = dict(Crm.objects.values_list("id", "name"))
+    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN)
+    return {(names.get(row.crm_id, ""), row.key): row for row in rows}
+
+
+def poisoned(leads: Sequence[Lead]) -> dict[Key, Lead]:
+    """The leads that each CRM refuses."""
+    return {(s.name, lead.id): lead for s in CRMS for lead in leads if s.is_refused(lead)}
+
+
+def is_explained(entries: Entries, key: Key, lead: Lead) -> bool:
+    """True if a person knows what to change: the entry names the field, and so does its reason."""
+    entry, field = entries.get(key), _FIELDS[lead.poison]
+    return entry is not None and entry.field == field and field in entry.reason
+
+
+def repair_two(traffic: Traffic, entries: Entries) -> list[str]:
+    """Correct the first long company in the recovery log, so that only this CRM gets the new name,
+    and the second by its business system, so that every CRM does. Returns sentences for the log."""
+    long = [one for one in traffic.leads if one.poison == "company"][:2]
+    if len(long) < 2:
+        return []
+    in_log, at_source = long
+    entry = entries[TABLE, in_log.id]
+    shorter = f"Corrected {in_log.number}"
+    fields = msgspec.json.decode(bytes(entry.request))["fields"]
+    actions.edit_and_retry(entry.pk, {**fields, "company": shorter}, by="demo")
+    in_log.corrected[TABLE] = {"company": shorter}
+    traffic.shorten_company(at_source, at_source.extra["company"][:MAX_COMPANY].strip())
+    at_source.poison = ""
+    return [f"{TABLE}: lead {in_log.id} edited and tried again",
+            f"{TABLE}: lead {at_source.id} corrected by its system"]  # fmt: skip
+
+
 def _reasons() -> list[str]:
-    """One reason of each kind in the recovery log, with how often it occurs."""
+    """One reason of each kind in the recovery log, with the number of its leads."""
     by_kind: dict[tuple[str, str], list[str]] = {}
-    for (crm, _), entry in sorted(recovery.entries().items()):
+    for (crm, _), entry in sorted(open_entries().items()):
         by_kind.setdefault((crm, entry.field), []).append(entry.reason)
     return [
-        f"{crm}, field {field}: {all[0]} ({len(all)} leads)"
-        for (crm, field), all in by_kind.items()
+        f"{crm}, field {field}: {reasons[0]} ({len(reasons)} leads)"
+        for (crm, field), reasons in by_kind.items()
     ]

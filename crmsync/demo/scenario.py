@@ -1,4 +1,4 @@
-"""The scenario: business systems with their landing pages, CRMs, and a policy for each CRM."""
+"""The scenario: business systems with their landing pages, two CRMs, a policy for each CRM."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from crmsync import directory
 from crmsync.adapters.registry import open_adapter
-from crmsync.demo import account
-from crmsync.demo.caller import ORIGIN
 from crmsync.demo.crms import CallCentre, SalesTable
-from crmsync.demo.leads import CARS, COURSES
+from crmsync.demo.leads import CALL_CENTRE, CARS, COURSES, TABLE
 from crmsync.models import Crm, LandingPage, Policy, Source
 from msgplatform.api.access import keys
 from msgplatform.core.errors import PlatformError
 from msgplatform.models import Biz
 
 DESCRIPTIONS = {
-    account.TABLE: "rows of a table that wants a name and takes 40 characters of a company",
-    account.CALL_CENTRE: "HTTP; wants fewer calls now and then, fails once after it has stored",
+    TABLE: "rows of a table that wants a name and takes 40 characters of a company",
+    CALL_CENTRE: "HTTP; wants fewer calls now and then, fails once after it has stored",
 }
-# The system that owns each page, and the page's fields.
+# A page on which a script sends leads.
+ORIGIN = "https://www.pages.example"
+# The system that owns each page, and the page's fields: name → required.
 _SYSTEMS = {CARS: "cars", COURSES: "courses"}
 _FIELDS: Mapping[str, Mapping[str, bool]] = {
     CARS: {"name": True, "phone": True, "email": False, "company": False, "city": False},
@@ -56,8 +56,8 @@ def create_pages() -> dict[str, str]:
             title=appkey.replace("-", " ").capitalize(),
             text="Leave your number, and we call you back.",
             form_fields=[
-                {"name": name, "required": required, "label": "Budget" * (name == "budget")}
-                for name, required in _FIELDS[appkey].items()
+                {"name": name, "required": is_required, "label": "Budget" * (name == "budget")}
+                for name, is_required in _FIELDS[appkey].items()
             ],
             allowed_origins=[ORIGIN],
         )
@@ -71,7 +71,7 @@ def create_crms(table: SalesTable, call_centre: CallCentre) -> None:
     """Create both CRMs, tested as by the console's button, and the policies that fill them."""
     _create(
         Crm(
-            name=account.TABLE,
+            name=TABLE,
             adapter="sql",
             settings={"table": "customer", "key_column": "lead", "deleted_column": "gone"},
             credentials={"url": table.url},
@@ -81,7 +81,7 @@ def create_crms(table: SalesTable, call_centre: CallCentre) -> None:
     )
     _create(
         Crm(
-            name=account.CALL_CENTRE,
+            name=CALL_CENTRE,
             adapter="http",
             settings=_call_centre(call_centre.url),
             credentials={"token": call_centre.token},
@@ -102,7 +102,7 @@ def _create(crm: Crm, lines: str) -> None:
     names = directory.policy_from_row(policy).mapping.fields
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
-        # The demo tests what a person would test with the button.
+        # The same check as that of the console's button.
         result = adapter.check(names)
     finally:
         adapter.close()

@@ -8,11 +8,11 @@ from http.client import HTTPException
 from urllib.parse import urlencode
 
 from crmsync.demo.leads import Lead
-from msgplatform.core.api_connection import Answer, Connection
+from msgplatform.demo.connection import Answer, Connection
 
 
 class Form(HTMLParser):
-    """The form of a page as a browser has it: fields with their values, and the marked ones."""
+    """The form of a page: its fields with their values, and the fields that are marked as wrong."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Visitor:
         self._show(self._first.request("GET", self._path, headers=self._headers()).require(200))
 
     def press(self, values: Mapping[str, str]) -> bool:
-        """Send the form. Returns True if it was taken; else the page shows the errors."""
+        """Send the form; True if it was taken. If not, the page shows the errors."""
         answer = self._first.request("POST", self._path, self._body(values), self._headers(True))
         return self._taken(answer)
 
@@ -61,7 +61,7 @@ class Visitor:
         except (OSError, HTTPException):
             self._second.close()
             return is_taken
-        # The second one may meet a lock and be asked to press again; it must not be lost silently.
+        # The second one may meet a lock and be told to press again; it must not be lost silently.
         return is_taken and (second.status == 503 or self._taken(second))
 
     @property
@@ -104,14 +104,14 @@ class Visitor:
         return urlencode({**self._form.fields, **values})
 
 
-def typed_values(lead: Lead) -> dict[str, str]:
+def form_values(lead: Lead) -> dict[str, str]:
     """The values as people type them: the phone number in groups."""
     phone = f"{lead.phone[:3]} {lead.phone[3:7]}-{lead.phone[7:]}"
     return {"name": lead.name, "phone": phone, **{k: str(v) for k, v in lead.extra.items()}}
 
 
 def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int, int]:
-    """Send a lead by a form. Returns the numbers of refused inputs and of refused robots.
+    """Send a lead by a form. Returns the number of refused inputs, and of refused robots.
 
     Of six people one presses twice, one mistypes a number first, and one is followed by a robot
     that fills in the hidden field. Raises RuntimeError.
@@ -122,22 +122,19 @@ def fill_in(connections: tuple[Connection, Connection], lead: Lead) -> tuple[int
     visitor.open()
     refusals = robots = 0
     if kind == 1:
-        wrong_values = typed_values(lead) | {"phone": "12"}
-        if (
-            visitor.press(wrong_values)
-            or visitor.marked != ["phone"]
-            or visitor.shown("phone") != "12"
-        ):
+        wrong = form_values(lead) | {"phone": "12"}
+        if visitor.press(wrong) or visitor.marked != ["phone"] or visitor.shown("phone") != "12":
             raise RuntimeError(f"a wrong number was taken: {lead.number}")
         refusals = 1
     press = visitor.press_twice if kind == 0 else visitor.press
-    if not press(typed_values(lead)):
+    if not press(form_values(lead)):
         raise RuntimeError(f"the form of {lead.number} was refused: {visitor.marked}")
     if kind == 2:
         robot = Visitor(connections, lead.page)
         robot.open()
+        # It fills in the field that people do not see.
         if robot.press(
-            typed_values(lead) | {"phone": "139" + lead.phone[3:], "contact_url": "x.example"}
+            form_values(lead) | {"phone": "139" + lead.phone[3:], "contact_url": "x.example"}
         ):
             raise RuntimeError("a robot's form was taken")
         robots = 1

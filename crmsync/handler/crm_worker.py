@@ -25,8 +25,8 @@ from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
 from crmsync.models.operations import MAX_MESSAGE
+from crmsync.orders import MainQueue, RetryQueue
 from crmsync.presence import LiveCrm
-from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import sql, transactions

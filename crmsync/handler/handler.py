@@ -21,7 +21,7 @@ from crmsync.adapters.client import CALL_SECONDS
 from crmsync.directory import Crm, Crms
 from crmsync.handler.crm_worker import CrmWorkers
 from crmsync.models import RecoveryEntry
-from crmsync.queues import DeadQueue, MainQueue, RetryQueue
+from crmsync.orders import DeadQueue, MainQueue, RetryQueue
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive

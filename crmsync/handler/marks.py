@@ -28,7 +28,7 @@ from crmsync.models import ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import counters, failures
-from crmsync.operations import endings
+from crmsync.operations import add_endings, take_back_endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import isolate
@@ -125,8 +125,8 @@ def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
     sql.insert_or_update(
         table, (*_COLUMNS, "updated_at"), [(*_values(row), now) for row in verdicts.late]
     )
-    endings.take_back(verdicts.reopened)
-    endings.add(verdicts.ended, now)
+    take_back_endings(verdicts.reopened)
+    add_endings(verdicts.ended, now)
     _open_entries(verdicts.dead, crm.id, now)
     _solve_entries([row.id for row, _ in verdicts.confirmed], crm.id, now)
 

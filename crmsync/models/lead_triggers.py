@@ -36,7 +36,7 @@ from msgplatform.core.errors import Permanent
 # No TRIGGER privilege; the binary log asks for SUPER.
 _REFUSED = {1142, 1227, 1419}
 _TABLE = "lead"
-_MIGRATION = ("crmsync", "0002_lead_triggers")
+_MIGRATION = ("crmsync", "0002_triggers_and_partitions")
 _NAMES = ("lead_on_insert", "lead_on_update")
 _MYSQL = (
     "CREATE TRIGGER lead_on_insert BEFORE INSERT ON lead FOR EACH ROW "

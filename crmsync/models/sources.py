@@ -85,19 +85,19 @@ class Source(models.Model):
 class Policy(models.Model):
     """How one source is carried to one CRM.
 
-    One poller at a time holds it: `claimed_by` until `lease_until`. `requested` is a run that
-    somebody asked for, which its holder begins soon.
+    One poller at a time holds it: `claimed_by` until `lease_until`. `requested` is the kind of a
+    requested run, which the holder begins soon.
     """
 
     class Kind(models.TextChoices):
-        """What a run reads."""
+        """The rows that a run reads."""
 
         CHANGES = "changes", _("changes")
         FULL = "full", _("everything from the beginning")
         SWEEP = "sweep", _("comparison of versions")
 
     class OnConflict(models.TextChoices):
-        """What is done with a record that people made in the CRM."""
+        """The treatment of a record that people made in the CRM."""
 
         FILL_EMPTY = "fill_empty", _("fill in its empty fields")
         UPDATE = "update", _("overwrite its fields")
@@ -155,7 +155,7 @@ class Policy(models.Model):
         ),
     )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
-    # A kind of run, until the poller begins it; empty: nobody asked.
+    # A kind of run, until the poller begins it; empty: no request.
     requested = models.CharField(max_length=8, blank=True, default="", editable=False)
     requested_by = models.CharField(max_length=150, blank=True, default="", editable=False)
     swept_at = models.DateTimeField(null=True, editable=False)

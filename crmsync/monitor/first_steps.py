@@ -1,4 +1,4 @@
-"""What a newcomer sets up and sends first."""
+"""The first steps of a newcomer: objects to set up, and a first call."""
 
 from __future__ import annotations
 

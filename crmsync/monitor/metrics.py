@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from crmsync import presence, queues
+from crmsync import orders, presence
 from crmsync.models import Crm, Record
 from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
@@ -160,7 +160,7 @@ def _last_hour(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sa
 def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
     """The queues of each CRM, and the reports of handlers on the CRMs that they serve."""
     # All depths in one round trip.
-    kinds = (queues.MainQueue, queues.RetryQueue, queues.DeadQueue)
+    kinds = (orders.MainQueue, orders.RetryQueue, orders.DeadQueue)
     queue_names = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
     for name, depth in jobs.depths(list(queue_names)).items():
         crm, kind = queue_names[name]

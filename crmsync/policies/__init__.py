@@ -1,1 +1,1 @@
-"""What a policy consists of: its mapping, its schedule, and the runs that people ask for."""
+"""The parts of a policy: its mapping, its schedule, and requests for runs."""

@@ -1,4 +1,4 @@
-"""Mappings: which value of a row goes into which field of a CRM, one line for each field.
+"""Mappings: values of a row into fields of a CRM, one line for each field.
 
     LastName = name
     Email = extra.email                 a property of a column that holds JSON
@@ -25,7 +25,7 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
-_MAX_DIGITS = 30  # of a constant; what means more is a text
+_MAX_DIGITS = 30  # of a constant; a longer one is written as text
 _CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
 _DIGITS = re.compile(r"-?[\d.]+")
@@ -52,7 +52,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line: the CRM's field, and what goes into it."""
+    """One line: the CRM's field, and the choices for its value."""
 
     field: str
     choices: Sequence[Path | Constant]

@@ -1,4 +1,4 @@
-"""Runs that people ask for. The poller that holds the policy begins them within seconds."""
+"""Requests for runs. The poller that holds the policy begins them within seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crmsync.models import Policy
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import AuditLog
 
-_MOST = 150  # characters of the name of whoever asked
+_MAX_NAME = 150  # characters of a person's name
 
 
 def kinds(policy: Policy) -> list[str]:
@@ -22,8 +22,8 @@ def kinds(policy: Policy) -> list[str]:
 
 
 def refusal(policy: Policy, may_name: bool = False) -> str:
-    """Why no run would begin; '' when one would. Only if it `may_name` people, it says who has
-    asked already."""
+    """The reason why no run would begin; '' when one would. With `may_name` it names the person who
+    has asked already."""
     if not policy.enabled:
         return _("The policy is switched off: enable it first.")
     if not policy.crm.enabled:
@@ -41,7 +41,7 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
     """Ask for a run, with an entry in the audit log.
 
     Raises InvalidInput for a kind that the source does not have, and NotNow with the `refusal`,
-    also when somebody else was faster.
+    also when another person was faster.
     """
     if kind not in (offered_kinds := kinds(policy)):
         raise InvalidInput(_("use one of %s") % ", ".join(offered_kinds), "kind")
@@ -50,9 +50,9 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
     with transaction.atomic():
         # Conditional: when two people ask at once, one of them gets NotNow.
         rows = Policy.objects.filter(pk=policy.pk, requested="")
-        if not rows.update(requested=kind, requested_by=by[:_MOST]):
+        if not rows.update(requested=kind, requested_by=by[:_MAX_NAME]):
             raise NotNow(_("Somebody asked for a run already; it begins within seconds."))
         AuditLog.objects.create(
-            actor=by[:_MOST], action="run_requested", target=f"{policy} #{policy.pk}"[:200],
+            actor=by[:_MAX_NAME], action="run_requested", target=f"{policy} #{policy.pk}"[:200],
             detail={"kind": kind},
         )  # fmt: skip

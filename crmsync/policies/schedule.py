@@ -1,4 +1,4 @@
-"""When a policy looks for changes at its source: an interval or a crontab line, and hours of the
+"""The times at which a policy looks for changes: an interval or a crontab line, and hours of the
 day. Everything is in the time zone of the platform (TIME_ZONE).
 """
 
@@ -60,7 +60,7 @@ def spans(text: str) -> Sequence[Span]:
 
 
 def is_open(hours: str, moment: datetime) -> bool:
-    """Whether a moment is within the hours. Raises InvalidInput."""
+    """True if a moment is within the hours. Raises InvalidInput."""
     open_spans = spans(hours)
     # Hours are those of a wall clock.
     local = timezone.localtime(moment).time()
@@ -70,7 +70,7 @@ def is_open(hours: str, moment: datetime) -> bool:
 def next_look(
     now: datetime, last: datetime | None, interval: float, cron: str, hours: str
 ) -> datetime:
-    """When to look next, at `now` or later; `last` is the look before.
+    """The time of the next look, at `now` or later; `last` is the look before.
 
     With a crontab line the interval does not count. A time outside of the hours moves to their next
     beginning. Raises InvalidInput.
@@ -94,7 +94,7 @@ def next_look(
 
 
 def next_time(cron: str, after: datetime) -> datetime:
-    """When a crontab line comes next. Raises InvalidInput."""
+    """The next time of a crontab line. Raises InvalidInput."""
     return _next(cron, timezone.localtime(after))
 
 

@@ -10,11 +10,10 @@ from django.conf import settings
 from crmsync import models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.operations import cache
-from crmsync.orders import Entry, Order
+from crmsync.operations import keep_copy
+from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.due import Due
 from crmsync.poller.store import Round, StoredRound
-from crmsync.queues import MainQueue, Queue, RetryQueue
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, sql
@@ -22,7 +21,7 @@ from msgplatform.core.failpoints import failpoint
 
 log = logging.get(__name__)
 
-# Orders that wait for a CRM, beside those that are being sent: enough that no worker is idle.
+# Orders that wait for a CRM in addition to those in flight: enough that no worker is idle.
 _AHEAD = 3
 # At the measured rate an order takes this share of its lease: a record that is sent after the end
 # of the lease would be claimed and sent once more.
@@ -63,7 +62,7 @@ class DistributionCenter:
         failpoint("after_store_before_queue")
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
-                cache.remember(result.operation)
+                keep_copy(result.operation)
             self._put(MainQueue(crm.name), crm, result.entries, round.claim, result.lease_until)
 
     def retry(self, crm: Crm, due: Due) -> None:

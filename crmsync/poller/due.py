@@ -25,7 +25,7 @@ from crmsync import models, orders
 from crmsync.directory import Policy
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import counters, failures
-from crmsync.operations import endings
+from crmsync.operations import add_endings
 from crmsync.orders import Entry, Request
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql, transactions
@@ -95,7 +95,7 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         lost_rows = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
         if lost_rows:
             _mark_dead(policy, crm_id, lost_rows, now, end_counts)
-        endings.add(end_counts, now)
+        add_endings(end_counts, now)
         return due
 
 

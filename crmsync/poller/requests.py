@@ -49,7 +49,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         try:
             _check(row)
             if not row.deleted:
-                request = _storable(Request(request.key, version, policy.mapping.apply(row.values)))
+                whole = Request(request.key, version, policy.mapping.apply(row.values))
+                _check_size(whole)
+                request = whole
         except InvalidInput as error:
             problem = error
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
@@ -95,11 +97,10 @@ def _short(key: str) -> str:
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
-def _storable(request: Request) -> Request:
+def _check_size(request: Request) -> None:
     """Raises InvalidInput for a request that the database would refuse each time."""
     if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
         raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
-    return request
 
 
 def is_too_large(row_requests: Sequence[RowRequest]) -> bool:

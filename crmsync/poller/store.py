@@ -1,6 +1,6 @@
-"""Store what a round has read: records, the operation and the watermark, in one transaction.
+"""Store a round: records, the operation and the watermark, in one transaction.
 
-What a version that was read does to its record (the states are in `models/operations.py`):
+The effect of a version on its record (the states are in `models/operations.py`):
 
     older, or the same version and values      nothing
     dismissed or dead in this version          nothing
@@ -29,7 +29,7 @@ from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters, failures
-from crmsync.operations import endings
+from crmsync.operations import add_endings
 from crmsync.orders import Entry, Request, dump
 from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import RowRequest, without_values
@@ -274,7 +274,7 @@ class _Decisions:
                 records=len(result.requests),
             )  # fmt: skip
         if self._endings:
-            endings.add(self._endings, self._now)
+            add_endings(self._endings, self._now)
         if self._dead:
             self._report_dead()
         names = {

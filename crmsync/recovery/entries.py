@@ -28,7 +28,7 @@ from django.db.models.functions import Now
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import failures
-from crmsync.operations import endings
+from crmsync.operations import take_back_endings
 from msgplatform.core.data import claims, sql
 
 MAPPING = "mapping"  # the error class of a row of which the mapping made no request
@@ -117,7 +117,7 @@ def begin_anew(records: Sequence[Record], **changes: Any) -> None:
     """Send records from the beginning, now, and make `changes`. The caller has locked them, and
     they are not in flight."""
     count_names = {_State.CONFIRMED: "confirmed", _State.DEAD: "dead"}
-    endings.take_back(
+    take_back_endings(
         Counter(
             (record.operation_id, count_names[_State(record.state)])
             for record in records

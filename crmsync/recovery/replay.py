@@ -17,7 +17,7 @@ from django.db import transaction
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record
 from crmsync.models.operations import UNKNOWN
-from crmsync.operations import endings
+from crmsync.operations import add_endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
 from crmsync.recovery.operation_finder import KnownOperation
@@ -173,7 +173,7 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
             if record.state == _State.QUEUED:
                 operation_ids.discard(record.sending_operation)
             outdated_counts.update((each, "replaced") for each in operation_ids)
-    endings.add(outdated_counts, now)
+    add_endings(outdated_counts, now)
     resend.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
@@ -204,4 +204,4 @@ def _store(plan: _Plan, now: datetime) -> None:
         policy_id=operation.policy_id,
         records=len(plan.newest),
     )
-    endings.add({(operation.id, "replaced"): len(plan.newest) - own}, now)
+    add_endings({(operation.id, "replaced"): len(plan.newest) - own}, now)

@@ -15,17 +15,16 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import failures
 from gateway.connections import sms_redis
-from gateway.failures import AGAIN, OLDEST_DAYS
 from gateway.intake import accept
-from gateway.intake.daily_limit import LimitReached
-from gateway.intake.request import Request
+from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
 from gateway.messages import in_flight
 from gateway.messages.index import ACCOUNT, NUMBER
 from gateway.messages.lines import archived
 from gateway.models import SgipMt, SmsAccount
+from gateway.monitor import failures
+from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.api import filter_fields
 from msgplatform.api.filters import MAX_ID, number
 from msgplatform.core import logging
@@ -65,7 +64,7 @@ _FIELDS: Fields = {
     "until": filter_fields.UNTIL,
     "state": filter_fields.choice(
         gettext_lazy("State"),
-        [(final.value, final.label) for final in AGAIN],
+        [(final.value, final.label) for final in RESENDABLE],
         nothing=gettext_lazy("failed"),
     ),
     "biz": filter_fields.BIZ,
@@ -119,7 +118,7 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]
     row = SgipMt.objects.filter(pk=number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
-    selection = Failed({"ids": str(row.pk), "state": row.final if row.final in AGAIN else ""},
+    selection = Failed({"ids": str(row.pk), "state": row.final if row.final in RESENDABLE else ""},
                        sql.now())  # fmt: skip
     # Not one that is too old: its key may be forgotten, and it would be sent twice.
     return selection, selection.page("", 1).ids
@@ -165,8 +164,8 @@ def _values(filter: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
     state = values.get("state", SgipMt.Final.FAILED.value)
-    if state not in AGAIN:
-        raise InvalidInput(_("use one of %s") % ", ".join(AGAIN), "state")
+    if state not in RESENDABLE:
+        raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**values, "state": state, "since": min(since, MAX_ID)}
@@ -213,7 +212,7 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
     # Failures shows them until somebody acknowledges them.
     attempts = list(zip(rows, verdicts, strict=True))
     fresh = [row for row, verdict in attempts if verdict.outcome == "created"]
-    transactions.retrying(lambda: failures.sent_again(fresh))
+    transactions.retrying(lambda: failures.take_back(fresh))
     return attempts
 
 

@@ -1,4 +1,4 @@
-"""Accounts: as what a business system sends, over which gateways, how much."""
+"""Accounts: the number, the gateways and the limits with which a business system sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
 _MAX_NUMBER = 21
-# What the columns hold and no gateway takes.
+# Checks of values that the columns would hold, and no gateway takes.
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "service_type": ascii_only,
     "charge_number": RegexValidator(r"^[0-9]+$", _("Digits only.")),
@@ -86,11 +86,11 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 self.fields[name].validators.append(check)
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        digits = cleaned.get("extension_digits") or 0
-        if len(cleaned.get("sp_number") or "") + digits > _MAX_NUMBER:
+        form_values = super().clean() or {}
+        digits = form_values.get("extension_digits") or 0
+        if len(form_values.get("sp_number") or "") + digits > _MAX_NUMBER:
             self.add_error("extension_digits", gettext("With the SP number at most 21 digits."))
-        if cleaned.get("is_default") and (biz := cleaned.get("biz")):
+        if form_values.get("is_default") and (biz := form_values.get("biz")):
             others = SmsAccount.objects.filter(biz=biz, is_default=True).exclude(
                 pk=self.instance.pk
             )
@@ -98,11 +98,11 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 self.add_error(
                     "is_default", gettext("%s is this system's default already.") % other
                 )
-        return cleaned
+        return form_values
 
 
 class AccountList(PlainList):
-    """Reads what was sent today, for all accounts that are shown at once."""
+    """Reads the numbers of messages sent today, for all accounts of a page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -110,15 +110,15 @@ class AccountList(PlainList):
         today = timezone.localdate(timezone=timezone.get_default_timezone()).isoformat()
         names = [keys.spent(row.pk, today) for row in rows]
         try:
-            spent: Any = sms_redis().mget(names) if names else []
+            counts: Any = sms_redis().mget(names) if names else []
         except RedisError:
             messages.warning(
                 request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
             )
-            spent = None
-        # None: unknown, which is not the same as nothing.
+            counts = None
+        # None stands for an unknown number, which is not the same as 0.
         for number, row in enumerate(rows):
-            row.spent = None if spent is None else int(spent[number] or 0)
+            row.spent = None if counts is None else int(counts[number] or 0)
         self.result_list = rows
 
 

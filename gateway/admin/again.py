@@ -13,9 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
 
 from gateway.actions import resend
-from gateway.failures import AGAIN
 from gateway.messages import resent
 from gateway.models import SgipMt
+from gateway.monitor.failures import RESENDABLE
 from msgplatform.admin import audit, audit_messages, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -31,7 +31,7 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
     """Send them, show what was done, and record who did it; ids of the first new messages."""
     try:
         refused = ""
-        for state in AGAIN:  # a bulk job's filter names one state
+        for state in RESENDABLE:  # a bulk job's filter names one state
             ids = [str(row.pk) for row in rows if row.final == state]
             if ids:
                 given = {"ids": ",".join(ids), "state": state}
@@ -39,7 +39,7 @@ def send(request: HttpRequest, rows: Sequence[SgipMt]) -> list[str]:
                 step = resend.ACTION.step(given, begun.cursor, len(ids))
                 refused = refused or step.left_because
         # Of those that were left alone nothing is recorded.
-        repeats = resent.repeats((row.biz_id, row.pk) for row in rows if row.final in AGAIN)
+        repeats = resent.repeats((row.biz_id, row.pk) for row in rows if row.final in RESENDABLE)
     except (RedisError, PlatformError) as error:
         log.warning("resend_failed", why=str(error)[:200])
         messages.error(

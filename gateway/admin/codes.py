@@ -53,12 +53,12 @@ CONDITIONS: Choices = [
 
 
 def meaning(choices: Choices, number: int) -> str:
-    """The number itself for one that the specification does not know."""
+    """The meaning of a number; the number itself if the specification does not have it."""
     return str(dict(choices).get(number, number))
 
 
 def meaning_of_result(code: int) -> str:
-    """Of a Result or ErrorCode."""
+    """The meaning of a Result or ErrorCode."""
     # A code that the specification does not have is its own text.
     text = sgip.result_text(code)
     return text if text != str(code) else gettext("a code of the gateway's own")

@@ -1,4 +1,4 @@
-"""Passwords that are never shown again, and what a field has to match."""
+"""Form fields: passwords that are never shown again, and the checks of addresses and texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
 def ascii_only(value: str) -> None:
-    """What goes into a frame as it is."""
+    """A text that goes into a frame unchanged. Raises ValidationError."""
     if not (value.isascii() and value.isprintable()):
         raise ValidationError(_("SGIP takes ASCII characters only."))
 
@@ -63,16 +63,16 @@ class PasswordField(forms.CharField):
         )
         self._stored = ""
 
-    def keep(self, stored: str | Unreadable) -> None:
-        """From now on an empty one means this, unless it cannot be decrypted."""
-        if isinstance(stored, Unreadable):
+    def keep(self, password: str | Unreadable) -> None:
+        """From now on an empty field means this password, unless it cannot be decrypted."""
+        if isinstance(password, Unreadable):
             self.help_text = _("The stored one cannot be decrypted: give it again.")
             return
-        self._stored = stored
-        self.required = not stored
-        if stored:
+        self._stored = password
+        self.required = not password
+        if password:
             self.help_text = _("Never shown; leave it empty to keep it.")
 
     def clean(self, value: Any) -> str:
-        # Empty: what is stored stays. It never leaves the server.
+        # An empty field keeps the stored password, which never leaves the server.
         return super().clean(value) or self._stored

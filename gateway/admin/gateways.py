@@ -1,4 +1,4 @@
-"""Gateways: where the operator's SMGs are, and how each does right now."""
+"""Gateways: the addresses and settings of the operator's SMGs, and the present state of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from msgplatform.core.durations import age
 
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")
-# What the columns hold and no gateway takes.
+# Checks of values that the columns would hold, and no gateway takes.
 _CHECKS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "host": (host,), "login_name": (ascii_only,), "smg_login_name": (ascii_only,),
     # With less, an SMG that is slow for a moment would lose its link again and again.
@@ -97,25 +97,29 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
                 self.fields[name].validators.extend(checks)
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        form_values = super().clean() or {}
         is_elsewhere = self.instance.pk and {"host", "port"}.intersection(self.changed_data)
-        is_kept = "login_password" not in self.changed_data and cleaned.get("login_password")
+        is_kept = "login_password" not in self.changed_data and form_values.get("login_password")
         if is_elsewhere and is_kept:
             words = gettext("The stored password was entered for %s: enter it again.")
             address = f"{self.initial['host']}:{self.initial['port']}"
             self.add_error("login_password", words % address)
-        if "area_code" in cleaned and "corp_id" in cleaned and cleaned.get("node_id", 0) is None:
+        if (
+            "area_code" in form_values
+            and "corp_id" in form_values
+            and form_values.get("node_id", 0) is None
+        ):
             try:
-                sgip.sp_node_id(cleaned["area_code"], cleaned["corp_id"])
+                sgip.sp_node_id(form_values["area_code"], form_values["corp_id"])
             except ValueError:
                 self.add_error(
                     "area_code", gettext("Two to four digits with the leading 0: 010, 0755.")
                 )
-        return cleaned
+        return form_values
 
 
 class GatewayList(PlainList):
-    """Reads how the gateways do, for all that are shown at once."""
+    """Reads the state of the gateways, for all rows of a page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -174,20 +178,23 @@ class SmsGatewayAdmin(UndeletableAdmin):
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
-        """Connections from us to the SMG and from the SMG to us; below, what is wrong."""
+        """Connections from us to the SMG and from the SMG to us; below them the problems."""
         if row.links is None:
             return cells.unknown()
         problems = list(dict.fromkeys(link.problem for link in row.links if link.problem))
         working = [link.kind for link in row.links if not link.problem]
-        ours, theirs = working.count("submit"), working.count("report")
-        if not ours and row.enabled:
+        outgoing, incoming = working.count("submit"), working.count("report")
+        if not outgoing and row.enabled:
             why = problems or [gettext("no sender reports a connection")]
             return cells.mark(gettext("down"), "bad", below="; ".join(why))
-        tone = "warn" if problems else "good" if ours else "plain"
-        text = gettext("%(ours)d out, %(theirs)d in") % {"ours": ours, "theirs": theirs}
+        tone = "warn" if problems else "good" if outgoing else "plain"
+        text = gettext("%(ours)d out, %(theirs)d in") % {
+            "ours": outgoing,
+            "theirs": incoming,
+        }
         title = ", ".join((
-            ngettext("%d connection to the SMG", "%d connections to the SMG", ours) % ours,
-            ngettext("%d from the SMG", "%d from the SMG", theirs) % theirs,
+            ngettext("%d connection to the SMG", "%d connections to the SMG", outgoing) % outgoing,
+            ngettext("%d from the SMG", "%d from the SMG", incoming) % incoming,
         ))  # fmt: skip
         return cells.mark(text, tone, title, below="; ".join(problems))
 

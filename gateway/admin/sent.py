@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.admin import again, codes, trial_sms
 from gateway.admin.archive import AccountFilter, ArchiveAdmin
-from gateway.failures import AGAIN
 from gateway.messages import resent
 from gateway.messages.index import MESSAGES
 from gateway.models import SgipMt
+from gateway.monitor.failures import RESENDABLE
 from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
@@ -86,7 +86,7 @@ class SgipMtAdmin(ArchiveAdmin):
         if row is not None:
             with suppress(RedisError):  # the page is worth showing without it
                 row.sent_again = resent.again_as(row.biz_id, row.pk)
-            row.may_be_sent = row.final in AGAIN and self.has_operate_permission(request)
+            row.may_be_sent = row.final in RESENDABLE and self.has_operate_permission(request)
         return row
 
     def again_view(self, request: HttpRequest, message: int) -> HttpResponse:

@@ -28,14 +28,14 @@ from msgplatform.core.lazy_text import translated
 
 log = logging.get(__name__)
 
-# Marks it: the reference, which the message's page, search and Reports show.
+# The reference marks a test: the message's page, search and Reports show it.
 REFERENCE = "test from the console"
 _RENEWED_SECONDS = 2
 _FIELDS = {"to": "number", "text": "text", "account": "account", "gateway": "gateway"}
 
 
 class TestSmsForm(forms.Form):
-    """What to send, to whom, and which way."""
+    """The text, its recipient and its way."""
 
     __test__ = False  # to pytest the name looks like a test's
 
@@ -75,13 +75,13 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             message = _send(request, form)
             if message:
                 return redirect(f"{reverse('admin:sms_test')}?message={message}")
-        shown = {
+        context = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Test SMS"), "opts": model_admin.opts, "form": form,
             **_followed(request.GET.get("message", ""), sees_personal(request)),
         }  # fmt: skip
         live = "_live" if "live" in request.GET else ""  # the part that changes alone
-        response = TemplateResponse(request, f"admin/gateway/test_sms{live}.html", shown)
+        response = TemplateResponse(request, f"admin/gateway/test_sms{live}.html", context)
         response["Cache-Control"] = "no-store"  # it shows a message's content
         return response
 
@@ -89,25 +89,25 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 
 
 def _send(request: HttpRequest, form: TestSmsForm) -> str:
-    """The new message's id; '' when it was refused, which the form then says."""
-    given = form.cleaned_data
-    account, gateway = given["account"], given["gateway"]
-    asked = Request(
+    """The new message's id; '' when it was refused: the form has the reason then."""
+    form_values = form.cleaned_data
+    account, gateway = form_values["account"], form_values["gateway"]
+    trial = Request(
         biz=account.biz_id,
-        to=(given["number"].strip(),),
-        text=given["text"],
+        to=(form_values["number"].strip(),),
+        text=form_values["text"],
         account=account.name,
         reference=REFERENCE,
         gateway=gateway.pk if gateway else 0,
     )
     try:
-        prepared = intake().prepare([asked])
+        batch = intake().prepare([trial])
     except RedisError as error:
         log.warning("test_sms_failed", why=str(error)[:200])
         form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
         return ""
     try:
-        (verdict,) = intake().commit(prepared)
+        (verdict,) = intake().commit(batch)
         verdict.raise_rejected()
     except InvalidInput as error:
         form.add_error(_FIELDS.get(error.field), translated(error.args[0]))
@@ -130,18 +130,18 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
 
 
 def _followed(message: str, clear: bool) -> dict[str, Any]:
-    """What has become of a test, and after how many seconds to look again; 0: it has ended."""
+    """The page of a test message, and the seconds until the next look; 0: the message has ended."""
     if not message:
         return {}
     try:
-        found = timeline.page(message)
+        message_page = timeline.page(message)
     except Unavailable as error:
         return {"notice": str(error), "seconds": _RENEWED_SECONDS}
     # The first step is that it was accepted, with its reference.
-    if found is None or found.timeline[0].detail != REFERENCE:
+    if message_page is None or message_page.timeline[0].detail != REFERENCE:
         return {"notice": gettext("There is no such message; it may have been deleted.")}
     # "accepted" is an ending's name as well.
-    ended = any(entry.state in SgipMt.Final.values for entry in found.timeline[1:])
+    is_ended = any(entry.state in SgipMt.Final.values for entry in message_page.timeline[1:])
     if not clear:
-        found = replace(found, title=personal.in_sentence(found.title))
-    return {"message": found, "seconds": 0 if ended else _RENEWED_SECONDS}
+        message_page = replace(message_page, title=personal.in_sentence(message_page.title))
+    return {"message": message_page, "seconds": 0 if is_ended else _RENEWED_SECONDS}

@@ -1,70 +1,15 @@
-"""JSON shapes of the SMS endpoints, for the schema alone. Every id is a string."""
+"""JSON shapes of answers. Every id is a string."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from gateway.api.requests import MAX_RECIPIENTS
-from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from gateway.models import SgipMt
-from msgplatform.api.intake import IdempotencyKeyField, ItemsField, VerdictSerializer
-
-
-@extend_schema_field(
-    {
-        "oneOf": [
-            {"type": "string"},
-            {"type": "array", "items": {"type": "string"}, "minItems": 1,
-             "maxItems": MAX_RECIPIENTS},
-        ]
-    }
-)  # fmt: skip
-class RecipientsField(serializers.Field[Any, Any, Any, Any]):
-    """One number, or a list of them."""
-
-
-class SendSerializer(serializers.Serializer[dict[str, Any]]):
-    """A text to be sent. null means the same as leaving a field out."""
-
-    to = RecipientsField(
-        help_text="A telephone number, 13800000000 or 8613800000000, or a list of them; how many "
-        "your account may name at once is set in the console"
-    )
-    text = serializers.CharField(max_length=2000, help_text="A long one is sent in parts")
-    account = serializers.CharField(
-        required=False, allow_null=True, help_text="Its name; left out: your default account"
-    )
-    extension = serializers.RegexField(
-        "^[0-9]*$",
-        required=False,
-        allow_null=True,
-        help_text="Digits behind the account's SP number",
-    )
-    priority = serializers.IntegerField(
-        required=False, allow_null=True, min_value=0, max_value=9, help_text="0 when left out"
-    )
-    schedule_at = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="Not before this time"
-    )
-    expire_at = serializers.DateTimeField(
-        required=False,
-        allow_null=True,
-        help_text=f"Not after this time, at most {MAX_EXPIRE_DAYS} days from now or, if there is "
-        "one, from `schedule_at`",
-    )
-    reference = serializers.RegexField(
-        "^[ -~]*$",
-        max_length=64,
-        required=False,
-        allow_null=True,
-        help_text="Your own; it comes back with every report",
-    )
-    idempotency_key = IdempotencyKeyField()
+from msgplatform.api.intake import VerdictSerializer
 
 
 class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):
@@ -72,10 +17,6 @@ class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):
     ids = serializers.ListField(
         child=serializers.CharField(), help_text="One for each recipient, in the order of `to`"
     )
-
-
-class SendBatchSerializer(serializers.Serializer[dict[str, Any]]):
-    messages = ItemsField(SendSerializer, "1 to 1000 texts, 10,000 recipients, 16 MiB in all")
 
 
 class SmsVerdictSerializer(VerdictSerializer):

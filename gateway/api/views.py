@@ -6,13 +6,7 @@ from typing import Any
 
 import msgspec
 from django.http import Http404, HttpResponse
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -22,12 +16,11 @@ from gateway.api import requests
 from gateway.api.serializers import (
     AcceptedSmsSerializer,
     IncomingSerializer,
-    SendBatchSerializer,
-    SendSerializer,
     SmsSerializer,
     SmsVerdictsSerializer,
 )
-from gateway.intake.daily_limit import LimitReached
+from gateway.intake import accept
+from gateway.intake.request import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
 from gateway.models import SgipMt, SmsAccount
@@ -39,24 +32,20 @@ from msgplatform.api.pagination import SincePagination
 from msgplatform.api.problems.handler import describe
 from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
+from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import Verdict
 
-_FINALS = frozenset(SgipMt.Final.values)  # an ending, for the list shows what has ended
 
-
-@extend_schema(tags=["sms"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List your messages",
-        description="The messages that you sent and that have ended, newest first. One that has "
-        "not ended yet is found by its id.",
-    ),
-)
 class SmsListView(ListView):
-    """Send a text, or list what was sent and is finished, newest first."""
+    """List your messages.
 
+    The messages that you sent and that have ended, newest first. One that has not ended yet is
+    found by its id.
+    """
+
+    tag = "sms"
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
     accepts_idempotency_key = True
     serializer_class = SmsSerializer
@@ -93,43 +82,39 @@ class SmsListView(ListView):
                 raise InvalidInput(f"There is no account {account!r}.", "account")
             conditions["account_id"] = account_id
         if state := query.get("state"):
-            if state not in _FINALS:
-                raise InvalidInput(f"Use one of {', '.join(SgipMt.Final.values)}.", "state")
             conditions["final"] = state
         rows = SgipMt.objects.all()
         for column in self.keyset_within:
             rows = sql.of_one(rows, column, conditions.pop(column))
         return rows.filter(accepted_between(query), **conditions)
 
-    @extend_schema(
-        summary="Send a text",
-        description="Send a text to one recipient or to several. The answer comes when the "
-        "messages are safe, with an id for each recipient. Send an idempotency key, so that a "
-        "request whose answer was lost can be repeated. Beyond the account's daily limit the "
-        "answer is 429, and `Retry-After` has the seconds until midnight in the platform's zone.",
-        request=SendSerializer,
-        responses={
-            202: OpenApiResponse(AcceptedSmsSerializer, "Accepted and durable."),
-            200: OpenApiResponse(AcceptedSmsSerializer, "A repeat: it was accepted before."),
+    @operation(
+        requests.Send,
+        {
+            202: (AcceptedSmsSerializer, "Accepted and durable."),
+            200: (AcceptedSmsSerializer, "A repeat: it was accepted before."),
         },
-        examples=[
-            OpenApiExample(
-                "to two recipients",
-                {
-                    "to": ["13800000000", "13900000000"],
-                    "text": "您的验证码是 482913",
-                    "reference": "login-7",
-                    "idempotency_key": "login-7-code",
-                },
-                request_only=True,
-            )
-        ],
+        (
+            "to two recipients",
+            {
+                "to": ["13800000000", "13900000000"],
+                "text": "您的验证码是 482913",
+                "reference": "login-7",
+                "idempotency_key": "login-7-code",
+            },
+        ),
     )
     def post(self, request: Request) -> HttpResponse:
+        """Send a text.
+
+        Send a text to one recipient or to several. The answer comes when the messages are safe,
+        with an id for each recipient. Send an idempotency key, so that a request whose answer was
+        lost can be repeated. Beyond the account's daily limit the answer is 429, and `Retry-After`
+        has the seconds until midnight in the platform's zone.
+        """
         body = decode(request, requests.Send)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        (verdict,) = requests.accept([requests.request(caller_of(request).biz_id, body)])
-        return answer(verdict)
+        return answer(accept.accept_one(requests.request(caller_of(request).biz_id, body)))
 
 
 @describe.register
@@ -143,47 +128,36 @@ def _(exc: LimitReached, view: Any) -> Problem:
 SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
 
 
-@extend_schema(tags=["sms"])
-@extend_schema_view(
-    post=extend_schema(
-        summary="Send many texts",
-        description="Send up to 1000 texts in one request. A wrong text does not keep the others "
-        "from being accepted: the answer says of each, in order, what became of it. The `code` "
-        "`limit` stands for one beyond the account's daily limit.",
-        request=SendBatchSerializer,
-        responses={
-            200: OpenApiResponse(
-                SmsVerdictsSerializer, "What became of each; everything created is durable."
-            )
-        },
-    )
-)
 class SmsBatchView(BatchView):
-    """Send up to 1000 texts in one request; the answer has a verdict for each, in order."""
+    """Send many texts.
 
+    Send up to 1000 texts in one request. A wrong text does not keep the others from being accepted:
+    the answer says of each, in order, what became of it. The `code` `limit` stands for one beyond
+    the account's daily limit.
+    """
+
+    tag = "sms"
     required_scope = "sms:write"
-    item = requests.Send
+    body = requests.SendBatchBody
+    answer = SmsVerdictsSerializer, "What became of each; everything created is durable."
 
     def read(self, body: requests.Send) -> SmsRequest:
         return requests.request(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[SmsRequest]) -> list[Verdict]:
-        return requests.accept_many(items)
+        return accept.accept_many(items)
 
 
-@extend_schema(tags=["sms"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List incoming messages",
-        description="Messages from handsets to your numbers (MOs), in the order in which they "
-        "came, from the oldest on. To follow them, ask with `since_id`, the id of the last one "
-        "that you have seen: what came after it is listed, and none is left out. Ids of long "
-        "messages are not always in that order. A message is listed within half a minute.",
-    ),
-)
 class IncomingListView(ListView):
-    """MOs of the caller's numbers, oldest first."""
+    """List incoming messages.
 
+    Messages from handsets to your numbers (MOs), in the order in which they came, from the oldest
+    on. To follow them, ask with `since_id`, the id of the last one that you have seen: what came
+    after it is listed, and none is left out. Ids of long messages are not always in that order. A
+    message is listed within half a minute.
+    """
+
+    tag = "sms"
     required_scope = "sms:read"
     serializer_class = IncomingSerializer
     pagination_class = SincePagination
@@ -195,18 +169,18 @@ class IncomingListView(ListView):
         return incoming.since(caller_of(self.request).biz_id, last)
 
 
-@extend_schema(tags=["sms"])
 class SmsView(APIView):
-    """What became of one message: its state, with the time of each step."""
+    """One message."""
 
+    tag = "sms"
     required_scope = "sms:read"
 
-    @extend_schema(
-        summary="Show a message",
-        description="What became of one message: its state, with the time of each step.",
-        responses=SmsSerializer,
-    )
+    @operation(None, {200: SmsSerializer})
     def get(self, request: Request, pk: int) -> Response:
+        """Show a message.
+
+        What became of one message: its state, with the time of each step.
+        """
         states_by_id = states.states(caller_of(request).biz_id, [str(pk)])
         if not states_by_id:
             raise Http404

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,97 +12,86 @@ from typing import Any
 from django.conf import settings
 
 from gateway import presence
-from gateway.demo import scenario
-from gateway.demo.caller import Caller, Trickle
-from gateway.demo.listener import Listener
+from gateway.demo import scenario, traffic
 from gateway.demo.smg import SmgProcess
+from gateway.demo.traffic import Listener
 from gateway.models import SgipMo, SgipMt, SmsGateway
-from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows import DemoRun
+from msgplatform.demo.account import Differences, Records, compare, wait_for_none
 
 # With fewer the demo proves nothing, and says so.
 MIN_MESSAGES = 5_000
 _MOS = 120
 _LINK_SECONDS = 180.0
 _CHUNK = 500
+_SAMPLE = 1_000  # messages of each system whose state is queried
 _TRICKLE_SECONDS = 1.0  # between two messages, after the accounting
 
 
 @dataclass
 class Account:
-    """What was accepted, and which listener must have got what."""
+    """The accepted messages (system → id → recipient) and the users' texts, and where they are."""
 
-    callers: Sequence[Caller]
-    ears: Mapping[str, Listener]
-    mos: Sequence[tuple[str, str, str, str]]
-
-    def listen(self) -> None:
-        for ear in self.ears.values():
-            ear.listen()
-
-    def open_endings(self) -> list[str]:
-        """Accepted messages whose ending their own system has not got."""
-        return [
-            id for c in self.callers for id in c.accepted if id not in self.ears[c.system].reports
-        ]
-
-    def wrong(self) -> int:
-        """Messages that did not have exactly one ending, or not the right one; strangers."""
-        count = 0
-        for caller in self.callers:
-            reports = self.ears[caller.system].reports
-            for id, number in caller.accepted.items():
-                count += id in reports and reports[id] != [scenario.ending(number)]
-            count += len(reports.keys() - caller.accepted.keys())
-        return count
-
-    def missing_mos(self) -> int:
-        """Texts that users sent and the right system has not got, or got twice."""
-        wanted: dict[str, Counter[str]] = {name: Counter() for name in self.ears}
-        for owner, _user, _sp_number, text in self.mos:
-            wanted[owner][text] += 1
-        return sum(
-            abs(count - Counter(self.ears[name].mos)[text])
-            for name, texts in wanted.items()
-            for text, count in texts.items()
-        )
+    accepted: Mapping[str, Mapping[str, str]]
+    listeners: Mapping[str, Listener]
+    mos: list[tuple[str, str, str, str]]
 
     def states(self) -> dict[str, str]:
+        """Message id → the state in which it must end."""
         return {
-            id: scenario.ending(number) for c in self.callers for id, number in c.accepted.items()
+            id: scenario.ending(number)
+            for messages in self.accepted.values()
+            for id, number in messages.items()
         }
+
+    def reports(self) -> Differences:
+        """Endings at the systems that own the messages; each must come exactly once."""
+        expected_endings: dict[str, Records] = {
+            system: [(id, scenario.ending(number)) for id, number in messages.items()]
+            for system, messages in self.accepted.items()
+        }
+        reported_endings: dict[str, Records] = {
+            system: [(id, state) for id, states in one.reports.items() for state in states]
+            for system, one in self.listeners.items()
+        }
+        return compare(expected_endings, reported_endings)
+
+    def users_texts(self) -> Differences:
+        expected_texts = {
+            system: [(mo[3], None) for mo in self.mos if mo[0] == system]
+            for system in self.listeners
+        }
+        texts_by_system = {
+            system: [(text, None) for text in one.mos] for system, one in self.listeners.items()
+        }
+        return compare(expected_texts, texts_by_system)
+
+    def archived(self) -> Differences:
+        states = self.states()
+        rows: list[tuple[str, object]] = []
+        for ids in chunks(list(states), _CHUNK):
+            archive_rows = SgipMt.objects.filter(id__in=[int(id) for id in ids])
+            rows += [(str(pk), final) for pk, final in archive_rows.values_list("pk", "final")]
+        return compare({"archive": list(states.items())}, {"archive": rows})
+
+    def count_open(self) -> int:
+        """Endings and texts that are still missing; the archive, the last step, is asked last."""
+        for listener in self.listeners.values():
+            listener.listen()
+        count = len(self.reports().missing) + len(self.users_texts().missing)
+        return (
+            count or len(self.archived().missing) or max(0, len(self.mos) - SgipMo.objects.count())
+        )
 
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """Send, wait for the listeners' files and the archive, account for every message."""
-    smgs, ears = _start(run)
-    tokens = scenario.create(
-        {name: ear.url for name, ear in ears.items()},
-        {name: smg.port for name, smg in smgs.items()},
-    )
-    count = max(1, run.messages // 2)
-    run.say(f"sms: {count} messages from {len(tokens)} business systems over")
-    for operator in scenario.OPERATORS:
-        run.say(f"sms:   {operator.name:<15} {operator.description}")
-    _await_links()
-    callers = _send(run, tokens, count)
-    mos = scenario.mos(_MOS)
-    smgs["city"].deliver([mo[1:] for mo in mos])
-    account = Account(callers, ears, mos)
-    archived = _await(run, account)
-    trickle = Trickle(run.base_url, tokens, count, smgs["city"].deliver)
-    run.trickle("sms", trickle.send, _TRICKLE_SECONDS)
-    return _report(account, archived, sum(smg.submitted() for smg in smgs.values()))
-
-
-def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
-    """The operators' gateways and the listening systems."""
     folder = Path(run.folder)
     receiver = (settings.SMS_RECEIVER_HOST, settings.SMS_RECEIVER_PORT)
     # The listeners first: a simulator may send as soon as it runs.
-    ears = {
+    listeners = {
         name: run.until_end.enter_context(Listener(folder / f"{name}-listener.log"))
         for name in scenario.SYSTEMS
     }
@@ -110,92 +99,63 @@ def _start(run: DemoRun) -> tuple[dict[str, SmgProcess], dict[str, Listener]]:
         operator.name: run.until_end.enter_context(SmgProcess(operator, folder, receiver))
         for operator in scenario.OPERATORS
     }
-    return smgs, ears
+    urls = {name: listener.url for name, listener in listeners.items()}
+    tokens = scenario.create(urls, {name: smg.port for name, smg in smgs.items()})
+    count = max(1, run.messages // 2)
+    lines = [f"sms: {count} messages from {len(tokens)} business systems over"]
+    run.say("\n".join([*lines, *(f"  {o.name:<15} {o.description}" for o in scenario.OPERATORS)]))
+    _await_links()
+    run.start_together()
+    recipients = traffic.send_all(run.base_url, tokens, count)
+    mos = scenario.mos(_MOS)
+    smgs["city"].deliver([mo[1:] for mo in mos])
+    account = Account(recipients, listeners, mos)
+    wait_for_none(run, "sms", account.count_open, "endings and MOs to come")
+    step = traffic.trickle(run.base_url, tokens, count, smgs["city"].deliver)
+    run.trickle("sms", step, _TRICKLE_SECONDS)
+    # A sample of each system: the answers of sms.query must be the same.
+    states, wrong_answers = account.states(), 0
+    for system, token in tokens.items():
+        sample = list(recipients[system])[:_SAMPLE]
+        answers = traffic.query(run.base_url, token, sample)
+        wrong_answers += sum(states[id] != got for id, got in zip(sample, answers, strict=True))
+    parts = sum(smg.submitted() for smg in smgs.values())
+    return _report(account, parts, wrong_answers)
 
 
 def _await_links() -> None:
     """Messages and users' texts would wait for a gateway that is not bound both ways."""
     names = [operator.name for operator in scenario.OPERATORS]
     gateways = SmsGateway.objects.filter(name__in=names).values_list("pk", flat=True)
-    wanted = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
+    links = {(pk, kind) for pk in gateways for kind in ("submit", "report")}
     deadline = time.monotonic() + _LINK_SECONDS
-    while missing := wanted - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
+    while missing := links - {(s.gateway, s.kind) for s in presence.live() if not s.problem}:
         if time.monotonic() > deadline:
             raise PlatformError(f"gateways are not bound: {sorted(missing)}")
         time.sleep(0.1)
 
 
-def _send(run: DemoRun, tokens: Mapping[str, str], count: int) -> list[Caller]:
-    share = -(-count // len(tokens))
-    callers = [
-        Caller(run.base_url, name, token, range(n * share, min(count, (n + 1) * share)))
-        for n, (name, token) in enumerate(tokens.items())
-    ]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-        if caller.error:
-            raise PlatformError(f"{caller.system} could not send: {caller.error}")
-    return callers
-
-
-def _await(run: DemoRun, account: Account) -> dict[str, str]:
-    """Until everything was reported and archived or time is up; id → state in the archive."""
-    deadline = time.monotonic() + run.timeout
-    progress = Every(2.0)
-    wanted = account.states()
-    while True:
-        account.listen()
-        open_mos = account.missing_mos()
-        left = len(account.open_endings())
-        # The archive is asked last: it is the last step, and thousands of rows.
-        archived = _archived(list(wanted)) if not left and not open_mos else {}
-        done = not left and not open_mos and len(archived) == len(wanted)
-        done = done and SgipMo.objects.count() >= len(account.mos)
-        if done or time.monotonic() > deadline:
-            return archived or _archived(list(wanted))
-        if progress.take():
-            run.say(f"sms: {left} endings and {open_mos} MOs are still missing")
-        time.sleep(0.2)
-
-
-def _archived(ids: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for some in chunks(ids, _CHUNK):
-        rows = SgipMt.objects.filter(id__in=[int(id) for id in some])
-        found |= {str(pk): final for pk, final in rows.values_list("pk", "final")}
-    return found
-
-
-def _report(account: Account, archived: Mapping[str, str], parts: int) -> Mapping[str, Any]:
-    wanted = account.states()
-    reported = {id for ear in account.ears.values() for id in ear.reports}
-    lost = {id for id in wanted if id not in reported or id not in archived}
-    wrong = account.wrong() + sum(archived.get(id, state) != state for id, state in wanted.items())
-    missing = account.missing_mos()
-    # A sample of each system: what sms.query answers must be the same.
-    asked = 0
-    for caller in account.callers:
-        sample = list(caller.accepted)[:1000]
-        answers = caller.asked(sample) if sample else []
-        asked += sum(got != wanted[id] for id, got in zip(sample, answers, strict=True))
+def _report(account: Account, parts: int, wrong_answers: int) -> Mapping[str, Any]:
+    reports, archive, texts = account.reports(), account.archived(), account.users_texts()
+    wrong = len(reports.different) + len(reports.extra) + len(archive.different)
     problems = [
         f"{wrong} messages have a wrong ending" if wrong else "",
-        f"{missing} MOs are missing or came twice" if missing else "",
-        f"{asked} answers to sms.query are wrong" if asked else "",
+        f"{texts.count} MOs are missing or came twice" if texts.count else "",
+        f"{wrong_answers} answers to sms.query are wrong" if wrong_answers else "",
     ]
-    states = Counter(wanted[id] for id in wanted if id in reported)
+    states = account.states()
+    missing = set(reports.missing)
+    endings = Counter(state for id, state in states.items() if id not in missing)
     return {
-        "accepted": len(wanted),
+        "accepted": len(states),
         "at_least": MIN_MESSAGES,
-        "systems": len(account.callers),
+        "systems": len(account.accepted),
         "gateways": len(scenario.OPERATORS),
         "copies": parts,
-        "delivered": states["delivered"],
-        "failed": states["failed"],
-        "received": len(account.mos) - missing,
-        "lost": len(lost) + missing,
-        "duplicates": sum(ear.repeated for ear in account.ears.values()),
+        "delivered": endings["delivered"],
+        "failed": endings["failed"],
+        "received": len(account.mos) - texts.count,
+        "lost": len({*reports.missing, *archive.missing}) + len(texts.missing),
+        "duplicates": sum(listener.repeated for listener in account.listeners.values()),
         "problem": "; ".join(filter(None, problems)),
     }

@@ -1,4 +1,4 @@
-"""The demo's cast: two business systems, three gateways that behave differently, and all texts."""
+"""The scenario of SMS: two business systems, three gateways that behave differently, all texts."""
 
 from __future__ import annotations
 
@@ -117,23 +117,23 @@ def create(sink_urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, 
 
 
 def mos(count: int) -> list[tuple[str, str, str, str]]:
-    """What users send: (system that must get it, user, SP number, text).
+    """The users' messages: (system that must get it, user, SP number, text).
 
-    Each text is another, so that one that is missing or comes twice is noticed.
+    Each text is another, so that a missing or second one is noticed.
     """
-    made = []
+    messages = []
     for index in range(count):
         user = f"138{index:08d}"  # of the first operator, whose simulator sends them all
         kind = index % 4
         # The system is found by its number, by its number with an extension, by a keyword, and by
         # its number with an extension for a long text, which comes in parts.
         if kind == 0:
-            made.append(("clinic", user, SYSTEMS["clinic"], f"TD {index}"))
+            messages.append(("clinic", user, SYSTEMS["clinic"], f"TD {index}"))
         elif kind == 1:
-            made.append(("bank", user, SYSTEMS["bank"] + "07", f"查询余额 {index} 😀"))
+            messages.append(("bank", user, SYSTEMS["bank"] + "07", f"查询余额 {index} 😀"))
         elif kind == 2:
-            made.append(("bank", user, SYSTEMS["clinic"], f"{KEYWORD.lower()} {index}"))
+            messages.append(("bank", user, SYSTEMS["clinic"], f"{KEYWORD.lower()} {index}"))
         else:
             long = f"第 {index} 号：" + "我想改一下预约的时间，请问明天上午还有没有位置？" * 6
-            made.append(("clinic", user, SYSTEMS["clinic"] + "1", long))
-    return made
+            messages.append(("clinic", user, SYSTEMS["clinic"] + "1", long))
+    return messages

@@ -30,7 +30,7 @@ class SmgProcess:
         self._process = subprocess.Popen(  # noqa: S603 - our own command line
             child_process.command(command, "--parent", str(os.getpid())),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
-            process_group=0,  # Ctrl-C reaches only who started it, and closes its input
+            process_group=0,  # Ctrl-C reaches only its starter, which closes its input
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()  # listening on host:port, log …

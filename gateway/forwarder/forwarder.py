@@ -1,8 +1,9 @@
 """Report forwarder: publishes the endings of messages and the MOs to the systems that own them.
 
-Published means durable in Notify. Only then an id moves on to the archive; a forwarder that is
-killed in between publishes again under the same key, which changes nothing. One that was frozen
-never publishes an ending after a higher one: whoever published the higher one published both.
+Published means durable in Notify. Only then an id moves on to the archive. After a forwarder that
+was killed in between, the next one publishes again under the same key, which changes nothing. A
+frozen forwarder never publishes an ending after a higher one: the forwarder that published the
+higher ending published both.
 
     list:report ─ lease_some ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
                                       │ the lease is over: the next forwarder takes it
@@ -35,10 +36,10 @@ log = logging.get(__name__)
 
 BATCH = 500
 _LAST = max(RANK.values())  # no other ending follows one of this rank
-# A killed forwarder's ids come back after this long.
+# After these seconds another forwarder takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
-# Little beside the seconds that a Report takes, and each commit of Notify serves more events.
+# Short beside the seconds that a Report takes; each commit of Notify serves more events by it.
 _GATHER_SECONDS = 0.2
 
 
@@ -57,71 +58,72 @@ class Forwarder(Worker):
         self.directory.refresh()
         if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
             self._next_overdue.restart()
-        done = 0
+        count = 0
         if self._gather.is_due:
-            leased = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
-            done = len(leased.entries)
-            self._gather.note_batch(done)
-            bisect.isolate(leased.entries, partial(self._forward_reports, leased), _set_aside)
+            lease = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+            count = len(lease.entries)
+            self._gather.note_batch(count)
+            bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
         mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, self._forward_mos, _set_aside)
-        done += len(mos)
-        self.heartbeat.done += done
-        return done > 0
+        count += len(mos)
+        self.heartbeat.done += count
+        return count > 0
 
-    def _forward_reports(self, leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-        """Publish endings, each with those before it that were announced. Nothing is done when
-        another forwarder has taken over one of them: the lease of all is over."""
-        found = store.read(ids)
+    def _forward_reports(self, lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
+        """Publish endings, each with the earlier endings that were announced. Nothing is done when
+        another forwarder has taken over one of the messages: the lease of all is over."""
+        messages = store.read(ids)
         failpoint("forwarder_after_read")
-        if not store.holds(leased, ids):
+        if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        fresh = {message.id: notifications.report(message, self.directory) for message in found}
-        open_ends = [message for message in found if RANK[message.final] < _LAST]
-        payloads = store.announce({m.id: (m.final, fresh[m.id].payload) for m in open_ends})
+        reports = {
+            message.id: notifications.report(message, self.directory) for message in messages
+        }
+        open_ends = [message for message in messages if RANK[message.final] < _LAST]
+        payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
-        made: list[intake.Event] = []
-        for message in found:
+        events: list[intake.Event] = []
+        for message in messages:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
-            made += [
+            events += [
                 notifications.announced(message, end, message.announced[end])
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
-            event = fresh[message.id]
+            event = reports[message.id]
             # Empty: the message has another ending by now, which is published in its turn.
             if payload := payloads.get(message.id, event.payload):
-                made.append(replace(event, payload=payload))
-        publish(made)
-        # A forwarder that is killed here publishes the same keys once more.
+                events.append(replace(event, payload=payload))
+        publish(events)
+        # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
-        store.published({message.id: message.final for message in found})
-        # Archived already, by an earlier entry of the same id.
-        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in found)))
+        store.published({message.id: message.final for message in messages})
+        # The ids of messages that are gone: an earlier entry of the same id was archived.
+        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
-        """With their owner written down first, for the archive."""
+        """Publish MOs; their owner is written down first, for the archive."""
         name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
-        found: list[Mo] = []
+        mos: list[Mo] = []
         for mo in mo_store.read(ids):
             account = self.directory.owner_of(mo.sp_number, mo.text) or default
             owner = {"biz": account.biz_id, "account": account.id} if account else {}
-            found.append(msgspec.structs.replace(mo, **owner))
-        mo_store.rewrite(found)
-        publish(
-            [notifications.mo(mo, self.directory) for mo in found if mo.biz and mo.kind == "mo"]
-        )
+            mos.append(msgspec.structs.replace(mo, **owner))
+        mo_store.rewrite(mos)
+        publish([notifications.mo(mo, self.directory) for mo in mos if mo.biz and mo.kind == "mo"])
         failpoint("forwarder_after_mo_publish")
-        there = [mo.id for mo in found]
-        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, there)
-        store.drop(keys.MO_REPORTING, list(set(ids).difference(there)))
+        mo_ids = [mo.id for mo in mos]
+        store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, mo_ids)
+        store.drop(keys.MO_REPORTING, list(set(ids).difference(mo_ids)))
         return ids
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
-    """It keeps its lease, and comes again when that is over."""
+    """The alert about a message whose event cannot be published. The message keeps its lease, and
+    comes again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
         lazy_message(_("The event of message %(id)s could not be published"), id=message),
@@ -130,12 +132,12 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def publish(made: Sequence[intake.Event]) -> None:
-    """Make all of them durable, or raise an exception. One that Notify refuses is our own fault:
-    it raises an alert, and must not hold up the archive."""
-    for event, verdict in zip(made, intake.publish_many(made) if made else (), strict=True):
+def publish(events: Sequence[intake.Event]) -> None:
+    """Make all events durable, or raise an exception. An event that Notify refuses is a fault of
+    SMS itself: it raises an alert, and must not hold up the archive."""
+    for event, verdict in zip(events, intake.publish_many(events) if events else (), strict=True):
         if verdict.code == Conflict.code:
-            # Published by a forwarder that was killed; more of it, as another Report, is known now.
+            # A killed forwarder published it; more is known now, such as another Report.
             log.info("event_known", key=event.idempotency_key)
         elif verdict.outcome == "rejected":
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason)

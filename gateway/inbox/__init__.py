@@ -1,1 +1,1 @@
-"""What gateways send us: stored before it is answered; MOs taken in once, long ones joined."""
+"""Requests of gateways: stored before they are answered; MOs taken in once, long ones joined."""

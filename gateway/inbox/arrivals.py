@@ -1,4 +1,4 @@
-"""What gateways send us, over whichever connection: safe in Redis before it is answered.
+"""Requests of gateways, over any connection: safe in Redis before they are answered.
 
 net's loop ── put ─┬▶ Reports ── turn (the worker's thread): one script for all that came
                    │                └─▶ respond, in the loop again
@@ -20,8 +20,7 @@ from django.utils.translation import gettext_noop as _
 
 from gateway import sgip, signals
 from gateway.directory import Directory
-from gateway.inbox.alert_queue import AlertQueue
-from gateway.inbox.incoming import MoIntake
+from gateway.inbox.mo_intake import MoIntake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection
@@ -38,14 +37,18 @@ log = logging.get(__name__)
 Request = sgip.Report | sgip.Deliver | sgip.UserRpt
 
 BATCH = 500
-# Reports, and MOs, in memory while a server is unavailable; beyond it gateways are asked to come
-# again.
+# Reports, and MOs, that wait in memory while a server is unavailable; beyond them gateways are
+# asked to come again.
 MAX_WAITING = 20_000
 # Longest pause of the MOs' thread (seconds), also after trouble with the database.
 _MO_PAUSE = 1.0
 # Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
-_ALERT_SECONDS = 60.0  # between two alerts that a gateway reports on what is not its own
+_ALERT_SECONDS = 60.0  # between two alerts about Reports on another gateway's messages
+# The database hangs, and the log has each alert anyway.
+_MAX_ALERTS = 100
+_UNTIL_PUT = 60.0  # seconds; `put` ends the pause
+_STOP_SECONDS = 1.0
 _OF_SUBMIT = 0  # ReportType; the other kind is for gateways that forward a Deliver
 
 
@@ -60,8 +63,8 @@ class Arrivals:
     """`changed` is set when a Report came. The loop appends to `_waiting` and `_mos`; the worker's
     thread takes from the first, the MOs' thread from the second."""
 
-    def __init__(self, net: NetThread, changed: threading.Event, directory: Directory) -> None:
-        self._net, self._changed, self._directory = net, changed, directory
+    def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
+        self._net, self._changed, self._directory = net, wake_event, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
@@ -211,3 +214,29 @@ class Arrivals:
             key=f"sms.mo:{arrival.gateway}",
         )
         self._alerts.put(event)
+
+
+class AlertQueue:
+    """Any thread may `put`; only this class's own thread asks the database."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[alerts.AlertEvent] = deque()
+        self._thread = ThreadLoop("alerts", self._raise, every=_UNTIL_PUT, last=self._raise)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._thread.stop(_STOP_SECONDS)
+
+    def put(self, event: alerts.AlertEvent) -> None:
+        """Raise the alert soon; returns at once. Beyond _MAX_ALERTS it is dropped."""
+        if len(self._waiting) >= _MAX_ALERTS:
+            log.warning("alert_dropped", kind=event.kind, subject=event.subject, key=event.key)
+            return
+        self._waiting.append(event)
+        self._thread.wake()
+
+    def _raise(self) -> None:
+        while self._waiting:
+            alerts.raise_event(self._waiting.popleft())

@@ -1,168 +1,233 @@
 """Take in short messages: checked, routed, safe in Redis before the answer.
 
-One service behind XML-RPC and REST. `prepare` checks, and nothing is accepted or counted before
-`commit`, which gives a verdict for each request (`created`, `duplicate`, `rejected`) and raises
-only when nothing is known about any of them.
+One service behind XML-RPC, REST and the fast intake:
+
+    accept_one, accept_later ── single requests that come together ──┐
+                                                                     ├─▶ accept ─▶ one script,
+    accept_many ── the requests of one call ─────────────────────────┘   one wait for the disk
+
+`Intake.prepare` checks, and nothing is accepted or counted before `Intake.commit`, which gives a
+verdict for each request (`created`, `duplicate`, `rejected`) and raises only when the outcome of
+all of them is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 import msgspec
 from django.conf import settings
-from django.utils.translation import gettext_noop
 
 from gateway import signals
 from gateway.connections import sms_redis
-from gateway.directory import Account, Directory
-from gateway.intake import request as sms_request
-from gateway.intake.daily_limit import LimitReached, allowance
-from gateway.intake.request import Request
-from gateway.intake.routing import Router
+from gateway.directory import Directory
+from gateway.intake.request import CheckedRequest, LimitReached, Request, Router, check
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
-from msgplatform.core.connections import patiently
+from msgplatform.core.connections import RedisError, patiently
 from msgplatform.core.data import ids
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import (
+    UNAVAILABLE,
+    InvalidInput,
+    OutcomeUnknown,
+    Temporary,
+    Unavailable,
+)
+from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.lazy_text import lazy_message
 
-# The fields that make it the same request. `reference` changes nothing of what is sent.
+# Recipients of all items of one call: one script stores them, during which Redis does nothing else.
+MAX_RECIPIENTS = 10_000
+# Single requests that share a script, and the recipients of one that may share: a request to many
+# would hold up the others.
+MAX_GROUP, MAX_SHARED_RECIPIENTS = 100, 100
+# The fields that make two requests the same. `reference` changes nothing of what is sent.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
 
 
+def accept_one(request: Request) -> Verdict:
+    """Accept a single request; it shares a script with the others that wait in this process.
+
+    Raises Unavailable if nothing was stored, OutcomeUnknown if Redis failed meanwhile.
+    """
+    if len(request.to) > MAX_SHARED_RECIPIENTS:
+        return accept([request])[0]
+    return _committer().submit(request)
+
+
+def accept_later(
+    request: Request, call: Callable[[Verdict | None, Exception | None], None]
+) -> None:
+    """As `accept_one`, without waiting: `call` gets the verdict or the error in another thread.
+
+    Raises InvalidInput for more than MAX_SHARED_RECIPIENTS, and Unavailable; `call` is not called
+    then.
+    """
+    if len(request.to) > MAX_SHARED_RECIPIENTS:
+        words = f"more than {MAX_SHARED_RECIPIENTS} recipients do not share a script"
+        raise InvalidInput(words, "to")
+    _committer().submit_later(request, call)
+
+
+def accept_many(requests: Sequence[Request]) -> list[Verdict]:
+    """`accept` for the requests of one call. Raises InvalidInput for too many recipients in all."""
+    if sum(len(request.to) for request in requests) > MAX_RECIPIENTS:
+        raise InvalidInput(f"Name at most {MAX_RECIPIENTS} recipients in one request.", "messages")
+    return accept(requests)
+
+
+def accept(requests: Sequence[Request]) -> list[Verdict]:
+    """A verdict for each request; what was accepted is durable.
+
+    Raises Unavailable when a server failed before anything could be stored, OutcomeUnknown when
+    Redis failed while the requests were stored.
+    """
+    try:
+        batch = intake().prepare(requests)
+    except Temporary:
+        raise
+    except UNAVAILABLE as error:
+        server = "SMS Redis" if isinstance(error, RedisError) else "database"
+        raise Unavailable(
+            f"The {server} does not answer; nothing was accepted. Repeat the request later."
+        ) from error
+    try:
+        return intake().commit(batch)
+    except RedisError as error:
+        raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
+
+
+# Made with the first request: it has a thread, which a process that forks must not have before.
+@lru_cache(maxsize=1)
+def _committer() -> GroupCommit[Request, Verdict]:
+    return GroupCommit(accept, max_items=MAX_GROUP, name="sms-intake")
+
+
+@lru_cache(maxsize=1)
+def intake() -> Intake:
+    """The intake of this process."""
+    return Intake()
+
+
 @dataclass(frozen=True, slots=True)
-class _Checked:
-    """A request with nothing wrong; `routes` are those of its numbers, `parts` of its text."""
+class PreparedBatch:
+    """Requests of which nothing is stored yet.
 
-    request: Request
-    account: Account
-    numbers: list[str]
-    routes: list[list[int]]
-    parts: int
-    allowance: store.Allowance | None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Requests of which nothing is stored yet: the verdicts of some, and by their places what the
-    others are to be stored as."""
+    `verdicts` has the verdicts that are known already, None for the others; `calls` maps the
+    positions of the others to the calls that store them.
+    """
 
     verdicts: list[Verdict | None]
     calls: dict[int, store.Call]
 
 
 class Intake:
-    """Checks against what the directory knows; one for a process (see `intake`)."""
+    """Checks requests against the directory and stores them; one for a process (see `intake`)."""
 
     def __init__(self, directory: Directory | None = None) -> None:
         self.directory = directory or Directory()
         self.router = Router(self.directory)
 
-    def send_many(self, asked: Sequence[Request]) -> list[Verdict]:
-        """Store requests with one script. Raises RedisError: then nothing is known, repeat with
-        the same keys."""
-        return self.commit(self.prepare(asked))
+    def send_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        """Check requests and store them with one script. Raises RedisError: the outcome is unknown
+        then, and the requests may be repeated with the same keys."""
+        return self.commit(self.prepare(requests))
 
-    def prepare(self, asked: Sequence[Request]) -> Prepared:
-        """Check requests. Raises RedisError: then nothing was accepted."""
+    def prepare(self, requests: Sequence[Request]) -> PreparedBatch:
+        """Check requests. Raises RedisError: nothing was accepted then."""
         self.directory.refresh()
-        verdicts = _repeats(asked)
-        checked: dict[int, _Checked] = {}
-        named: dict[tuple[int, str], _Checked] = {}
-        again: dict[int, store.Call] = {}
-        for place, request in enumerate(asked):  # a wrong one does not keep the others out
-            if verdicts[place] is not None:
+        verdicts = _duplicates(requests)
+        items: dict[int, CheckedRequest] = {}
+        by_key: dict[tuple[int, str], CheckedRequest] = {}
+        duplicate_calls: dict[int, store.Call] = {}
+        for position, request in enumerate(requests):  # a wrong one does not keep the others out
+            if verdicts[position] is not None:
                 continue
             name = request.biz, request.idempotency_key
-            if name in named:
-                # Neither checked nor counted twice: the script says what it repeats.
-                limit = named[name].allowance
-                again[place] = store.Call((), *name, _hash(request), limit)
+            if name in by_key:
+                # Neither checked nor counted twice: the script says which call it duplicates.
+                limit = by_key[name].allowance
+                duplicate_calls[position] = store.Call((), *name, _hash(request), limit)
                 continue
             try:
-                checked[place] = self._check(request)
+                items[position] = check(request, self.directory, self.router)
             except InvalidInput as error:
-                verdicts[place] = Verdict.rejected(error)
+                verdicts[position] = Verdict.rejected(error)
                 continue
             if request.idempotency_key:
-                named[name] = checked[place]
-        calls = zip(checked, _calls(list(checked.values())), strict=True)
-        return Prepared(verdicts, {**dict(calls), **again})  # each behind the one that it repeats
+                by_key[name] = items[position]
+        calls = zip(items, _calls(list(items.values())), strict=True)
+        # A duplicate stands behind the call with its key.
+        return PreparedBatch(verdicts, {**dict(calls), **duplicate_calls})
 
     @patiently()  # what may be stored already is better waited for
-    def commit(self, prepared: Prepared) -> list[Verdict]:
-        """Store them with one script. Raises RedisError: then nothing is known."""
-        verdicts, calls = list(prepared.verdicts), prepared.calls
+    def commit(self, batch: PreparedBatch) -> list[Verdict]:
+        """Store the calls with one script. Raises RedisError: the outcome is unknown then."""
+        verdicts, calls = list(batch.verdicts), batch.calls
         if not calls:
             return [verdict for verdict in verdicts if verdict is not None]
         firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
-        for (place, call), first in zip(calls.items(), firsts, strict=True):
-            made = [message.id for message in call.messages]
+        for (position, call), first in zip(calls.items(), firsts, strict=True):
+            own_ids = [message.id for message in call.messages]
             if isinstance(first, store.OverLimit):
-                verdicts[place] = _over_limit(call)
+                limit = call.allowance.limit if call.allowance else 0
+                verdicts[position] = Verdict.rejected(LimitReached(limit, len(call.messages)))
                 continue
-            # Another call with the same key may have come since we looked for repeats. With our own
-            # ids it is this one: the script's answer was lost, and the client has run it again.
-            verdicts[place] = (
-                Verdict("created", ids=made)
-                if first is None or first.ids == made
+            # Another call with the same key may have come since the look for duplicates. With the
+            # ids of this call it is this call: the client has run the script again, since the
+            # script's first answer was lost.
+            verdicts[position] = (
+                Verdict("created", ids=own_ids)
+                if first is None or first.ids == own_ids
                 else Verdict.duplicate_or_conflict(first.hash == call.payload_hash, ids=first.ids)
             )
         signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _check(self, request: Request) -> _Checked:
-        account = self.directory.account(request.biz, request.account)
-        if account is None and request.account:
-            words = gettext_noop("there is no account %(name)s")
-            raise InvalidInput(lazy_message(words, name=repr(request.account)), "account")
-        if account is None:
-            raise InvalidInput(lazy_message(self._without_account(request.biz)), "account")
-        numbers = sms_request.numbers(request.to, account)
-        parts = sms_request.check(request, account)
-        routes = [self.router.route(account, number) for number in numbers]
-        if request.gateway:
-            routes = [_only(request.gateway, route) for route in routes]
-        return _Checked(request, account, numbers, routes, parts, allowance(account, len(numbers)))
 
-    def _without_account(self, biz: int) -> str:
-        """Why there is none for a request that names none."""
-        if any(account.biz_id == biz for account in self.directory.accounts.values()):
-            return gettext_noop("name an account: there is no default one")
-        return gettext_noop(
-            "this system has no SMS account that is switched on: the operator adds one in the "
-            "console"
+def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
+    """The verdicts of requests whose key is known, None for the others.
+
+    The look comes before every check: a message that was accepted stays accepted, even if its
+    account is switched off or has spent its limit since.
+    """
+    request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+    if not request_keys:
+        sms_redis().ping()  # a Redis that is unavailable is noticed before anything may be stored
+    firsts = iter(store.first_calls(request_keys))
+    verdicts: list[Verdict | None] = []
+    for request in requests:
+        first = next(firsts) if request.idempotency_key else None
+        verdicts.append(
+            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
+            if first
+            else None
         )
+    return verdicts
 
 
-def _only(gateway: int, route: list[int]) -> list[int]:
-    """Raises InvalidInput unless the route could lead over this gateway."""
-    if gateway not in route:
-        words = gettext_noop("this gateway is not for this account and number")
-        raise InvalidInput(lazy_message(words), "gateway")
-    return [gateway]
-
-
-def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
-    """With ids, all of one block: one look at the allocator for all of them."""
-    if not checked:
+def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
+    """The call that stores each request; the ids of all messages come from one block, so that
+    the allocator is asked once."""
+    if not items:
         return []
-    buckets = [ids.bucket(one.request.biz, one.request.idempotency_key or None) for one in checked]
-    wanted = [bucket for one, bucket in zip(checked, buckets, strict=True) for _ in one.numbers]
-    made = iter(ids.reserve(len(wanted)).ids(wanted))
+    buckets = [
+        ids.bucket(item.request.biz, item.request.idempotency_key or None)
+        for item in items
+        for _number in item.numbers
+    ]
+    message_ids = iter(ids.reserve(len(buckets)).ids(buckets))
     calls = []
-    for one in checked:
-        request = one.request
-        own = [str(message_id) for message_id in islice(made, len(one.numbers))]
+    for item in items:
+        request = item.request
+        own_ids = [str(message_id) for message_id in islice(message_ids, len(item.numbers))]
         messages = [
-            _message(request, one.account, message_id, number, route)
-            for message_id, number, route in zip(own, one.numbers, one.routes, strict=True)
+            _message(item, message_id, number, route)
+            for message_id, number, route in zip(own_ids, item.numbers, item.routes, strict=True)
         ]
         calls.append(
             store.Call(
@@ -170,31 +235,19 @@ def _calls(checked: Sequence[_Checked]) -> list[store.Call]:
                 request.biz,
                 request.idempotency_key,
                 _hash(request),
-                one.allowance,
-                messages[0].sp_number if one.parts > 1 else "",
+                item.allowance,
+                messages[0].sp_number if item.parts > 1 else "",
             )
         )
     return calls
 
 
-@lru_cache(maxsize=1)
-def intake() -> Intake:
-    """The process' own."""
-    return Intake()
-
-
-def _message(
-    request: Request,
-    account: Account,
-    message_id: str,
-    number: str,
-    route: list[int],
-) -> Mt:
-    row = account.row
+def _message(item: CheckedRequest, message_id: str, number: str, route: list[int]) -> Mt:
+    request, row = item.request, item.account.row
     return Mt(
         id=message_id,
         biz=request.biz,
-        account=account.id,
+        account=item.account.id,
         user_number=number,
         text=request.text,
         sp_number=row.sp_number + request.extension,
@@ -221,26 +274,3 @@ def _hash(request: Request) -> str:
     if not request.idempotency_key:
         return ""
     return payload_hash(msgspec.json.encode([getattr(request, name) for name in _HASHED]))
-
-
-def _repeats(asked: Sequence[Request]) -> list[Verdict | None]:
-    """The verdicts of those whose key is known. They come before every check: what was accepted
-    once stays accepted, even if its account is switched off or has spent its limit since."""
-    named = [(r.biz, r.idempotency_key) for r in asked if r.idempotency_key]
-    if not named:
-        sms_redis().ping()  # a Redis that is unavailable is seen before anything may be stored
-    firsts = iter(store.first_calls(named))
-    verdicts: list[Verdict | None] = []
-    for request in asked:
-        first = next(firsts) if request.idempotency_key else None
-        verdicts.append(
-            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
-            if first
-            else None
-        )
-    return verdicts
-
-
-def _over_limit(call: store.Call) -> Verdict:
-    limit = call.allowance.limit if call.allowance else 0
-    return Verdict.rejected(LimitReached(limit, len(call.messages)))

@@ -1,24 +1,34 @@
-"""A request to send short messages, and the checks that it must pass."""
+"""A request to send short messages, the checks that it must pass, and the gateways it may take.
+
+The checks: account, recipients, text, times, the account's limit of a day.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from datetime import time as day_time
 
 from django.conf import settings
+from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
-from gateway import sgip
-from gateway.directory import Account
+from gateway import presence, sgip
+from gateway.directory import Account, Directory, Gateway
+from gateway.lifecycle import keys
+from gateway.lifecycle.store import Allowance
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
-_MAX_NUMBER = 21  # digits that a number has room for in SGIP
+_MAX_NUMBER = 21  # digits: the width of a number's field in SGIP
 # The longest validity that GSM counts in days. SGIP writes two digits of a year: a time that is far
 # ahead would be one of another century.
 MAX_EXPIRE_DAYS = 30
@@ -27,13 +37,14 @@ _NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digi
 # Control characters but tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
+_LINK_LOOK_SECONDS = 1.0  # processes report at once what changes with their links
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One text for one or more recipients. Times are unix seconds, 0: none.
 
-    `gateway` is the id of the only gateway that may be used; 0: whichever fits.
+    `gateway` is the id of the only gateway that may be used; 0: any that fits.
     """
 
     biz: int
@@ -49,27 +60,104 @@ class Request:
     gateway: int = 0
 
 
-def numbers(given: Sequence[str], account: Account) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request with nothing wrong; `numbers` and `routes` go by recipient, `parts` is how many
+    short messages its text needs."""
+
+    request: Request
+    account: Account
+    numbers: list[str]
+    routes: list[list[int]]
+    parts: int
+    allowance: Allowance | None
+
+
+class Router:
+    """Reads which links are up at most once a second, whatever the number of messages."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._bound: frozenset[int] = frozenset()
+        self._next = Every(_LINK_LOOK_SECONDS)
+
+    def route(self, account: Account, user_number: str) -> list[int]:
+        """Gateway ids in the order in which they are tried. Raises InvalidInput."""
+        fitting: list[tuple[Gateway, int]] = []  # with the length of the longest prefix that fits
+        for gateway in self._directory.gateways.values():
+            if account.gateways and gateway.id not in account.gateways:
+                continue
+            lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
+            if lengths or not gateway.prefixes:  # without prefixes it takes every number
+                fitting.append((gateway, max(lengths, default=0)))
+        if not fitting:
+            words = _("no gateway takes %(number)s for this account")
+            raise InvalidInput(lazy_message(words, number=user_number), "to")
+        if self._next.take():
+            self._bound = presence.connected_gateways(presence.live())
+        bound_ids = self._bound  # another thread may replace it meanwhile
+        # A link that is up, then the longest prefix, then the priority. Gateways that are down are
+        # in the list too: a sender moves their messages to the next one.
+        by_rank = [
+            (gateway.id not in bound_ids, -length, -gateway.row.priority, gateway.id)
+            for gateway, length in fitting
+        ]
+        return [id for *_, id in sorted(by_rank)]
+
+
+def check(request: Request, directory: Directory, router: Router) -> CheckedRequest:
+    """The request with its account, numbers and routes. Raises InvalidInput naming the field."""
+    account = directory.account(request.biz, request.account)
+    if account is None:
+        raise InvalidInput(_no_account(request, directory), "account")
+    numbers = _numbers(request.to, account)
+    parts = _check_fields(request, account)
+    routes = [router.route(account, number) for number in numbers]
+    if request.gateway:
+        if any(request.gateway not in route for route in routes):
+            words = lazy_message(_("this gateway is not for this account and number"))
+            raise InvalidInput(words, "gateway")
+        routes = [[request.gateway] for _route in routes]
+    return CheckedRequest(
+        request, account, numbers, routes, parts, _allowance(account, len(numbers))
+    )
+
+
+def _no_account(request: Request, directory: Directory) -> str:
+    """Why there is no account for the request."""
+    if request.account:
+        return lazy_message(_("there is no account %(name)s"), name=repr(request.account))
+    if any(account.biz_id == request.biz for account in directory.accounts.values()):
+        return lazy_message(_("name an account: there is no default one"))
+    return lazy_message(
+        _(
+            "this system has no SMS account that is switched on: the operator adds one in the "
+            "console"
+        )
+    )
+
+
+def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
     """The recipients' numbers as SGIP writes them. Raises InvalidInput.
 
     No number may come twice, because a Submit may name it only once.
     """
-    most = account.row.recipients_limit
-    if not 1 <= len(given) <= most:
-        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=most), "to")
-    found = []
-    for number in given:
-        normal = sgip.international(number) if isinstance(number, str) else ""
-        if not _NUMBER.fullmatch(normal):
-            words = lazy_message(_("%(number)s is not a telephone number"), number=repr(number))
+    limit = account.row.recipients_limit
+    if not 1 <= len(recipients) <= limit:
+        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=limit), "to")
+    numbers = []
+    for recipient in recipients:
+        number = sgip.international(recipient) if isinstance(recipient, str) else ""
+        if not _NUMBER.fullmatch(number):
+            words = lazy_message(_("%(number)s is not a telephone number"), number=repr(recipient))
             raise InvalidInput(words, "to")
-        found.append(normal)
-    if len(set(found)) < len(found):
+        numbers.append(number)
+    if len(set(numbers)) < len(numbers):
         raise InvalidInput(lazy_message(_("a recipient is named twice")), "to")
-    return found
+    return numbers
 
 
-def check(request: Request, account: Account) -> int:
+def _check_fields(request: Request, account: Account) -> int:
     """Check everything but the recipients; returns how many parts the text has, over a gateway with
     the ASCII limit that needs more. Raises InvalidInput naming the field."""
     if not 1 <= len(request.text) <= MAX_TEXT:
@@ -101,8 +189,8 @@ def _parts(text: str, signature: str) -> int:
     try:
         count = len(sgip.split(text, 0, sgip.SplitOptions(signature=signature)).contents)
         if count == 1 and text.isascii():  # 140 brackets are more than 160 septets
-            packed = sgip.SplitOptions(signature=signature, packed_ascii=True)
-            count = len(sgip.split(text, 0, packed).contents)
+            options = sgip.SplitOptions(signature=signature, packed_ascii=True)
+            count = len(sgip.split(text, 0, options).contents)
     except sgip.TextError as error:
         raise InvalidInput(str(error), "text") from None
     return count
@@ -111,8 +199,8 @@ def _parts(text: str, signature: str) -> int:
 def _check_times(request: Request) -> None:
     # A `schedule_at` that is over is no error: the message is sent at once.
     now = time.time()
-    longest = settings.SMS_SCHEDULE_DAYS * 86400
-    if request.schedule_at and request.schedule_at > now + longest:
+    schedule_seconds = settings.SMS_SCHEDULE_DAYS * 86400
+    if request.schedule_at and request.schedule_at > now + schedule_seconds:
         words = lazy_message(
             _("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS
         )
@@ -127,3 +215,43 @@ def _check_times(request: Request) -> None:
             days=MAX_EXPIRE_DAYS,
         )
         raise InvalidInput(words, "expire_at")
+
+
+# -- the limit of messages a day: the script that stores messages counts them, new calls only --
+class LimitReached(InvalidInput):
+    """The day has no room for the messages; `wait` are the seconds until tomorrow."""
+
+    code = "limit"
+
+    def __init__(self, limit: int, count: int) -> None:
+        words = _("the account's limit of %(limit)d messages a day has no room for another one")
+        if count > 1:
+            words = _(
+                "the account's limit of %(limit)d messages a day has no room for %(more)d more"
+            )
+        super().__init__(lazy_message(words, limit=limit, more=count), "account")
+        self.wait = seconds_to_tomorrow(_now())
+
+
+def _allowance(account: Account, count: int) -> Allowance | None:
+    """The counter of today's messages (in the platform's time zone) and its limit; None without a
+    limit. Raises InvalidInput for more messages than the account's limit ever allows."""
+    limit = account.row.daily_limit
+    if not limit:
+        return None
+    if count > limit:
+        words = lazy_message(_("the account may send to %(limit)d recipients a day"), limit=limit)
+        raise InvalidInput(words, "to")
+    return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
+
+
+def seconds_to_tomorrow(now: datetime) -> int:
+    """Until midnight in the zone of `now`, rounded up."""
+    midnight = datetime.combine(now.date() + timedelta(days=1), day_time.min, now.tzinfo)
+    # Times of one zone are subtracted as its clocks show them, also when these are changed today.
+    return math.ceil(midnight.timestamp() - now.timestamp())
+
+
+def _now() -> datetime:
+    # A person who sends from the console may have another zone active.
+    return timezone.localtime(timezone=timezone.get_default_timezone())

@@ -1,8 +1,8 @@
-"""What went into the archive lately, kept in Redis for a restore: a database that goes back to its
-backup has lost it, and nobody else has it.
+"""Messages that were archived lately, kept in Redis for a restore: a database that goes back to its
+backup has lost them, and no other server has them.
 
-A sorted set, one member for each batch of the pump. It is compressed, so that a message takes about
-a hundred bytes, and bounded by hours and by bytes.
+A sorted set has a member for each batch of the pump. Members are compressed, so that a message
+takes about a hundred bytes, and bounded by hours and by bytes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _decode = msgspec.msgpack.Decoder(Batch).decode
 
 
 def keep(batch: Batch) -> None:
-    """Keep what was archived, before its own keys are deleted. A Redis that is full keeps nothing:
-    to be emptied matters more."""
+    """Keep archived messages, before their keys are deleted. A full Redis keeps nothing: that it is
+    emptied matters more."""
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
         return
-    packed = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
+    member = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
     try:
-        scripts.run("keep", [packed, seconds, MAX_BYTES])
+        scripts.run("keep", [member, seconds, MAX_BYTES])
     except ResponseError as error:
         # Before Redis 7 the error of a script is only quoted.
         if not isinstance(error, OutOfMemoryError) and _FULL not in str(error):
@@ -52,8 +52,8 @@ def keep(batch: Batch) -> None:
 
 
 def batches() -> Iterator[Batch]:
-    """The oldest first; one at a time, since all of them may be much."""
+    """The batches, the oldest first; one at a time, since all together may be large."""
     client: Any = sms_redis()
-    for place in range(client.zcard(keys.ARCHIVED)):
-        for packed in client.zrange(keys.ARCHIVED, place, place):
-            yield _decode(zlib.decompress(packed))
+    for position in range(client.zcard(keys.ARCHIVED)):
+        for member in client.zrange(keys.ARCHIVED, position, position):
+            yield _decode(zlib.decompress(member))

@@ -12,7 +12,7 @@ SUBMITED = PREFIX + "set:submited"
 RESPONSE_SUCC = PREFIX + "set:response-succ"
 RESPONSE_FAIL = PREFIX + "set:response-fail"
 REPORT_DUE = PREFIX + "zset:report-due"
-# A list, and the set of what somebody has taken from it, until the lease is over.
+# A list, and the set of the entries that a program has taken from it, until the lease is over.
 LIST_REPORT = PREFIX + "list:report"
 REPORTING = PREFIX + "zset:reporting"
 LIST_FINISH = PREFIX + "list:finish"
@@ -24,7 +24,7 @@ MO_REPORTING = PREFIX + "zset:mo-reporting"
 LIST_MO_FINISH = PREFIX + "list:mo-finish"
 MO_FINISHING = PREFIX + "zset:mo-finishing"
 MO_PARTS = PREFIX + "zset:mo-part"
-# Batches of what was archived lately, and their bytes.
+# Batches of messages that were archived lately, and their bytes.
 ARCHIVED = PREFIX + "zset:archived"
 ARCHIVED_BYTES = PREFIX + "archived-bytes"
 # Counters: of messages ever accepted and received, and of sequences.
@@ -32,11 +32,13 @@ MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
 # minute (unix time / 60) → how many messages were accepted in it, of the last day.
 MT_MINUTES = PREFIX + "mt-minutes"
-# All that accepted messages leave behind.
+# The keys that accepted messages leave behind.
 COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
+# gateway → since when no sender has had a connection to it, see `presence.seconds_down`.
+GATEWAYS_DOWN = PREFIX + "gateway-down"
 
 
 # All messages, as a pattern for SCAN.

@@ -1,4 +1,4 @@
-"""What Redis keeps of a message: all that its Submit needs, so that no sender asks a database."""
+"""Messages as Redis keeps them: with all that a Submit needs, so that no sender asks a database."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-# An ending is replaced only by one of a higher rank (as in scripts/common.lua): what nobody knew by
-# what somebody knows for certain, never the other way round.
+# An ending is replaced only by one of a higher rank (as in scripts/common.lua): an uncertain ending
+# by a certain one, never the other way round.
 RANK = {"unknown": 1, "expired": 2, "failed": 3, "delivered": 3, "accepted": 3}
 
 
 class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message to one recipient, as intake took it in; never changed afterwards.
+    """A message to one recipient, as intake took it in; never changed afterwards.
 
     Names are those of SGIP where it has them. Times are unix seconds, 0: none. `key` is the
     caller's idempotency key, `call` the id that all messages of one call share.
@@ -37,7 +37,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     report_flag: int = 1
     signature: str = ""
-    # Of a long text, given when it is stored: all its parts and all their repeats have the same.
+    # The reference of a long text, given when it is stored: the same for all its parts and their
+    # repeats.
     udh_reference: int = 0
     schedule_at: float = 0.0
     expire_at: float = 0.0
@@ -46,8 +47,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def pack(self) -> tuple[Any, ...]:
-        """Messages with the same of this go into one Submit."""
-        # All that a Submit holds but the recipient, and what decides how the text is split.
+        """The properties of a Submit: messages that share them go into one."""
+        # All fields of a Submit but the recipient, and the signature, which decides how it is cut.
         return (
             self.text, self.sp_number, self.corp_id, self.service_type, self.charge_number,
             self.fee_type, self.fee_value, self.given_value, self.agent_flag,
@@ -59,10 +60,13 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 decode_mt = msgspec.json.Decoder(Mt).decode
 
 
-class Claimed(msgspec.Struct, frozen=True):
-    """A pending message in a sender's hands. `todo` are the parts to send (empty: all),
-    `most` bounds the users of its Submit (0: no bound). When other parts of it stand, it had
-    `parts` of them, cut by `ascii_limit` (0: by a version that did not note it)."""
+class ClaimedMessage(msgspec.Struct, frozen=True):
+    """A pending message that a sender has claimed.
+
+    `todo` are the parts to send (empty: all), `most` bounds the users of its Submit (0: no bound).
+    If other parts were sent before, the text had `parts` of them, cut by `ascii_limit` (0: by a
+    version that did not note it).
+    """
 
     mt: Mt
     todo: tuple[int, ...]
@@ -72,9 +76,9 @@ class Claimed(msgspec.Struct, frozen=True):
     ascii_limit: int = 0
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A pending message that nobody holds. `position` counts those before it in the list of its
-    `priority`. `was_sent`: its gateway may have taken it, so that it stays there."""
+class WaitingMessage(msgspec.Struct, frozen=True):
+    """A pending message that no sender has claimed. `position` counts the messages before it in the
+    list of its `priority`. `was_sent`: its gateway may have taken it, so that it stays there."""
 
     mt: Mt
     was_sent: bool
@@ -83,7 +87,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One recipient of a Submit."""
+    """A recipient of a Submit."""
 
     id: str
     user_number: str
@@ -140,7 +144,7 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: str = "mo"
     gateway: int = 0
-    biz: int = 0  # whose it is, found by the forwarder; 0: nobody's
+    biz: int = 0  # the owner, found by the forwarder; 0: none
     account: int = 0
     user_number: str
     sp_number: str
@@ -157,7 +161,7 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """One Submit of a message's part: the three words of its sequence are node, ts, seqno."""
+    """A Submit of a message's part: the three words of its sequence are node, ts, seqno."""
 
     part: int
     node: int
@@ -168,9 +172,9 @@ class Sent(msgspec.Struct, frozen=True):
 class Finished(msgspec.Struct, frozen=True):
     """A message with all that became of it: the fields of `mt:%s` beside `msg`, and its Reports.
 
-    `reported_at` is the time of the last Report once it has ended, 0 when nobody reported.
+    `reported_at` is the time of the last Report once it has ended, 0 without a Report.
     `results` and `reports` go by part: the last response, and (state, error, unix time). `sent` are
-    all its Submits in order; the last one of a part is the one that counts. `announced` are the
+    all its Submits in order; the last Submit of a part counts. `announced` are the
     payloads of the events of endings that may have been published before this one. `refused` are
     the parts that were to be sent again, with the result for which.
     """
@@ -198,29 +202,30 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> int:
-        """How much is known of it. None of these is ever taken back, so that a greater number means
-        that more is known by now."""
+        """The number of known facts about the message. No fact is ever taken back: a greater number
+        means that more is known."""
         return len(self.sent) + len(self.results) + len(self.reports)
 
     @classmethod
     def of_row(cls, row: Sequence[bytes | None]) -> Finished:
-        """What read.lua gives for a message."""
-        # One that is new has few of its fields yet.
+        """The message of a row of read.lua."""
+        # A new message has few of its fields yet.
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )
-        unknown, expired, refused = row[13:]
+        unknown_event, expired_event, refusals = row[13:]
         accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
+        events = ("unknown", unknown_event), ("expired", expired_event)
         # part/state:error:time, and part/node/seqno:ts.
         by_part: dict[int, tuple[int, int, float]] = {}
         for part, report in _by_part(reports):
             code, report_error, at = report.split(":")
             by_part[part] = int(code), int(report_error), float(at)
-        sent = []
+        submit_list = []
         for token in submits.split():
-            part_sent, node, name = token.split("/")
+            part_number, node, name = token.split("/")
             seqno, ts = name.split(":")
-            sent.append(Sent(int(part_sent), int(node), int(ts), int(seqno)))
+            submit_list.append(Sent(int(part_number), int(node), int(ts), int(seqno)))
         return cls(
             mt=decode_mt(row[0] or b""),
             state=state,
@@ -235,19 +240,19 @@ class Finished(msgspec.Struct, frozen=True):
             ended_at=ended_at,
             results={part: int(result) for part, result in _by_part(results)},
             reports=by_part,
-            sent=sent,
-            announced={k: b for k, b in (("unknown", unknown), ("expired", expired)) if b},
-            refused={part: int(result) for part, result in _by_part((refused or b"").decode())},
+            sent=submit_list,
+            announced={final: event for final, event in events if event},
+            refused={part: int(result) for part, result in _by_part((refusals or b"").decode())},
         )
 
     @property
     def answers(self) -> dict[int, int]:
-        """By part: what the gateway answered to its last Submit."""
+        """The gateway's answer to the last Submit of each part."""
         return {**self.refused, **self.results}
 
 
 def _by_part(text: str) -> Iterator[tuple[int, str]]:
-    """Of "part/value …"."""
+    """Pairs of a text "part/value …"."""
     for token in text.split():
         part, _, value = token.partition("/")
         yield int(part), value

@@ -36,31 +36,33 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
         arguments += [keys.mo_seen(*sequence), mo.id, msgspec.json.encode(mo)]
-    return [bool(taken) for taken in scripts.run("mo", arguments)] if mos else []
+    return [bool(answer) for answer in scripts.run("mo", arguments)] if mos else []
 
 
 @dataclass(frozen=True)
-class Kept:
-    """`what` became of a part: waiting, whole, or cut (the parts are those of an older message)."""
+class KeptPart:
+    """`what` became of a part: waiting, whole, or cut (`parts` are those of an older message)."""
 
     what: str
     parts: dict[int, Mo]
 
 
-def keep_part(parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords) -> Kept:
+def keep_part(
+    parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords
+) -> KeptPart:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
     what, *flat = scripts.run(
         "mo_keep",
         [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
         [parts_key, keys.mo_seen(*sequence)],
     )
-    return Kept(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
+    return KeptPart(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
 
 
 def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
-    """Take in the message that was made of these parts; False when that was done already, or when
-    others are there by now."""
-    # With their ids: a new message with this reference may have begun meanwhile.
+    """Take in the message that was made of these parts; False if it was taken in already, or if
+    other parts are there by now."""
+    # The ids of the parts tell whether a new message with this reference has begun meanwhile.
     arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
     for number, part in parts.items():
         arguments += [number, part.id]
@@ -69,7 +71,7 @@ def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
 
 def late_parts(count: int) -> dict[str, dict[int, Mo]]:
     """Parts that waited long enough for the others, by their key."""
-    # By Redis' clock, which set the times. Whoever joins them first deletes them.
+    # By Redis' clock, which set the times. The first process that joins the parts deletes them.
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
@@ -87,7 +89,7 @@ def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:
 
 
 def read(ids: Sequence[str]) -> list[Mo]:
-    """The messages with these ids; one that is gone is left out."""
+    """The messages with these ids, without those that are gone."""
     with sms_redis().pipeline(transaction=False) as pipe:
         for message in ids:
             pipe.hget(f"{keys.PREFIX}mo:{message}", "msg")
@@ -96,7 +98,7 @@ def read(ids: Sequence[str]) -> list[Mo]:
 
 
 def rewrite(mos: Sequence[Mo]) -> None:
-    """Write down what was found out about them, such as their owner."""
+    """Write down new facts about MOs, such as their owner."""
     if mos:
         scripts.run(
             "mo_rewrite", [value for mo in mos for value in (mo.id, msgspec.json.encode(mo))]

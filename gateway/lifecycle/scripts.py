@@ -1,4 +1,4 @@
-"""The scripts, each loaded once a process, with what they share put before them."""
+"""The scripts, each loaded once a process, with their common part before them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.connections import sms_redis
 
 _FOLDER = Path(__file__).parent / "scripts"
 # A Redis that is full (maxmemory) refuses a script's first write, unless that can only free memory.
-# What takes in is refused then; all else goes on, for it is what frees memory.
+# Scripts that take in messages are refused then; the others go on, for they free memory.
 _TAKE_IN = frozenset({"accept", "mo", "mo_keep", "keep"})
 # A key that never exists: to delete it changes nothing.
 _GOES_ON = "redis.call('DEL', P .. 'none')\n"

@@ -8,7 +8,7 @@
 
 Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
-Nothing here knows SGIP's meaning of a result: who calls decides whether a response is accepted, to
+Nothing here knows SGIP's meaning of a result: the caller decides whether a response is accepted, to
 be tried again or a refusal. Every function raises RedisError when Redis is unavailable.
 """
 
@@ -23,7 +23,7 @@ import msgspec
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import (
-    Claimed,
+    ClaimedMessage,
     Finished,
     Member,
     Mt,
@@ -44,10 +44,12 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Call:
-    """What one call asks for: a message for each recipient, under one idempotency key or none. One
-    that repeats another of the same `accept`, behind which it stands, needs no messages.
-    `long_from` is the SP number of a text with several parts: all its messages get the number's
-    next reference, so that they share Submits."""
+    """The messages of one call, one for each recipient, under one idempotency key or none.
+
+    A call that duplicates an earlier call of the same `accept` needs no messages. `long_from` is
+    the SP number of a text with several parts: all its messages get the number's next reference, so
+    that they share Submits.
+    """
 
     messages: Sequence[Mt]
     biz: int = 0
@@ -58,16 +60,16 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Leased:
-    """Entries of the set `key` that are ours until `until`, which is nobody else's lease end."""
+class Lease:
+    """Entries of the set `key` that the caller has until `until`; no other lease ends then."""
 
     entries: list[str]
     key: str
     until: float
 
 
-class First(msgspec.Struct):
-    """What the first call with a key was: the hash of its payload, and its messages' ids."""
+class FirstCall(msgspec.Struct):
+    """The first call with a key: the hash of its payload, and its messages' ids."""
 
     hash: str
     ids: list[str]
@@ -78,8 +80,8 @@ class OverLimit(msgspec.Struct):
 
 
 # -- intake --------------------------------------------------------------------------------------
-def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | OverLimit | None]:
-    """Store calls; None for a new one, else what the first one with its key was, or OverLimit."""
+def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[FirstCall | OverLimit | None]:
+    """Store calls; returns None for a new call, else the first call with its key, or OverLimit."""
     arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
     for call in calls:
         key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
@@ -93,29 +95,26 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[First | Over
                 msgspec.json.encode(mt),
             ]  # fmt: skip
     # One script for all calls: with `appendfsync always`, one wait for the disk.
-    answers = scripts.run("accept", arguments)
-    return [_accepted(answer) for answer in answers]
+    return [
+        OverLimit() if answer == b"limit"
+        else msgspec.json.decode(answer, type=FirstCall) if answer else None
+        for answer in scripts.run("accept", arguments)
+    ]  # fmt: skip
 
 
-def _accepted(answer: bytes) -> First | OverLimit | None:
-    if answer == b"limit":
-        return OverLimit()
-    return msgspec.json.decode(answer, type=First) if answer else None
-
-
-def first_calls(asked: Sequence[tuple[int, str]]) -> list[First | None]:
-    """What the first call with each (system, idempotency key) was; None when nothing is known."""
-    names = [keys.idempotency(biz, key) for biz, key in asked]
+def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[FirstCall | None]:
+    """The first call with each (system, idempotency key), None if there was none."""
+    names = [keys.idempotency(biz, key) for biz, key in call_keys]
     rows: Any = sms_redis().mget(names) if names else ()
-    return [msgspec.json.decode(row, type=First) if row else None for row in rows]
+    return [msgspec.json.decode(row, type=FirstCall) if row else None for row in rows]
 
 
 # -- sender --------------------------------------------------------------------------------------
-def claim(gateway: int, holder: str, most: int, lease: float) -> list[Claimed]:
+def claim(gateway: int, holder: str, limit: int, lease: float) -> list[ClaimedMessage]:
     """Pending messages of a gateway, the most urgent first, leased for `lease` seconds."""
-    flat = scripts.run("claim", [gateway, holder, most, lease])
+    flat = scripts.run("claim", [gateway, holder, limit, lease])
     return [
-        Claimed(
+        ClaimedMessage(
             _with_reference(decode_mt(flat[i + 1]), int(flat[i + 7] or 0)),
             tuple(sorted({int(part) for part in flat[i + 2].split()})),
             int(flat[i + 3] or 0),
@@ -132,7 +131,7 @@ def _with_reference(mt: Mt, reference: int) -> Mt:
 
 
 def next_seqnos(count: int) -> range:
-    """`count` counters that nobody else gets; they wrap at 32 bits."""
+    """`count` counters that no other caller gets; they wrap at 32 bits."""
     last = int(scripts.run("seqnos", [count], [keys.SEQNO]))
     return range(last - count + 1, last + 1)
 
@@ -144,39 +143,41 @@ def submit(
     patience: float,
     report_wait: float = 0.0,
 ) -> list[NewSubmit]:
-    """Remember Submits before they are written; those that may be written now.
+    """Remember Submits before they are written; returns the Submits that may be written now.
 
-    All parts of a message that are to be sent come in one call. One is left out when a member's
-    lease was lost to another sender, or a member has ended. After `report_wait` seconds (0: never)
-    their messages are `overdue`, also when their gateway is gone, and nobody repeats them.
+    All parts of a message that are to be sent come in one call. A Submit may not be written when
+    another sender has the lease of a member, or a member has ended. After `report_wait` seconds
+    (0: never) the messages are `overdue`, also when their gateway is gone and no sender repeats
+    them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
-    for new in submits:
-        users = {member.user_number: member.id for member in new.members}
+    for submit in submits:
+        users = {member.user_number: member.id for member in submit.members}
         arguments += [
-            new.seqno, new.ts, new.node, new.part, new.parts, new.ascii_limit, new.frame,
-            msgspec.json.encode(users), len(new.members), *(m.id for m in new.members),
+            submit.seqno, submit.ts, submit.node, submit.part, submit.parts, submit.ascii_limit,
+            submit.frame, msgspec.json.encode(users), len(submit.members),
+            *(member.id for member in submit.members),
         ]  # fmt: skip
-    mine = scripts.run("submit", arguments)
-    return [new for new, may in zip(submits, mine, strict=True) if may]
+    answers = scripts.run("submit", arguments)
+    return [submit for submit, may in zip(submits, answers, strict=True) if may]
 
 
-def respond(responses: Sequence[Response], most_tries: int) -> list[str]:
+def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
     """Apply Submit_Resps: `done`, `repeated`, `unanswered` or `unknown` for each."""
-    arguments: list[scripts.Argument] = [most_tries]
+    arguments: list[scripts.Argument] = [max_tries]
     for response in responses:
         arguments += [response.name, response.result, response.verdict, response.delay]
-    return [what.decode() for what in scripts.run("respond", arguments)]
+    return [outcome.decode() for outcome in scripts.run("respond", arguments)]
 
 
-def due(gateway: int, patience: float, most_repeats: int, count: int) -> list[tuple[str, bytes]]:
+def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """(name, frame) of Submits without an answer, to be written again byte for byte."""
-    flat = scripts.run("due", [gateway, patience, most_repeats, count])
+    flat = scripts.run("due", [gateway, patience, max_repeats, count])
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
-def waits(gateway: int) -> bool:
-    """Whether messages of a gateway could be sent now, or Submits be repeated."""
+def has_work(gateway: int) -> bool:
+    """True if messages of a gateway could be sent now, or Submits be repeated."""
     return bool(scripts.run("waits", [gateway]))
 
 
@@ -206,33 +207,33 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
 
 
 def overdue(count: int) -> int:
-    """End as `unknown`, or with report flag 0 as `accepted`, what waited too long for its Report.
-    What waited too long for a gateway that takes it ends as `failed`. Returns how many."""
+    """End messages that waited too long for their Report as `unknown`, with report flag 0 as
+    `accepted`; messages that no gateway took for too long end as `failed`. Returns how many."""
     return int(scripts.run("overdue", [count]))
 
 
 # -- forwarder and pump --------------------------------------------------------------------------
-def take(source: str, leased: str, most: int, lease: float) -> list[str]:
-    """Move entries of a list into its leased set; those whose holder is gone come first."""
-    return lease_some(source, leased, most, lease).entries
+def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
+    """Move entries of a list into its leased set; entries whose holder is gone come first."""
+    return lease_some(source, lease_key, limit, lease).entries
 
 
-def lease_some(source: str, leased: str, most: int, lease: float) -> Leased:
-    """As `take`, with what tells later whether they are still ours."""
-    until, entries = scripts.run("take", [most, lease], [source, leased])
-    return Leased([entry.decode() for entry in entries], leased, float(until))
+def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
+    """As `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
+    until, entries = scripts.run("take", [limit, lease], [source, lease_key])
+    return Lease([entry.decode() for entry in entries], lease_key, float(until))
 
 
-def holds(leased: Leased, entries: Sequence[str]) -> bool:
-    """Whether nobody took one of these entries over, and nobody is done with one."""
-    # No two leases end at the same microsecond, so that the score tells whose it is.
-    scores: Any = sms_redis().zmscore(leased.key, list(entries)) if entries else ()
-    return all(score == leased.until for score in scores)
+def is_leased(lease: Lease, entries: Sequence[str]) -> bool:
+    """True if the caller still has all of these entries: no other took one over or finished it."""
+    # No two leases end at the same microsecond, so that the score tells whose the entry is.
+    scores: Any = sms_redis().zmscore(lease.key, list(entries)) if entries else ()
+    return all(score == lease.until for score in scores)
 
 
 def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
     """Note that these endings (id → final, payload) are about to be published. Returns the payload
-    to publish for each, b"" for one that has another ending by now."""
+    to publish for each, b"" for a message that has another ending by now."""
     flat = [value for id, ending in endings.items() for value in (id, *ending)]
     return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
@@ -240,42 +241,43 @@ def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
 def published(endings: Mapping[str, str]) -> int:
     """Messages whose ending was published (id → final) go on to the archive; how many.
 
-    One whose ending changed meanwhile is to be published again; one that is gone is left out.
+    A message whose ending changed meanwhile is to be published again.
     """
     flat = [value for pair in endings.items() for value in pair]
     lists = [keys.REPORTING, keys.LIST_REPORT, keys.LIST_FINISH]
     return int(scripts.run("published", flat, lists)) if flat else 0
 
 
-def pass_on(leased: str, target: str, entries: Sequence[str]) -> int:
+def pass_on(lease_key: str, target: str, entries: Sequence[str]) -> int:
     """From the leased set to the next list, each once."""
-    return int(scripts.run("pass_on", list(entries), [leased, target])) if entries else 0
+    return int(scripts.run("pass_on", list(entries), [lease_key, target])) if entries else 0
 
 
-def drop(leased: str, entries: Sequence[str]) -> None:
+def drop(lease_key: str, entries: Sequence[str]) -> None:
     """Remove these entries from the leased set: nothing follows them."""
     if entries:
-        sms_redis().zrem(leased, *entries)
+        sms_redis().zrem(lease_key, *entries)
 
 
 def read(ids: Sequence[str]) -> list[Finished]:
-    """Messages with what became of them; one that is gone is left out."""
+    """Messages with all that became of them, without messages that are gone."""
     rows = scripts.run("read", list(ids)) if ids else ()
     return [Finished.of_row(row) for row in rows if row]
 
 
-def forget(archived: Iterable[Finished]) -> set[str]:
+def forget(messages: Iterable[Finished]) -> set[str]:
     """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
-    One whose ending changed meanwhile stays: it will be published and archived once more. So does
-    one of which more is known now, as the Report of another part: it will be archived once more.
+    A message whose ending changed meanwhile stays: it will be published and archived once more. So
+    does a message of which more is known now, as the Report of another part.
     """
-    flat = [value for m in archived for value in (m.id, m.final, str(m.facts))]
-    return {gone.decode() for gone in scripts.run("forget", flat)} if flat else set()
+    flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
+    return {id.decode() for id in scripts.run("forget", flat)} if flat else set()
 
 
 __all__ = [
-    "Allowance", "Call", "First", "Leased", "Member", "OverLimit", "accept", "announce", "claim",
-    "drop", "due", "end", "first_calls", "forget", "holds", "lease_some", "next_seqnos", "overdue",
-    "pass_on", "published", "read", "release", "report", "respond", "submit", "take", "waits",
+    "Allowance", "Call", "FirstCall", "Lease", "Member", "OverLimit", "accept", "announce", "claim",
+    "drop", "due", "end", "first_calls", "forget", "has_work", "is_leased", "lease_some",
+    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
+    "submit", "take",
 ]  # fmt: skip

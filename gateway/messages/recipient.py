@@ -9,11 +9,11 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from gateway import notifications, presence, sgip
-from gateway.failures import AGAIN
 from gateway.lifecycle.messages import Finished
 from gateway.messages import steps
 from gateway.messages.steps import Step
 from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.failures import RESENDABLE
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Recipient, Tone
 
@@ -45,7 +45,7 @@ def live(found: Finished, tried: Sequence[Step], gateway: SmsGateway | None) -> 
 def archived(row: SgipMt, tried: Sequence[Step], again: str) -> Recipient:
     """Of a message in the archive; `again` is the message that repeats it already."""
     question = ""
-    if row.final in AGAIN and not again:
+    if row.final in RESENDABLE and not again:
         question = _("It is sent once more, as a new message with an id of its own.")
         if row.final == SgipMt.Final.UNKNOWN:
             question += " " + _("It may arrive twice: nobody knows whether it did.")
@@ -82,7 +82,7 @@ def _waiting(found: Finished, gateway: SmsGateway | None) -> str:
     if not gateway.enabled:
         return _("Its gateway %s is switched off.") % name
     try:
-        if gateway.pk not in presence.bound(presence.live()):
+        if gateway.pk not in presence.connected_gateways(presence.live()):
             return _("Nobody is connected to its gateway %s: it waits for a connection.") % name
     except RedisError:
         return _("The SMS Redis does not answer: whether its gateway is connected is not known.")

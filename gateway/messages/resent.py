@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gateway.failures import resend_key
 from gateway.lifecycle import store
+from gateway.monitor.failures import resend_key
 
 _KEY = re.compile(r"resend:([0-9]{1,19}):1")
 

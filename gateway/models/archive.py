@@ -2,7 +2,7 @@
 MariaDB can partition the tables by month (see `gateway.pump.retention`).
 
 A multi-part message is one SgipMt and a SgipMtPart for each Submit that carried it, so that a late
-Report finds it by sequence and user. Rows are written by the pump and by nobody else.
+Report finds it by sequence and user. Only the pump writes rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 class SgipMt(models.Model):
     """A message to one recipient, with its ending and the time of each state.
 
-    `reported_at` is empty when nobody reported. `ended_at` is empty for messages that were archived
+    `reported_at` is empty without a Report. `ended_at` is empty for messages that were archived
     before it was there: their `reported_at` is when they ended.
     """
 
@@ -49,7 +49,7 @@ class SgipMt(models.Model):
     idempotency_key = models.CharField(_("key"), max_length=128, blank=True)
     reference = models.CharField(_("reference"), max_length=64, blank=True)
     final = models.CharField(_("state"), max_length=10, choices=Final)
-    # Of the response that refused it; `error_code` is that, or the Report's.
+    # The Result of the response that refused the message; `error_code` is that, or the Report's.
     result = models.PositiveSmallIntegerField(_("result"), default=0)
     error_code = models.PositiveSmallIntegerField(_("error code"), default=0)
     error = models.CharField(_("error"), max_length=100, blank=True)
@@ -78,7 +78,7 @@ class SgipMt(models.Model):
 
 
 class SgipMtPart(models.Model):
-    """One Submit that carried a part of a message."""
+    """A Submit that carried a part of a message."""
 
     id = models.BigIntegerField(primary_key=True)
     mt_id = models.BigIntegerField(_("message"))
@@ -96,7 +96,7 @@ class SgipMtPart(models.Model):
         db_table = "sgip_mt_part"
         verbose_name = _("part sent")
         verbose_name_plural = _("parts sent")
-        # By the first a late Report finds its part: it names the Submit's sequence.
+        # A late Report finds its part by the first index: it names the Submit's sequence.
         indexes = [
             models.Index(fields=["seqno", "ts"], name="sgip_part_sequence"),
             models.Index(fields=["mt_id"], name="sgip_part_of_mt"),
@@ -107,7 +107,7 @@ class SgipMtPart(models.Model):
 
 
 class SgipMo(models.Model):
-    """A message from a handset; `biz_id` is 0 when nobody owns its number."""
+    """A message from a handset; `biz_id` is 0 when no system owns its number."""
 
     id = models.BigIntegerField(primary_key=True)
     biz_id = models.BigIntegerField(_("system"), default=0)
@@ -134,7 +134,7 @@ class SgipMo(models.Model):
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mo_of_user"),
             models.Index(fields=["biz_id", "id"], name="sgip_mo_of_biz"),
-            # The order of `search.incoming`, in which no MO is put before one that was seen.
+            # The order of `messages.incoming`, in which no MO is put before an MO that was seen.
             models.Index(fields=["biz_id", "archived_at", "id"], name="sgip_mo_since"),
         ]
 
@@ -143,7 +143,7 @@ class SgipMo(models.Model):
 
 
 class SgipReport(models.Model):
-    """A Report as it came; `mt_id` is 0 for one that matched nothing."""
+    """A Report as it came; `mt_id` is 0 for a Report without a message."""
 
     id = models.BigIntegerField(primary_key=True)
     mt_id = models.BigIntegerField(_("message"), default=0)

@@ -1,4 +1,4 @@
-"""Which gateways there are, and which business system sends over them as what."""
+"""Gateways, and the accounts with which business systems send over them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
 
 
 class SmsGateway(models.Model):
-    """One SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
+    """An SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
     name = ExactSlugField(_("name"), max_length=64, unique=True)
     enabled = models.BooleanField(_("enabled"), default=True)

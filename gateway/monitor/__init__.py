@@ -1,1 +1,1 @@
-"""What counters mean, and metrics."""
+"""Counters and their meaning, metrics, alert conditions, failures, runbooks, first steps."""

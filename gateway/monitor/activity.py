@@ -1,8 +1,4 @@
-"""What SMS counts, for the overview and the statistics: its counters and what they mean.
-
-The pump counts each message once, with the ending that it had when it was archived, and its
-segments. Counters of an account have its id as their subject, those of a gateway its negative id.
-"""
+"""The meaning of the counters of SMS, for the overview and the statistics (see `counters`)."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.failures import FLOW, GATEWAY
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
-from gateway.pump.rows import ERROR, SEGMENTS
+from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
+from gateway.monitor.failures import GATEWAY
 from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
@@ -30,14 +26,14 @@ _ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by(
 
 
 class _ByAccount(BySubject):
-    """What an account sent and received; 0 stands for MOs to a number that no account has."""
+    """Messages that an account sent and received; 0 stands for MOs to a number of no account."""
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.subject) for counter in counted if counter.subject >= 0}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.subject) for counter in counters if counter.subject >= 0}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
-        nobody = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
-        return {**super().named(keys), **nobody}
+        no_account = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
+        return {**super().named(keys), **no_account}
 
 
 class _BySpNumber(Dimension):
@@ -47,12 +43,12 @@ class _BySpNumber(Dimension):
     title = _("SP number")
     names_subjects = True
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        accounts = {counter.subject for counter in counted if counter.subject > 0}
+    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+        accounts = {counter.subject for counter in counters if counter.subject > 0}
         rows = SmsAccount.objects.filter(pk__in=accounts)
         numbers = dict(rows.values_list("pk", "sp_number"))
         return {
-            counter: numbers[counter.subject] for counter in counted if counter.subject in numbers
+            counter: numbers[counter.subject] for counter in counters if counter.subject in numbers
         }
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
@@ -68,7 +64,7 @@ class _BySpNumber(Dimension):
 
 
 def _answer(name: str) -> str:
-    """The code with its meaning; the platform's own reasons are words already."""
+    """An error's code with its meaning; the platform's own reasons are words already."""
     if not name.startswith(ERROR):
         return ""
     code = name.removeprefix(ERROR)
@@ -81,10 +77,10 @@ def _answer(name: str) -> str:
 
 
 def _accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
-    """What was accepted in each minute, of the last day. Raises RedisError."""
+    """Accepted messages by minute, of the last day. Raises RedisError."""
     rows: dict[bytes, bytes] = sms_redis().hgetall(keys.MT_MINUTES)  # type: ignore[assignment]
-    found = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
-    return {at: {_ACCEPTED: value} for at, value in found.items() if since <= at <= until}
+    counts = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
+    return {at: {_ACCEPTED: value} for at, value in counts.items() if since <= at <= until}
 
 
 ACTIVITY = Activity(
@@ -99,7 +95,7 @@ ACTIVITY = Activity(
         ),
         Measure("unknown", _("ending unknown"), (_Final.UNKNOWN,)),
         Measure("unreported", _("without a Report"), (_Final.ACCEPTED,)),
-        Measure("received", pgettext_lazy("a number", "received"), ("mo",)),
+        Measure("received", pgettext_lazy("a number", "received"), (MO,)),
     ),
     dimensions=(
         BySubject(GATEWAY, sign=-1, is_apart=True),

@@ -1,4 +1,4 @@
-"""What a newcomer sets up and sends first."""
+"""The first steps of a newcomer: settings and a first message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL = FirstCall(
 
 def steps() -> list[FirstStep]:
     """Raises RedisError."""
-    archived = SgipMt.objects.exists()
+    has_archived = SgipMt.objects.exists()
     return [
         FirstStep(
             _("A gateway"),
@@ -41,12 +41,12 @@ def steps() -> list[FirstStep]:
         FirstStep(
             _("A short message is accepted"),
             _("Send one with the command below, over REST or XML-RPC."),
-            archived or bool(sms_redis().get(keys.MT_COUNT)),
+            has_archived or bool(sms_redis().get(keys.MT_COUNT)),
         ),
         FirstStep(
             _("Its end is known"),
             _("Delivered, or refused with the operator's reason, and in the archive."),
-            archived,
+            has_archived,
             "console:search",
         ),
     ]

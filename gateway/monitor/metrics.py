@@ -1,4 +1,4 @@
-"""How SMS stands right now, for the overview and `/metrics`: counts that Redis has at hand."""
+"""The present state of SMS, for the overview and `/metrics`: counts that Redis has ready."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
 from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
-# The front of a list, where the oldest are: what is scheduled and tried again goes before them.
+# The front of a list, where the oldest are: scheduled messages and retries go before them.
 _LOOKED_AT = 1000
 _READ_AT_ONCE = 100  # as a rule the first portion is enough
-# What stands between the gateways and the archive: name → (kind of key, key) whose sizes add up.
+# Messages between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
     "awaiting_report": [("scard", keys.RESPONSE_SUCC)],
@@ -41,8 +41,11 @@ _OURS = ("unpublished", "unarchived", "mo_unpublished", "mo_unarchived")
 
 @dataclass(frozen=True)
 class Queue:
-    """One gateway's: messages pending, held by senders, not due yet; when the oldest of those that
-    are pending or held was due, in unix seconds by Redis' clock."""
+    """The messages of a gateway: pending, claimed by senders, not due yet.
+
+    `oldest_at` is when the oldest of the pending and claimed was due, in unix seconds by Redis'
+    clock.
+    """
 
     gateway: SmsGateway
     pending: int
@@ -52,7 +55,7 @@ class Queue:
 
     @property
     def oldest_seconds(self) -> float | None:
-        """How long it has been due."""
+        """How long the oldest message has been due."""
         # This machine's clock may be a little behind that of Redis.
         return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
 
@@ -113,19 +116,23 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
         pipe.zcard(scheduled_key)
         pipe.zcount(scheduled_key, "-inf", now)
         pipe.zrange(scheduled_key, 0, 0, withscores=True)
-        *lists, claimed, scheduled, due, first = pipe.execute()
-    waiting = {int(message) for found in (*lists[1::2], claimed) for message in found}
+        *lists, claimed_ids, scheduled_count, due, first = pipe.execute()
+    pending_ids = {int(message) for members in (*lists[1::2], claimed_ids) for message in members}
     times = [at for _message, at in first if at <= now]
-    if (oldest := _oldest(client, sorted(waiting))) is not None:
+    if (oldest := _oldest(client, sorted(pending_ids))) is not None:
         times.append(oldest)
     return Queue(
-        gateway, sum(lists[::2]) + due, len(claimed), scheduled - due, min(times, default=None)
+        gateway,
+        sum(lists[::2]) + due,
+        len(claimed_ids),
+        scheduled_count - due,
+        min(times, default=None),
     )
 
 
 def _oldest(client: Any, messages: Sequence[int]) -> float | None:
-    """When the first of these was due. Ids grow with time, nothing is due before it is accepted:
-    no more are read than were accepted before the oldest that is known."""
+    """When the first of these messages was due. Ids grow with time, and no message is due before it
+    is accepted: only messages are read that were accepted before the oldest known time."""
     oldest: float | None = None
     for some in chunks(messages, _READ_AT_ONCE):
         with client.pipeline(transaction=False) as pipe:
@@ -141,7 +148,7 @@ def _oldest(client: Any, messages: Sequence[int]) -> float | None:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest message at each gateway, also at one that is switched off."""
+    """The oldest message at each gateway, also at a gateway that is switched off."""
     for queue in read().queues:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
@@ -150,7 +157,7 @@ def waits() -> Iterator[Wait]:
 
 
 def status() -> Status:
-    """Backlog is what waits for us; what waits for the operator (Reports) is a fact."""
+    """Messages that wait for us are backlog; messages that wait for a Report are a fact."""
     now = read()
     waiting = sum(queue.pending + queue.claimed for queue in now.queues)
     ages = {
@@ -175,20 +182,20 @@ def status() -> Status:
         _("awaiting their Reports"): now.stages["awaiting_report"],
         _("not archived yet"): now.stages["unarchived"] + now.stages["mo_unarchived"],
     }
-    shown = {name: value for name, value in facts.items() if value}
+    filled_facts = {name: value for name, value in facts.items() if value}
     backlog = waiting + sum(now.stages[name] for name in _OURS)
     oldest = max(ages.values(), default=None)
-    return Status(backlog, oldest, shown, bad=bad, oldest_by=ages)
+    return Status(backlog, oldest, filled_facts, bad=bad, oldest_by=ages)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
 METRICS = Metrics()
 _PENDING = METRICS.gauge("sms_pending", "Messages that wait for a sender", "gateway")
-_CLAIMED = METRICS.gauge("sms_claimed", "Messages in a sender's hands", "gateway")
+_CLAIMED = METRICS.gauge("sms_claimed", "Messages that a sender has claimed", "gateway")
 _SCHEDULED = METRICS.gauge("sms_scheduled", "Messages that are not due yet", "gateway")
 _OLDEST = METRICS.gauge(
     "sms_oldest_pending_seconds",
-    "How long the oldest message that is pending or in a sender's hands has been due",
+    "How long the oldest message that is pending or claimed has been due",
     "gateway",
 )
 _ENABLED = METRICS.gauge("sms_gateway_enabled", "1 while a gateway is switched on", "gateway")
@@ -198,7 +205,7 @@ _LINKS = METRICS.gauge(
     *("gateway", "kind"),
 )
 _STAGE = METRICS.gauge(
-    "sms_stage", "Messages between their gateway and the archive, by what they wait for", "stage"
+    "sms_messages", "Messages between their gateway and the archive, by what they wait for", "stage"
 )
 _ACCEPTED = METRICS.counter("sms_accepted", "Messages accepted")
 _RECEIVED = METRICS.counter("sms_received", "MOs received")
@@ -207,7 +214,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 def samples() -> Iterator[Sample]:
     """For `/metrics`. Raises what `read` raises."""
     now = read()
-    bound = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
+    links = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:
         gateway = queue.gateway.name
         yield _PENDING.of(queue.pending, gateway=gateway)
@@ -216,7 +223,7 @@ def samples() -> Iterator[Sample]:
         yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
         yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
-            yield _LINKS.of(bound[queue.gateway.pk, kind], gateway=gateway, kind=kind)
+            yield _LINKS.of(links[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in now.stages.items():
         yield _STAGE.of(value, stage=name)
     yield _ACCEPTED.of(now.accepted)

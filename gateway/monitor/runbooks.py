@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.failures import GATEWAY
+from gateway.monitor.failures import GATEWAY
 from msgplatform.core.flows import Runbook
 
 _GATEWAYS = "admin:gateway_smsgateway_changelist"

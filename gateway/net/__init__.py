@@ -1,7 +1,7 @@
 """SGIP over asyncio: thin shells around `gateway.sgip.Session`.
 
-A connection hands over what came in batches, and writes what is to be sent in one piece for each
-turn of the loop: there is no task and no future for a message.
+A connection hands over events in batches, and writes bytes in one piece for each turn of the loop:
+there is no task and no future for a message.
 """
 
 from .client import Client, Login

@@ -37,7 +37,7 @@ _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What an end binds with."""
+    """The login with which an end binds."""
 
     name: str
     password: str = field(repr=False)
@@ -49,7 +49,7 @@ class Client:
 
     `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
     it comes again at `wake()`. `bound` are those that take commands. `unreachable` is called when
-    there was nobody to connect to. Raises FieldError for a login that does not fit.
+    no connection could be made. Raises FieldError for a login that does not fit.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Client:
         self.resize(self._count)
 
     def resize(self, connections: int) -> None:
-        """From now on so many: opens what is missing, unbinds what is too much."""
+        """Opens missing connections, or unbinds superfluous ones."""
         self._count = connections
         for _ in range(connections - len(self._tasks)):
             self._tasks.add(asyncio.create_task(self._keep_open()))
@@ -95,18 +95,19 @@ class Client:
         self.wake()  # those that wait, to see whether they are too many
 
     def wake(self) -> None:
-        """There is something to send: what was unbound for idleness is connected again."""
+        """There is something to send: connections that were unbound as idle are opened again."""
         self._wanted.set()
 
     async def stop(self, timeout: float = 5.0) -> None:
-        """Awaits the responses, unbinds, and drops what is not closed after `timeout` seconds."""
+        """Awaits the responses, unbinds, and drops connections still open after `timeout`
+        seconds."""
         self._stopping = True
         closing = list(self.bound)
         for connection in closing:
             connection.unbind(self._next_sequence())
         if closing:
             await asyncio.wait([connection.closed for connection in closing], timeout=timeout)
-        # They end by themselves only after their pause; what is still open they drop.
+        # Tasks end by themselves only after their pause; a cancelled one drops its connection.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -136,18 +137,18 @@ class Client:
             self._wanted.clear()
             began = asyncio.get_running_loop().time()
             end = await self._once()
-            lasted = asyncio.get_running_loop().time() - began
+            duration = asyncio.get_running_loop().time() - began
             # After a connection that worked, the shortest pause is enough.
-            failed = _is_failure(end)
-            if not failed or lasted > _PROVEN:
+            is_failure = _is_failure(end)
+            if not is_failure or duration > _PROVEN:
                 backoff.reset()
-            if end and end.reason is CloseReason.UNBOUND and not failed:
+            if end and end.reason is CloseReason.UNBOUND and not is_failure:
                 await self._wanted.wait()
             else:
                 await asyncio.sleep(backoff.next())
 
     async def _once(self) -> Closed | None:
-        """Connects and stays to the end; None if it was never bound."""
+        """Connects and stays to the end; returns None for a connection that was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()
         try:
@@ -173,8 +174,8 @@ class Client:
 
 
 def _is_failure(end: Closed | None) -> bool:
-    """Whether a connection that ended so may end so again at once. One that the peer unbound
-    instead of answering did not work either."""
+    """True if a connection that ended so may end so again at once. A connection that the peer
+    unbound instead of answering did not work either."""
     if end is None or end.reason in (CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
         return True
     return end.reason is CloseReason.UNBOUND and bool(end.unanswered)

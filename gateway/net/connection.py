@@ -26,15 +26,15 @@ _GRACE = 5.0  # seconds for the last bytes to leave, when the connection is to b
 
 
 class Handler(Protocol):
-    """Who acts on what comes."""
+    """Acts on the events of connections."""
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
-        """Called once for what came together; with nothing when more may be sent again.
+        """Called once for events that came together; without events when more may be sent again.
 
-        What it sends leaves when it returns. It must not block. `Closed` is always the last. Every
-        request must be responded to at some time, also after Closed: until then the same command
-        is ignored when it comes again. If it raises, the requests of the batch are refused for now
-        (Result.BUSY), so that they come again.
+        Commands that the handler sends leave when it returns. It must not block. `Closed` is always
+        the last event. Every request must be responded to at some time, also after Closed: until
+        then the same command is ignored when it comes again. If the handler raises, the requests of
+        the batch are refused for now (Result.BUSY), so that they come again.
         """
 
 
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._open_session, self._handler, self._on_open = open_session, handler, on_open
         self._loop = asyncio.get_running_loop()
-        # Of the loop: a flush at the end of this turn, the session's next tick, and the last grace.
+        # Handles of the loop: a flush at the end of this turn, the next tick, the last grace.
         self._flush_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._abort_handle: asyncio.TimerHandle | None = None
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def drop(self) -> None:
-        """Closes at once, without what was not written yet."""
+        """Closes at once; bytes that were not written yet are lost."""
         self._transport.abort()
 
     def write_raw(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._transport.write(data)
 
-    # What asyncio calls.
+    # Methods that asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._transport.pause_reading()  # who does not take answers gets no more of them
+        self._transport.pause_reading()  # a peer that takes no answers gets no more of them
 
     def resume_writing(self) -> None:
         self._writable = True

@@ -1,8 +1,8 @@
 """Data pump: moves what is finished from Redis into the archive, then deletes its keys. When there
-is nothing to move it deletes what the archive has kept long enough.
+is nothing to move it deletes the rows that the archive has kept long enough.
 
-Rows are written before keys are deleted, and by id, so that a pump that is killed in between writes
-the same rows again.
+Rows are written before keys are deleted, and by id: after a pump that was killed in between, the
+next pump writes the same rows again.
 
     list:finish ─ lease_some ─▶ zset:finishing ─ rows, keep, forget ─▶ zset:archived, for hours
                                       │ the lease is over: the next pump takes it
@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop as _
 
 from gateway.lifecycle import archived_store, keys, mo_store, store
 from gateway.lifecycle.archived_store import Batch
-from gateway.pump import late_reports, mo_rows, rows
+from gateway.pump import late_reports, rows
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import alerts, logging
 from msgplatform.core.archive.retention import Retention
@@ -31,9 +31,9 @@ from msgplatform.core.lazy_text import lazy_message
 log = logging.get(__name__)
 
 BATCH = 500
-# A killed pump's ids come back after this long.
+# After these seconds another pump takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
-_GATHER_SECONDS = 0.5  # nobody waits for the archive: Redis answers until then
+_GATHER_SECONDS = 0.5  # Redis answers questions about a message until it is archived
 
 
 class Pump(Worker):
@@ -45,49 +45,51 @@ class Pump(Worker):
         self._retention = Retention(ARCHIVE)
 
     def turn(self) -> bool:
-        """Archive one batch of each kind, or keep the archive; true when there may be more."""
-        done = 0
+        """Archive one batch of each kind, or delete old rows; true when there may be more."""
+        count = 0
         if self._gather.is_due:
-            leased = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
-            done = len(leased.entries)
-            self._gather.note_batch(done)
-            bisect.isolate(leased.entries, partial(_archive_messages, leased), _set_aside)
+            lease = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+            count = len(lease.entries)
+            self._gather.note_batch(count)
+            bisect.isolate(lease.entries, partial(_archive_messages, lease), _set_aside)
         mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
         bisect.isolate(mos, _archive_mos, _set_aside)
-        done += len(mos) + late_reports.settle(BATCH)
-        self.heartbeat.done += done
-        return done > 0 or self._retention.turn()
+        count += len(mos) + late_reports.settle(BATCH)
+        self.heartbeat.done += count
+        return count > 0 or self._retention.turn()
 
 
-def _archive_messages(leased: store.Leased, ids: Sequence[str]) -> Sequence[str]:
-    """Nothing is done when another pump has taken over one of them: the lease of all is over."""
-    found = store.read(ids)
+def _archive_messages(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
+    """Archive messages and delete their keys. Nothing is done when another pump has taken over one
+    of them: the lease of all is over then."""
+    messages = store.read(ids)
     failpoint("pump_after_read")
     try:
-        rows.write_messages(found, partial(store.holds, leased, [m.id for m in found]))
+        rows.write_messages(messages, partial(store.is_leased, lease, [m.id for m in messages]))
     except rows.LeaseOver:
-        log.warning("lease_over", messages=len(found))
+        log.warning("lease_over", messages=len(messages))
         return ids
-    # A pump that is killed here writes the same rows once more.
+    # After a pump that is killed here the next one writes the same rows once more.
     failpoint("pump_after_commit_before_forget")
-    archived_store.keep(Batch(messages=found))
-    store.forget(found)
-    # Archived already, by an earlier entry of the same id.
-    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in found)))
+    archived_store.keep(Batch(messages=messages))
+    store.forget(messages)
+    # The ids of messages that are gone: an earlier entry of the same id was archived.
+    store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in messages)))
     return ids
 
 
 def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
-    found = mo_store.read(ids)
-    mo_rows.write(found)
+    mos = mo_store.read(ids)
+    rows.write_mos(mos)
     failpoint("pump_after_mo_commit_before_forget")
-    archived_store.keep(Batch(mos=found))
+    archived_store.keep(Batch(mos=mos))
     mo_store.forget(ids)
     return ids
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
-    """It keeps its lease, and comes again when that is over."""
+    """The alert about a message that cannot be archived. The message keeps its lease, and comes
+    again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
         lazy_message(_("Message %(id)s cannot be archived"), id=message),

@@ -1,7 +1,7 @@
-"""How long the archive of SMS keeps what, and what may not go yet.
+"""How long the archive of SMS keeps messages, and the messages that it must keep still.
 
-Parts and Reports go with their message, whenever they came; a Report that belongs to none, an MO
-and a user report go by their own age.
+Parts and Reports go with their message, whenever they came; a Report without a message, an MO and a
+user report go by their own age.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def keep() -> float | None:
 
 def awaits_report(now: datetime) -> Q:
     """Messages that ended as unknown and may still get their real ending."""
-    submitted = now - timedelta(days=REPORT_DAYS)
-    return Q(final=SgipMt.Final.UNKNOWN, submitted_at__gt=submitted)
+    since = now - timedelta(days=REPORT_DAYS)
+    return Q(final=SgipMt.Final.UNKNOWN, submitted_at__gt=since)
 
 
 _PARTS = (Table(SgipMtPart, of="mt_id"), Table(SgipReport, of="mt_id"))

@@ -1,34 +1,32 @@
 """The archive's rows: written in bulk, by id, in a transaction that can be repeated.
 
 A message that is archived a second time (its ending turned out later) replaces its rows, never with
-a lower ending. Its parts and Reports have ids of their own, so they are found by the message's.
+a lower ending. Its parts and Reports have ids of their own, so the message's id finds them.
 
-A pump that was frozen may come to write what another one has written and deleted from Redis since.
-So it asks for its lease when it holds the rows' locks: nobody writes them until its commit.
+A pump that was frozen may come to write rows that another pump has written, and whose keys it has
+deleted from Redis. So a pump asks for its lease while it holds the rows' locks: no other pump
+writes them until its commit.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Model
 
-from gateway import failures, notifications, sgip
-from gateway.failures import FLOW
-from gateway.lifecycle.messages import RANK, Finished
-from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway import notifications, sgip
+from gateway.lifecycle.messages import RANK, Finished, Mo
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from gateway.monitor import counters, failures
 from msgplatform.core.data import ids, sql, transactions
-from msgplatform.models import MinuteCounter
 
-SEGMENTS = "segments"  # the counter of what the operator bills
-ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
 # The last day that a database and every time zone have: intake took in any `expire_at`, once.
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
     "reported_at",
@@ -43,61 +41,63 @@ class LeaseOver(Exception):
     """Another pump has taken these messages over; nothing was written."""
 
 
-def write_messages(found: Sequence[Finished], are_ours: Callable[[], bool]) -> None:
+# -- messages ------------------------------------------------------------------------------------
+def write_messages(messages: Sequence[Finished], is_leased: Callable[[], bool]) -> None:
     """Archive messages with their parts and Reports, and count them the first time.
 
-    `are_ours` says whether the lease still holds; it is asked in the transaction. Raises LeaseOver.
+    `is_leased` says whether the caller's lease holds; it is called in the transaction. Raises
+    LeaseOver.
     """
-    if not found:
+    if not messages:
         return
-    # Ids are reserved before the transaction, which may be repeated: it then writes the same ones.
-    parts = sum(len(message.sent) for message in found)
-    reports = sum(len(message.reports) for message in found)
+    # Ids are reserved before the transaction: its repeat writes the same ids.
+    parts = sum(len(message.sent) for message in messages)
+    reports = sum(len(message.reports) for message in messages)
     blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
-    transactions.retrying(partial(_write_messages, found, blocks, are_ours))
+    transactions.retrying(partial(_write_messages, messages, blocks, is_leased))
 
 
 def _write_messages(
-    found: Sequence[Finished], blocks: tuple[ids.Block, ids.Block], are_ours: Callable[[], bool]
+    messages: Sequence[Finished], blocks: tuple[ids.Block, ids.Block], is_leased: Callable[[], bool]
 ) -> None:
     now = sql.now()
-    wanted = [int(message.id) for message in found]
+    message_ids = [int(message.id) for message in messages]
     with transaction.atomic(durable=True):
-        rows = [_mt_row(message, now) for message in found]
-        # First, for this waits for another pump that writes the same ones now.
-        insert(SgipMt, rows)
-        if not are_ours():
+        rows = [_mt_row(message, now) for message in messages]
+        # First, for the insert waits for another pump that writes the same rows now.
+        _insert(SgipMt, rows)
+        if not is_leased():
             raise LeaseOver
-        # Archived before: our own rows of just now carry our time.
-        there = SgipMt.objects.filter(id__in=wanted).exclude(archived_at=now)
-        earlier = {row.pk: row for row in there.defer("text")}
-        known = {pk: row.final for pk, row in earlier.items()}
-        billed = _segments_archived(known)
-        if known:
-            # Its rows are new, the same ending's, or those of a lower one.
-            found = [
+        # Rows that were archived before: the rows of this transaction carry its time.
+        earlier_rows = SgipMt.objects.filter(id__in=message_ids).exclude(archived_at=now)
+        earlier = {row.pk: row for row in earlier_rows.defer("text")}
+        earlier_finals = {pk: row.final for pk, row in earlier.items()}
+        billed_segments = counters.archived_segments(list(earlier))
+        if earlier:
+            # New messages, those with the same ending, and those with a higher one.
+            messages = [
                 message
-                for message in found
-                if (before := known.get(int(message.id), message.final)) == message.final
+                for message in messages
+                if (before := earlier_finals.get(int(message.id), message.final)) == message.final
                 or RANK[message.final] > RANK[before]
             ]
-            again = known.keys() & {int(message.id) for message in found}
+            replaced_ids = earlier.keys() & {int(message.id) for message in messages}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
-                model._default_manager.filter(**{f"{field}__in": again}).delete()
-            insert(SgipMt, [row for row in rows if row["id"] in again])
-        parts, reports = _rows_of_parts(found, blocks, now)
+                model._default_manager.filter(**{f"{field}__in": replaced_ids}).delete()
+            _insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
+        parts, reports = _rows_of_parts(messages, blocks, now)
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
-        count_messages(found, known, billed, now)
-        ended = {int(m.id) for m in found if known.get(int(m.id)) != m.final}
-        failures.turned_out_otherwise(earlier[pk] for pk in sorted(ended & earlier.keys()))
-        failures.add((row for row in rows if row["id"] in ended), now)
+        counters.count_messages(messages, earlier_finals, billed_segments, now)
+        ended_ids = {int(m.id) for m in messages if earlier_finals.get(int(m.id)) != m.final}
+        failures.take_back_changed(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
+        failures.add((row for row in rows if row["id"] in ended_ids), now)
 
 
 def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
     mt = message.mt
     code, sentence = notifications.ending(message.error)
-    responded = next((r for r in message.results.values() if r), 0)
+    result = next((r for r in message.results.values() if r), 0)
     return {
         "id": int(mt.id), "biz_id": mt.biz, "account_id": mt.account,
         "gateway_id": message.gateway, "sp_number": mt.sp_number,
@@ -105,101 +105,110 @@ def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
         "corp_id": mt.corp_id, "service_type": mt.service_type, "fee_type": mt.fee_type,
         "fee_value": mt.fee_value, "given_value": mt.given_value, "agent_flag": mt.agent_flag,
         "morelateto_mt_flag": mt.morelateto_mt_flag, "priority": mt.priority,
-        "expire_at": time_of(mt.expire_at), "schedule_at": time_of(mt.schedule_at),
-        "report_flag": mt.report_flag, "message_coding": coding_of(mt.text, mt.signature),
+        "expire_at": _time_of(mt.expire_at), "schedule_at": _time_of(mt.schedule_at),
+        # The MessageCoding with which the text went out.
+        "report_flag": mt.report_flag,
+        "message_coding": int(sgip.choose_coding(mt.text + mt.signature)),
         "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
-        "reference": mt.reference, "final": message.final, "result": responded,
+        "reference": mt.reference, "final": message.final, "result": result,
         "error_code": code, "error": sentence[:100],
-        "accepted_at": time_of(message.accepted_at), "submitted_at": time_of(message.submitted_at),
-        "responded_at": time_of(message.responded_at), "reported_at": time_of(message.reported_at),
-        "ended_at": time_of(message.ended_at), "archived_at": now,
+        "accepted_at": _time_of(message.accepted_at),
+        "submitted_at": _time_of(message.submitted_at),
+        "responded_at": _time_of(message.responded_at),
+        "reported_at": _time_of(message.reported_at),
+        "ended_at": _time_of(message.ended_at), "archived_at": now,
     }  # fmt: skip
 
 
-def coding_of(text: str, signature: str) -> int:
-    """The MessageCoding with which the text went out."""
-    return int(sgip.choose_coding(text + signature))
-
-
 def _rows_of_parts(
-    found: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
+    messages: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """A row for each Submit of each message, of earlier tries too, for late Reports; and a row for
     each Report."""
     part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
     parts: list[tuple[Any, ...]] = []
     reports: list[tuple[Any, ...]] = []
-    for message in found:
-        last, answers = {sent.part: sent for sent in message.sent}, message.answers
-        for sent in message.sent:
-            # What the gateway answered belongs to the last try.
-            counts = last[sent.part] is sent
-            result = answers.get(sent.part) if counts else None
-            report = message.reports.get(sent.part) if counts else None
+    for message in messages:
+        last_submits, answers = {submit.part: submit for submit in message.sent}, message.answers
+        for submit in message.sent:
+            # The gateway's answer belongs to the last try.
+            is_last = last_submits[submit.part] is submit
+            result = answers.get(submit.part) if is_last else None
+            report = message.reports.get(submit.part) if is_last else None
             state, error, at = report or (None, None, 0.0)
             parts.append((
-                next(part_ids), int(message.id), sent.part, sent.node, sent.ts, sent.seqno,
-                message.mt.user_number, result, state, error, time_of(at),
+                next(part_ids), int(message.id), submit.part, submit.node, submit.ts, submit.seqno,
+                message.mt.user_number, result, state, error, _time_of(at),
             ))  # fmt: skip
         for part, (state, error, at) in message.reports.items():
-            sent = last[part]  # a Report is taken only for a part that was sent
+            submit = last_submits[part]  # a Report is taken only for a part that was sent
             reports.append((
-                next(report_ids), int(message.id), part, sent.node, sent.ts, sent.seqno,
-                message.mt.user_number, state, error, time_of(at), now,
+                next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
+                message.mt.user_number, state, error, _time_of(at), now,
             ))  # fmt: skip
     return parts, reports
 
 
-def segments(message: Finished) -> int:
-    """How many short messages the operator bills for it: its parts that went out, without those
-    that were refused."""
-    # A text that was refused as a whole may have had more parts before.
-    parts = {sent.part for sent in message.sent if sent.part <= message.parts}
-    answers = message.answers
-    return sum(1 for part in parts if not answers.get(part))
+# -- MOs and changes of users --------------------------------------------------------------------
+def write_mos(messages: Sequence[Mo]) -> None:
+    """Archive MOs and UserRpts; a row that is there already stays as it is."""
+    transactions.retrying(partial(_write_mos, messages))
 
 
-def _segments_archived(known: Iterable[int]) -> Counter[int]:
-    """Message → segments that were counted for it, of messages that are in the archive."""
-    rows = SgipMtPart.objects.filter(mt_id__in=list(known)).values_list("mt_id", "part", "result")
-    refused = {(message, part) for message, part, result in rows if result}
-    sent = {(message, part) for message, part, _result in rows}
-    return Counter(message for message, _part in sent - refused)
+def _write_mos(messages: Sequence[Mo]) -> None:
+    now = sql.now()
+    with transaction.atomic(durable=True):
+        mos = [message for message in messages if message.kind == "mo"]
+        list_times = {biz: _list_time(biz, now) for biz in sorted({mo.biz for mo in mos})}
+        rows = [_mo_row(mo, list_times[mo.biz]) for mo in mos]
+        # First, for the insert waits for another pump that writes the same rows now.
+        _insert(SgipMo, rows)
+        archive_rows = SgipMo.objects.filter(id__in=[row["id"] for row in rows])
+        archive_times = dict(archive_rows.values_list("id", "archived_at"))
+        new_rows = [row for row in rows if archive_times[row["id"]] == row["archived_at"]]
+        user_reports = [
+            {
+                "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
+                "user_number": mo.user_number, "user_condition": mo.user_condition,
+                "sequence": mo.sequence, "received_at": _time_of(mo.at), "archived_at": now,
+            }
+            for mo in messages
+            if mo.kind != "mo"
+        ]  # fmt: skip
+        _insert(SgipUserRpt, user_reports)
+        owners = ((row["biz_id"], row["account_id"], row["gateway_id"]) for row in new_rows)
+        counters.count_mos(owners, now)
+        # Rows of a transaction that took long are not put before the rows that others have
+        # archived, and a caller has seen, meanwhile.
+        late_ids = [row["id"] for row in new_rows if row["archived_at"] == now]
+        if late_ids and (at := sql.now()) - now > _AT_ONCE:
+            SgipMo.objects.filter(id__in=late_ids).update(archived_at=at)
 
 
-def count_messages(
-    found: Sequence[Finished], known: Mapping[int, str], billed: Mapping[int, int], now: datetime
-) -> None:
-    """Count each once; one that is there with another ending (it turned out later) changes its
-    count. `billed` are the segments that were counted for the messages that are there."""
-    endings: Counter[tuple[int, int, int, str, str]] = Counter()
-    counts: Counter[tuple[int, int, str]] = Counter()
-    for message in found:
-        before = known.get(int(message.id))
-        subject = message.mt.biz, message.mt.account, message.gateway
-        if before != message.final:
-            endings[*subject, message.final, message.error] += 1
-        if before not in (None, message.final):
-            endings[*subject, before, ""] -= 1
-        more = segments(message) - billed.get(int(message.id), 0)
-        for of in (message.mt.account, -message.gateway):  # a gateway's subject is negative
-            counts[message.mt.biz, of, SEGMENTS] += more
-    for ended, count in endings.items():
-        for key in ending(*ended):
-            counts[key] += count
-    MinuteCounter.add(FLOW, counts, now)
+def _list_time(biz: int, now: datetime) -> datetime:
+    """The time at which MOs of a system come into the archive, for the order of the list that
+    callers follow (`messages.incoming`): after all rows that are there, also when the database's
+    clock went back."""
+    later_rows = SgipMo.objects.filter(biz_id=biz, archived_at__gte=now).order_by("-archived_at")
+    # The row is locked, so that of two pumps the second comes after the first.
+    if later_rows.select_for_update().first() is None:
+        return now
+    newest: datetime = later_rows.values_list("archived_at", flat=True)[0]
+    return newest + timedelta(microseconds=1)
 
 
-def ending(
-    biz: int, account: int, gateway: int, final: str, error: str
-) -> list[tuple[int, int, str]]:
-    """What one ending counts: per account and per gateway (a negative subject), with its error."""
-    names = [final, f"{ERROR}{error}"[:32]] if final == "failed" else [final]
-    return [(biz, subject, name) for subject in (account, -gateway) for name in names]
+def _mo_row(mo: Mo, archived_at: datetime) -> dict[str, Any]:
+    return {
+        "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account, "gateway_id": mo.gateway,
+        "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
+        "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
+        "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
+        "received_at": _time_of(mo.at), "archived_at": archived_at,
+    }  # fmt: skip
 
 
-def insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows of the same columns; one whose id is there stays as it is."""
+def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows of the same columns; a row whose id is there stays as it is."""
     if rows:
         columns = list(rows[0])
         _insert_tuples(model, columns, [tuple(row.values()) for row in rows])
@@ -209,6 +218,6 @@ def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[
     sql.insert_or_keep(model._meta.db_table, columns, rows)
 
 
-def time_of(moment: float) -> datetime | None:
-    """Of seconds since 1970; None for 0."""
+def _time_of(moment: float) -> datetime | None:
+    """The time of seconds since 1970; None for 0."""
     return datetime.fromtimestamp(min(moment, _LAST), UTC) if moment else None

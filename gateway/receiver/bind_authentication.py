@@ -1,8 +1,9 @@
-"""Who may connect to the receiver, and which connection is whose.
+"""Decides which connections the receiver keeps, and to which gateway each belongs.
 
-A stranger is closed at accept, before a byte is read. Who comes from a gateway's network has a few
-seconds to log in, and no more connections than gateways need. When those that have not logged in
-take the last place of their address, the oldest of them goes.
+A connection from an address of no gateway (a stranger) is closed at accept, before a byte is read.
+A connection from a gateway's network has a few seconds to log in, and gateways have no more
+connections than they need. When connections without a login take the last place of their address,
+the oldest of them is closed.
 
     accept ─ admit ─▶ silent ─ check: the login is right ─▶ checked ─ Bound ─▶ bound ─▶ closed
        │                │ no login in time, a wrong one, displaced by a newer one        ▲
@@ -12,9 +13,11 @@ take the last place of their address, the oldest of them goes.
 from __future__ import annotations
 
 import hmac
+import socket
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from ipaddress import ip_network
 
 from django.utils.translation import gettext_noop as _
 
@@ -23,25 +26,27 @@ from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
 from gateway.net import Connection
 from gateway.presence import LinkState
-from gateway.receiver.networks import Networks
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.http.addresses import Network, is_inside
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
 
 log = logging.get(__name__)
 
-# Of one gateway in this process; SGIP's own gateways keep to 15 among each other.
+# Connections of one gateway in this process; SGIP's own gateways keep to 15 among each other.
 MAX_CONNECTIONS = 32
-# Of one address, for each gateway that connects from there; and in all. The last places in all are
-# kept for addresses from which a gateway has logged in.
+# Connections of one address, for each gateway that connects from there; and in all. The last places
+# in all are kept for addresses from which a gateway has logged in.
 MAX_FROM_ADDRESS = 2 * MAX_CONNECTIONS
 MAX_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
 _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
+# How long the addresses of a host's name are used before the resolver is asked again.
+_NAME_SECONDS = 60.0
 
 
 class BindAuthentication:
@@ -53,19 +58,21 @@ class BindAuthentication:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
-        self._checked: dict[Connection, int] = {}  # whose login was right, until it is bound
+        self._checked: dict[Connection, int] = {}  # the gateway whose login was right, until bound
         self._received: Counter[Connection] = Counter()
-        # By address: how many connections, and those without a login, the oldest first.
+        # By address: the number of connections, and the connections without a login, oldest first.
         self._from: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._last_stranger = ""
-        self._alerted: str | None = None  # not looked up yet: an earlier process may have raised it
+        # The stranger of the open alert. None: not looked up yet, an earlier process may have
+        # raised it.
+        self._alerted: str | None = None
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
-        """Whether it may stay, for now."""
+        """True if the connection may stay, for now."""
         address = connection.address
         if why := self._objection(address):
             self._refused[why] += 1
@@ -75,24 +82,25 @@ class BindAuthentication:
         return True
 
     def _objection(self, address: str) -> str:
-        """Why a connection from there is closed at once, as the log has it; '': it is not."""
-        # In this order: what costs least and says most comes first.
+        """Why a connection from an address is closed at once, as the log has it; '' if it is
+        not."""
+        # In this order: the cheapest check that says most comes first.
         gateways = self.networks.gateways(address)
         if not gateways:
             self._last_stranger = address
             return "stranger"
-        if address not in self._known and self.wrong_logins.delays(address):
+        if address not in self._known and self.wrong_logins.is_delayed(address):
             return "delayed"
         places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
         if self._from.total() >= places and not self._displace(address):
             return "full"
-        most = MAX_FROM_ADDRESS * len(gateways)
-        if self._from[address] >= most and not self._displace(address):
+        limit = MAX_FROM_ADDRESS * len(gateways)
+        if self._from[address] >= limit and not self._displace(address):
             return "too_many"
         return ""
 
     def _displace(self, address: str) -> bool:
-        """Close the oldest connection from there without a login; whether there is one."""
+        """Close the oldest connection from an address without a login; True if there was one."""
         silent = self._silent.get(address)
         if not silent:
             return False
@@ -103,28 +111,30 @@ class BindAuthentication:
         return True
 
     def check(self, connection: Connection, bind: sgip.Bind) -> int:
-        """The Result for a Bind; that its type is right was seen before."""
+        """The Result for a Bind, whose type is right."""
         address = connection.address
-        # Gateways may share an address; one whose login is wrong must not keep the others out.
-        who = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.delays(who):  # known addresses were admitted without asking this
+        # Gateways may share an address; a gateway with a wrong login must not keep the others out.
+        guesser = f"{address} ({bind.login_name})" if address in self._known else address
+        if self.wrong_logins.is_delayed(
+            guesser
+        ):  # known addresses were admitted without asking this
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
         if gateway is None:
-            self.wrong_logins.add(who, name=bind.login_name)
+            self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
-        # A login that is refused from here on is no guess: it delays nobody.
-        mine = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
-        if mine >= MAX_CONNECTIONS:
+        # A login that is refused from here on is no guess: it causes no delay.
+        connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        if connection_count >= MAX_CONNECTIONS:
             self._refused["too_many"] += 1
             return int(sgip.Result.TOO_MANY_CONNECTIONS)
         return int(sgip.Result.OK)
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
-        closed: sgip.Closed | None = None
+        closed_event: sgip.Closed | None = None
         for event in events:
             if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
@@ -138,13 +148,13 @@ class BindAuthentication:
                     self._known.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.Closed:
-                closed = event
+                closed_event = event
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
-        # Last: what came together with the end of the connection still counts as its gateway's.
-        if closed:
-            self._closed(connection, closed)
+        # Last: requests that came with the end of the connection still count as its gateway's.
+        if closed_event:
+            self._closed(connection, closed_event)
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -162,8 +172,8 @@ class BindAuthentication:
         ]
 
     def report_refused(self) -> None:
-        """Log, once in a while and in one line, who was kept out. It asks the database: called in a
-        thread in which nobody waits."""
+        """Log, once in a while and in one line, the refused connections. It asks the database, and
+        is called in a thread of its own."""
         self.wrong_logins.raise_alerts()
         if self._alerted is None:
             self._alerted = _address_of_open_alert()
@@ -172,10 +182,10 @@ class BindAuthentication:
             alerts.resolve(_STRANGER)
         if not self._refused or not self.next_log.take():
             return
-        refused, self._refused = self._refused, Counter()
+        refusals, self._refused = self._refused, Counter()
         stranger = self._last_stranger
-        log.warning("connections_refused", **refused, last_stranger=stranger)
-        if refused["stranger"] and self._next_alert.take():
+        log.warning("connections_refused", **refusals, last_stranger=stranger)
+        if refusals["stranger"] and self._next_alert.take():
             self._alerted = stranger
             alerts.raise_alert(
                 _STRANGER,
@@ -188,7 +198,7 @@ class BindAuthentication:
                         "yours, add the address to its networks in the console; else close the "
                         "port to it."
                     ),
-                    count=refused["stranger"],
+                    count=refusals["stranger"],
                     address=stranger,
                 ),
                 key=_STRANGER,
@@ -201,13 +211,13 @@ class BindAuthentication:
             self._leave(connection)
             if event.error:
                 log.warning("smg_closed", peer=connection.peer, why=str(event.error))
-        elif connection in self._silent.get(connection.address, ()):  # not one that was displaced
+        elif connection in self._silent.get(connection.address, ()):  # it was not displaced
             self._leave(connection)
             if event.reason is not sgip.CloseReason.REFUSED:
                 self._refused["without_login"] += 1
 
     def _leave(self, connection: Connection) -> None:
-        """Its place is free; an address without connections is forgotten."""
+        """Free the connection's place; an address without connections is forgotten."""
         address = connection.address
         if silent := self._silent.get(address):
             silent.pop(connection, None)
@@ -217,24 +227,68 @@ class BindAuthentication:
             self._silent.pop(address, None)
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
-        """The one with this login that connects from there. All are compared, each in constant
-        time, so that nobody learns from how long it takes."""
-        found = None
+        """The gateway with this login that connects from there. All gateways are compared, each in
+        constant time, so that the duration tells nothing."""
+        match = None
         for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
             name = _same(bind.login_name, gateway.row.smg_login_name)
-            known = gateway.smg_login_password
-            is_right = _same(bind.login_password, known or "") & name and known is not None
-            if is_right and self.networks.may(gateway.id, connection.address):
-                found = gateway
-        return found
+            password = gateway.smg_login_password
+            is_right = _same(bind.login_password, password or "") & name and password is not None
+            if is_right and self.networks.is_allowed(gateway.id, connection.address):
+                match = gateway
+        return match
+
+
+class Networks:
+    """The addresses from which each gateway may connect: its networks, or else its own host.
+
+    `refresh` asks the resolver, which may take seconds: never in the net's loop, which only reads.
+    The dict that it reads is replaced as a whole.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._by_gateway: dict[int, tuple[Network, ...]] = {}
+        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
+
+    def refresh(self) -> None:
+        """Take over changes in the console, and the present addresses of names."""
+        gateways = self._directory.gateways
+        self._by_gateway = {
+            gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
+            for gateway in gateways.values()
+        }
+
+    def is_allowed(self, gateway: int, address: str) -> bool:
+        """True if this gateway may connect from the address."""
+        return is_inside(address, self._by_gateway.get(gateway, ()))
+
+    def gateways(self, address: str) -> Collection[int]:
+        """The gateways that may connect from an address; none for a stranger's."""
+        return [gateway for gateway in self._by_gateway if self.is_allowed(gateway, address)]
+
+    def _of_host(self, host: str) -> tuple[Network, ...]:
+        networks, due = self._hosts.get(host, ((), 0.0))
+        now = time.monotonic()
+        if now < due:
+            return networks
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            networks = tuple(
+                {ip_network(str(address[0]).partition("%")[0]) for *_, address in answers}
+            )
+        except (OSError, ValueError) as error:  # the addresses known before stay
+            log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
+        self._hosts[host] = networks, now + _NAME_SECONDS
+        return networks
 
 
 def _address_of_open_alert() -> str:
-    """Of which stranger an alert is open, '' when there is none."""
-    said = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
-    text = said.get("text")
+    """The stranger of the open alert, '' when there is none."""
+    message = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
+    text = message.get("text")
     return str(text[1].get("address", "")) if isinstance(text, list) else ""
 
 
-def _same(given: str, known: str) -> bool:
-    return hmac.compare_digest(given.encode(), known.encode())
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

@@ -1,6 +1,6 @@
 """SMS receiver: gateways connect to it with their Reports, MOs and changes of users.
 
-Several may run, also on one port of one machine: what belongs together meets in Redis.
+Several may run, also on one port of one machine: Redis joins the parts of a message.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class SmsReceiver(Worker):
         self.net = NetThread()
         self.changed = threading.Event()
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
-        self.doorkeeper = BindAuthentication(self.directory, self.arrivals)
+        self.authentication = BindAuthentication(self.directory, self.arrivals)
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
         # Its alerts ask the database, which may hang: no Report waits for that.
         self._refusals = ThreadLoop(
-            "refusals", self.doorkeeper.report_refused, every=_REFUSALS_SECONDS
+            "refusals", self.authentication.report_refused, every=_REFUSALS_SECONDS
         )
         self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
 
@@ -69,36 +69,36 @@ class SmsReceiver(Worker):
 
     def _refresh(self) -> None:
         self.directory.refresh()
-        self.doorkeeper.networks.refresh()
+        self.authentication.networks.refresh()
 
     def turn(self) -> bool:
-        """Make safe and answer what came; waits itself when there is nothing. Asks the database
+        """Make requests safe and answer them; waits itself when there are none. Asks the database
         only while there is no gateway at all."""
         if not self.directory.gateways:
             self._refresh()
         if self.server is None:
             self._listen()
         self.changed.clear()
-        done = self.arrivals.turn()
+        count = self.arrivals.turn()
         self.heartbeat.done = self.arrivals.done
         if self._next_report.take():
-            presence.report(self.name, self.doorkeeper.states())
+            presence.report(self.name, self.authentication.states())
         if self._next_late.take():
             self.arrivals.mo_intake.take_late()
-        if not done:
+        if not count:
             self.changed.wait(_WAIT_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
-        """Answer what came; what comes from now on gateways send again, to another receiver."""
+        """Answer the requests that came; gateways send later ones again, to another receiver."""
         while self.arrivals.open and time.monotonic() < deadline:
             self.changed.clear()
-            done = 0
+            count = 0
             try:
-                done = self.arrivals.turn()
+                count = self.arrivals.turn()
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
-            if not done:  # Redis is unavailable, or the database is and MOs wait for it
+            if not count:  # Redis is unavailable, or the database is and MOs wait for it
                 self.changed.wait(0.1)
 
     def stop(self) -> None:
@@ -114,10 +114,10 @@ class SmsReceiver(Worker):
 
     def _listen(self) -> None:
         """Raises OSError when the port is taken; the loop tries again."""
-        door = self.doorkeeper
-        door.networks.refresh()  # before the first connection, which would be a stranger's
+        auth = self.authentication
+        auth.networks.refresh()  # before the first connection, which would be a stranger's
         server = Server(
-            sgip.Side.SP, door.check, door, admit=door.admit, max_connections=MAX_IN_ALL
+            sgip.Side.SP, auth.check, auth, admit=auth.admit, max_connections=MAX_IN_ALL
         )
         self.net.run(server.start(self._host, self._port, reuse_port=True))
         self.server = server

@@ -1,5 +1,5 @@
-"""Wrong logins: each one from an address doubles the time for which it is not let in. From an
-address at which a gateway is known, only that login is kept out."""
+"""Wrong logins: each one from an address doubles the time for which the address is kept out. From
+an address at which a gateway is known, only that login is kept out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.get(__name__)
 FIRST_DELAY, MAX_DELAY = 0.5, 60.0  # seconds
 # An address without a wrong login for so long begins anew.
 _FORGOTTEN_AFTER = 600.0
-_MAX_ADDRESSES = 4096  # remembered; then the one that guessed longest ago is forgotten
+_MAX_ADDRESSES = 4096  # remembered; beyond them the address that guessed longest ago is forgotten
 ALERT_AT = 10  # wrong logins
 
 
@@ -29,32 +29,35 @@ class _Guesses:
 
 
 class WrongLogins:
-    """Counted in the net's loop. A right login does not take the count back: whoever knows one
-    password might guess another between two of them."""
+    """Counts wrong logins, in the net's loop. A right login does not take the count back: an
+    attacker who knows one password might guess another between two right logins."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
         self._to_report: deque[tuple[str, int]] = deque()
 
-    def delays(self, address: str) -> bool:
-        """Whether the next login from there has to wait still."""
-        known = self._by_address.get(address)
-        return known is not None and time.monotonic() < known.until
+    def is_delayed(self, address: str) -> bool:
+        """True if the next login from an address still has to wait."""
+        guesses = self._by_address.get(address)
+        return guesses is not None and time.monotonic() < guesses.until
 
     def add(self, address: str, **context: object) -> None:
-        """One more from there; `context` is for the log, which has a line at 1, 2, 4, 8 … times."""
+        """Count a wrong login; `context` is for the log, which has a line at 1, 2, 4, 8 …
+        logins."""
         now = time.monotonic()
-        known = self._by_address.setdefault(address, _Guesses())
+        guesses = self._by_address.setdefault(address, _Guesses())
         self._by_address.move_to_end(address)
-        if now - known.last > _FORGOTTEN_AFTER:
-            known.count = 0
-        known.count += 1
-        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(known.count - 1, 32))
-        known.last, known.until = now, now + delay
-        if known.count & (known.count - 1) == 0:
-            log.warning("login_refused", address=address, count=known.count, delay=delay, **context)
-        if known.count == ALERT_AT:
-            self._to_report.append((address, known.count))
+        if now - guesses.last > _FORGOTTEN_AFTER:
+            guesses.count = 0
+        guesses.count += 1
+        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(guesses.count - 1, 32))
+        guesses.last, guesses.until = now, now + delay
+        if guesses.count & (guesses.count - 1) == 0:
+            log.warning(
+                "login_refused", address=address, count=guesses.count, delay=delay, **context
+            )
+        if guesses.count == ALERT_AT:
+            self._to_report.append((address, guesses.count))
         if len(self._by_address) > _MAX_ADDRESSES:
             self._by_address.popitem(last=False)
 

@@ -1,4 +1,4 @@
-"""What one gateway is to get: claimed, packed, paced, remembered, and only then written.
+"""The messages of one gateway: claimed, packed, paced, remembered, and only then written.
 
 pending ─ _claim ─▶ held, packed ─ _send: the speed limit ─▶ remembered in Redis ─▶ the link
    ▲                      │                                        │ no response in time
@@ -16,13 +16,11 @@ from django.conf import settings
 from gateway import sgip
 from gateway.directory import Gateway
 from gateway.lifecycle import store
-from gateway.lifecycle.messages import Claimed, Mt, Response
-from gateway.sender.congestion import Pace
+from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
-from gateway.sender.packing import Pack, packs, submits
-from gateway.sender.pending_submits import PendingSubmit
+from gateway.sender.packing import Pace, Pack, packs, submits
+from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
-from gateway.sender.results import ACCEPTED, MAX_TRIES
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
@@ -31,23 +29,23 @@ from msgplatform.core.failpoints import failpoint
 log = logging.get(__name__)
 
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
-# Well before the lease ends: nobody else holds what we send.
+# Well before the lease ends: no other sender holds the messages that this one sends.
 _GIVE_BACK_SECONDS = LEASE_SECONDS / 3
 MAX_CLAIMED = 1000  # by one script, during which Redis does nothing else
 DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
 _RESPOND_AT_ONCE = 500  # by one script, too
-# A response that took its whole time is noted before the same bytes are due.
+# A response that took its whole time is written down before the same bytes are due.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
 _GROW_EVERY = 1.0
-# What a message that no Submit can carry makes packing and encoding raise.
+# Errors of packing and encoding for a message that no Submit can carry.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
 
 class GatewayWorker:
-    """One gateway of the sender; all of it runs in the worker's thread.
+    """A gateway of the sender; all of it runs in the worker's thread.
 
-    `in_loop` calls what the link does in its loop. `done` and `failed` count Submits by response.
+    `in_loop` calls methods of the link in its loop. `done` and `failed` count Submits by response.
     """
 
     def __init__(
@@ -58,8 +56,8 @@ class GatewayWorker:
         self.done = self.failed = 0
         self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
-        # By id, with the time of the claim: the oldest first.
-        self._held: dict[str, tuple[Claimed, float]] = {}
+        # Id → message and time of its claim, the oldest first.
+        self._held: dict[str, tuple[ClaimedMessage, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
         self._next_growth = Every(_GROW_EVERY)
@@ -68,77 +66,82 @@ class GatewayWorker:
 
     @property
     def patience(self) -> float:
-        """Seconds until Redis hands a Submit out again: later than a link gives it up."""
+        """Seconds until Redis hands a Submit out again: after the link has stopped waiting."""
         return float(self.gateway.row.response_timeout) + _PATIENCE_MARGIN
 
     @property
     def is_busy(self) -> bool:
-        """Whether a gateway's response is awaited, or not yet written down."""
+        """True if a gateway's response is awaited, or not yet written down."""
         return self.link.open > 0 or bool(self._responses)
 
-    def turn(self, up: Callable[[], Collection[int]]) -> int:
-        """One round; how much was done. `up` gives the gateways that have a link somewhere."""
-        worked = self.respond()
+    def turn(self, connected_ids: Callable[[], Collection[int]]) -> int:
+        """A round; returns how much was done. `up` gives the gateways that have a link
+        somewhere."""
+        count = self.respond()
         if self._held:
             _, oldest = next(iter(self._held.values()))
             if time.monotonic() - oldest > _GIVE_BACK_SECONDS:
                 self.release()
         if not self.link.is_up:
-            return worked + self._wait_for_link(up)
-        if self.pace.pauses:
-            return worked
+            return count + self._wait_for_link(connected_ids)
+        if self.pace.is_paused:
+            return count
         # Repeats first: they are the oldest, and every try of theirs is counted.
         if self.link.capacity > 0:
-            worked += self._repeat(self.link.capacity)
+            count += self._repeat(self.link.capacity)
         if (capacity := self.link.capacity) > 0:
-            worked += self._send(capacity)
+            count += self._send(capacity)
         if self.link.can_grow and self.link.capacity <= 0:
             self._grow()
-        return worked
+        return count
 
     def respond(self) -> int:
-        """Write down what the gateway answered; how many."""
+        """Write down the gateway's responses; returns how many."""
         self._responses.extend(self.link.take())
         count = 0
         while self._responses:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
-            # They leave the queue only after this: it may raise, and the next turn writes them.
+            # Responses leave the queue only after this: it may raise, and the next turn writes
+            # them.
             store.respond(batch, MAX_TRIES)
             for response in batch:
                 self._responses.popleft()
-                accepted = response.verdict == ACCEPTED
-                self.done += accepted
-                self.failed += not accepted
+                is_accepted = response.verdict == ACCEPTED
+                self.done += is_accepted
+                self.failed += not is_accepted
             self.pace.slow_down(batch)
             count += len(batch)
         return count
 
     def release(self) -> None:
-        """Give back everything that was claimed and not sent."""
-        held = list(self._held)
-        if not held:
+        """Give back the messages that were claimed and not sent."""
+        held_ids = list(self._held)
+        if not held_ids:
             return
         self._packs.clear()
         self._held.clear()
-        store.release(self.gateway.id, self._holder, held)
+        store.release(self.gateway.id, self._holder, held_ids)
 
     # -- sending ---------------------------------------------------------------------------------
     def _repeat(self, capacity: int) -> int:
-        """Submits that nobody answered, also those of a process that is gone."""
+        """Write Submits without an answer once more, also Submits of a process that is gone."""
         if not self._next_repeat.is_due:
             return 0
         began = time.monotonic()
-        found = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
-        if len(found) < capacity:
+        due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
+        if len(due_submits) < capacity:
             self._next_repeat.restart()
         self._write(
-            [PendingSubmit(name, frame, began, tries=1, repeated=True) for name, frame in found]
+            [
+                PendingSubmit(name, frame, began, tries=1, is_repeated=True)
+                for name, frame in due_submits
+            ]
         )
-        return len(found)
+        return len(due_submits)
 
     def _send(self, capacity: int) -> int:
-        """The next packs that fit, as far as the speed limit lets them go."""
+        """Send the next packs that fit, as far as the speed limit lets them go."""
         waiting = sum(len(pack.todo) for pack in self._packs)
         if waiting < capacity and not (waiting and self.gateway.row.speed_limit):
             self._claim(capacity)
@@ -149,101 +152,107 @@ class GatewayWorker:
                 break
             fitting.append(pack)
             used += len(pack.todo)
-        chosen = self.pace.affordable(fitting, self.gateway.row.speed_limit)
-        for _ in chosen:
+        packs = self.pace.affordable(fitting, self.gateway.row.speed_limit)
+        for _ in packs:
             self._packs.popleft()
-        return self._submit(chosen) if chosen else 0
+        return self._submit(packs) if packs else 0
 
     def _claim(self, capacity: int) -> None:
-        """As many messages as fill the capacity: more when the last claims packed well, else less.
-        A message that cannot be sent ends, alone."""
+        """Claim as many messages as fill the capacity: more when the last claims packed well, else
+        less. A message that cannot be sent ends, alone."""
         self._most = min(MAX_CLAIMED, max(capacity, self._most))
-        most = self._most
+        limit = self._most
         if rate := self.gateway.row.speed_limit:  # what a quarter of a second may send
-            most = min(most, 1 + int(rate / 4))
-        claimed = store.claim(self.gateway.id, self._holder, most, LEASE_SECONDS)
-        if not claimed:
+            limit = min(limit, 1 + int(rate / 4))
+        claimed_messages = store.claim(self.gateway.id, self._holder, limit, LEASE_SECONDS)
+        if not claimed_messages:
             return
         at, now = time.monotonic(), time.time()
-        new = [item for item in claimed if item.mt.id not in self._held]
-        expired = [item.mt.id for item in new if 0 < item.mt.expire_at <= now]
-        store.end(self.gateway.id, self._holder, [(id, "expired", "") for id in expired])
-        fresh = [item for item in new if not 0 < item.mt.expire_at <= now]
-        self._held.update((item.mt.id, (item, at)) for item in fresh)
+        new = [item for item in claimed_messages if item.mt.id not in self._held]
+        expired_ids = [item.mt.id for item in new if 0 < item.mt.expire_at <= now]
+        store.end(self.gateway.id, self._holder, [(id, "expired", "") for id in expired_ids])
+        sendable = [item for item in new if not 0 < item.mt.expire_at <= now]
+        self._held.update((item.mt.id, (item, at)) for item in sendable)
         self._packs.extend(
             bisect.isolate(
-                fresh,
+                sendable,
                 lambda some: packs(some, self.gateway),
-                lambda item, error: self._give_up([item.mt], error),
+                lambda item, error: self._end_unsendable([item.mt], error),
                 _is_blameless,
             )
         )
         is_filled = sum(len(pack.todo) for pack in self._packs) >= capacity
         self._most = max(capacity, self._most // 2) if is_filled else self._most * 2
 
-    def _submit(self, chosen: list[Pack]) -> int:
-        """Remembered first: from here on Redis repeats them whatever becomes of this process."""
-        tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in chosen for mt in pack.messages}
-        new = bisect.isolate(
-            chosen,
+    def _submit(self, packs: list[Pack]) -> int:
+        """Remember Submits, then write them: from here on Redis repeats them whatever becomes of
+        this process."""
+        tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
+        new_submits = bisect.isolate(
+            packs,
             lambda some: submits(some, self.gateway),
-            lambda pack, error: self._give_up(pack.messages, error),
+            lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )
-        if not new:
-            return len(chosen)
+        if not new_submits:
+            return len(packs)
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
         began = time.monotonic()
-        # Without those of which another sender has a message by now, or one has ended.
-        mine = store.submit(self.gateway.id, self._holder, new, self.patience, report_wait)
+        # Without Submits of which another sender has a message by now, or a message has ended.
+        writable = store.submit(
+            self.gateway.id, self._holder, new_submits, self.patience, report_wait
+        )
         failpoint("sms_sender_after_submit")
         self._write(
             [
                 PendingSubmit(
                     one.name, one.frame, began, max(tries[member.id] for member in one.members)
                 )
-                for one in mine
+                for one in writable
             ]
         )
-        # After it: what is remembered and not written waits until its answer would be late.
-        written = {one.name for one in mine}
-        others = {m.id for one in new if one.name not in written for m in one.members}
-        store.release(self.gateway.id, self._holder, sorted(others))
-        return len(new)
+        # After the write: a Submit that is remembered and not written waits until its answer would
+        # be late.
+        written_names = {one.name for one in writable}
+        released_ids = {
+            m.id for one in new_submits if one.name not in written_names for m in one.members
+        }
+        store.release(self.gateway.id, self._holder, sorted(released_ids))
+        return len(new_submits)
 
-    def _write(self, outs: list[PendingSubmit]) -> None:
-        if outs:
-            self.link.give(outs)
-            self._in_loop(self.link.put, outs)
+    def _write(self, submits: list[PendingSubmit]) -> None:
+        if submits:
+            self.link.give(submits)
+            self._in_loop(self.link.put, submits)
 
     def _grow(self) -> None:
-        """The windows are full: connections that were unbound for idleness are wanted again."""
-        if self._next_growth.take() and (self._packs or store.waits(self.gateway.id)):
+        """The windows are full: connections that were unbound as idle are opened again."""
+        if self._next_growth.take() and (self._packs or store.has_work(self.gateway.id)):
             self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
-    def _wait_for_link(self, up: Callable[[], Collection[int]]) -> int:
+    def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:
         """Wake a link that sleeps when there is work; while it is down others may have the work."""
-        # A link that sleeps is given nothing: perhaps its gateway is gone meanwhile.
-        if self.link.asleep and self.link.connections:
-            if self._held or store.waits(self.gateway.id):
+        # A link that sleeps gets no messages: perhaps its gateway is gone meanwhile.
+        if self.link.is_asleep and self.link.connections:
+            if self._held or store.has_work(self.gateway.id):
                 self._in_loop(self.link.wake)
             return 0
-        down = self.link.down_since
-        if down is None or time.monotonic() - down <= DOWN_SECONDS:
+        down_since = self.link.down_since
+        if down_since is None or time.monotonic() - down_since <= DOWN_SECONDS:
             self._walk = Walk(self.gateway.id, self._holder)  # each outage has its own
             return 0
         self.release()
         # Another sender may have the link that this one lacks.
-        return 0 if self.gateway.id in up() else self._walk.turn(up)
+        return 0 if self.gateway.id in connected_ids() else self._walk.turn(connected_ids)
 
-    def _give_up(self, messages: Iterable[Mt], error: Exception) -> None:
-        """No Submit can carry them, however often it is tried."""
+    def _end_unsendable(self, messages: Iterable[Mt], error: Exception) -> None:
+        """End messages that no Submit can carry, however often it is tried."""
         for message in messages:
             log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200])
-            ended = (message.id, "failed", f"cannot be sent: {error}"[:200])
-            store.end(self.gateway.id, self._holder, [ended])
+            ending = (message.id, "failed", f"cannot be sent: {error}"[:200])
+            store.end(self.gateway.id, self._holder, [ending])
             self._held.pop(message.id, None)
             self.failed += 1
 

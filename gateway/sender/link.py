@@ -5,8 +5,9 @@
      │      │ no Bound      │ Closed for any other reason                 │ once a second
      └──── down ◀───────────┘                                             └──▶ connecting
 
-Only numbers are read from outside. What a link lost is written again when it is back, but not for
-longer than a response may take: from then on Redis hands the same bytes out again, and counts.
+Only numbers are read from outside. Submits that a link lost are written again when it is back, but
+not for longer than a response may take: from then on Redis hands the same bytes out again, and
+counts.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
-from gateway.sender.pending_submits import PendingSubmit, PendingSubmits
-from gateway.sender.results import UNANSWERED, response
+from gateway.sender.pending_submits import UNANSWERED, PendingSubmit, PendingSubmits, response
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.rates.backoff import Backoff
@@ -39,25 +39,25 @@ _IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
 
 
 class Link:
-    """Writes what it is given, and collects the responses for `take`.
+    """Writes the Submits of a gateway, and collects the responses for `take`.
 
     `connections` is this sender's share of the gateway's; with none it stands by.
     """
 
     def __init__(
-        self, gateway: Gateway, connections: int, arrivals: Arrivals, changed: threading.Event
+        self, gateway: Gateway, connections: int, arrivals: Arrivals, wake_event: threading.Event
     ) -> None:
         self.gateway, self.connections = gateway, connections
         self.problem = "connecting"
         self.down_since: float | None = time.monotonic()
-        self.asleep = False
-        self.state_changed = True  # others should know now
+        self.is_asleep = False
+        self.state_changed = True  # to be reported to others now
         self.bound_since: dict[Connection, float] = {}
         self.sent = self.received = 0
-        self._arrivals, self._changed = arrivals, changed
-        self._outs = PendingSubmits(gateway.row.response_timeout)
-        # Counted by the worker's thread and by the loop: the difference is between the two.
-        self._given = self._got = 0
+        self._arrivals, self._changed = arrivals, wake_event
+        self._submits = PendingSubmits(gateway.row.response_timeout)
+        # The worker's thread counts the first, the loop the second: the difference is on the way.
+        self._given_count = self._taken_count = 0
         self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
         self._next_wake = Every(_WAKE_EVERY)
         self._client: Client | None = None
@@ -65,8 +65,8 @@ class Link:
     # -- from outside ----------------------------------------------------------------------------
     @property
     def capacity(self) -> int:
-        """How many Submits may be given now."""
-        coming = len(self._outs.ready) + self._given - self._got
+        """How many Submits may be given to the link now."""
+        coming = len(self._submits.ready) + self._given_count - self._taken_count
         if not self.connections:
             return 0
         return sum(connection.capacity for connection in list(self.bound_since)) - coming
@@ -74,7 +74,7 @@ class Link:
     @property
     def open(self) -> int:
         """Submits that were given and have no response."""
-        return len(self._outs) + self._given - self._got
+        return len(self._submits) + self._given_count - self._taken_count
 
     @property
     def is_up(self) -> bool:
@@ -85,12 +85,12 @@ class Link:
         """True if connections of this sender's share are missing while others are bound."""
         return 0 < len(self.bound_since) < self.connections
 
-    def give(self, outs: list[PendingSubmit]) -> None:
-        """Called by the thread that remembered them, which hands them over with `put`."""
-        self._given += len(outs)
+    def give(self, submits: list[PendingSubmit]) -> None:
+        """Count Submits that the worker's thread will hand over with `put`."""
+        self._given_count += len(submits)
 
     def states(self) -> list[LinkState]:
-        """What the console shows: each connection, or why there is none."""
+        """Each connection, or why there is none, for the console and other senders."""
         gateway = self.gateway.id
         where = f"{self.gateway.row.host}:{self.gateway.row.port}"
         if not self.bound_since:
@@ -110,7 +110,7 @@ class Link:
 
     # -- in the loop -----------------------------------------------------------------------------
     def start(self) -> None:
-        """Without a readable password it stays down, and says why."""
+        """Begin to connect. Without a readable password the link stays down, and has the reason."""
         row, password = self.gateway.row, self.gateway.login_password
         if password is None:
             self.problem = self.gateway.problem
@@ -147,33 +147,36 @@ class Link:
             await self._client.stop(timeout)
 
     def wake(self) -> None:
-        """More is to be written than fits: connections that sleep are opened again."""
+        """More is to be written than fits: sleeping connections are opened again."""
         if self._client and self._next_wake.take():
             self._client.wake()
 
-    def put(self, outs: Iterable[PendingSubmit]) -> None:
-        """Write these as soon as the windows allow it; what is in flight is not written twice."""
-        for out in outs:
-            self._got += 1
-            self._outs.add(out)
+    def put(self, submits: Iterable[PendingSubmit]) -> None:
+        """Write Submits as soon as the windows allow it; none that is in flight is written
+        twice."""
+        for submit in submits:
+            self._taken_count += 1
+            self._submits.add(submit)
         self._pump()
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
         for event in events:
             if type(event) is sgip.Answered:
-                out: PendingSubmit = event.context
-                self._outs.forget(out.name)
+                submit: PendingSubmit = event.context
+                self._submits.forget(submit.name)
                 result: int = event.response.result  # type: ignore[attr-defined]  # Submit_Resp
                 self._answers.append(
-                    response(out.name, result, repeated=out.repeated, tries=out.tries)
+                    response(
+                        submit.name, result, is_repeated=submit.is_repeated, tries=submit.tries
+                    )
                 )
             elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
                 self._late(event)
             elif type(event) is sgip.TimedOut:
-                self._outs.forget(event.context.name)  # Redis hands it out again
+                self._submits.forget(event.context.name)  # Redis hands it out again
             else:
                 self._link_event(connection, event)
         if requests:
@@ -183,16 +186,16 @@ class Link:
         self._changed.set()
 
     def sweep(self) -> None:
-        """Forget what waited for longer than a response may take."""
-        self._outs.sweep()
+        """Forget Submits that waited for longer than a response may take."""
+        self._submits.sweep()
 
     def _pump(self) -> None:
-        client, ready = self._client, self._outs.ready
+        client, ready = self._client, self._submits.ready
         if client is None or not ready:
             return
         for connection in sorted(client.bound, key=lambda one: -one.capacity):
-            while connection.capacity > 0 and (out := self._outs.next()):
-                connection.send(out.frame, out)
+            while connection.capacity > 0 and (submit := self._submits.next()):
+                connection.send(submit.frame, submit)
                 self.sent += 1
         if ready and not client.bound:
             self.wake()
@@ -201,29 +204,32 @@ class Link:
         """A response after its time counts; but a refused sequence may be that of a repeat."""
         if event.error is not None or event.frame[4] & 0x80 == 0:
             return
-        late = sgip.decode(event.frame)
-        if isinstance(late, sgip.SubmitResp) and late.result != sgip.Result.SEQUENCE:
-            name = f"{late.sequence[2]}:{late.sequence[1]}"
-            answer = response(name, late.result, repeated=True, tries=0)
+        late_response = sgip.decode(event.frame)
+        if (
+            isinstance(late_response, sgip.SubmitResp)
+            and late_response.result != sgip.Result.SEQUENCE
+        ):
+            name = f"{late_response.sequence[2]}:{late_response.sequence[1]}"
+            answer = response(name, late_response.result, is_repeated=True, tries=0)
             self._answers.append(answer)
             if answer.verdict != UNANSWERED:  # a repeat of it may be in flight
-                self._outs.forget(name)
+                self._submits.forget(name)
 
     def _link_event(self, connection: Connection, event: sgip.Event) -> None:
         self.state_changed = True
         if type(event) is sgip.Bound:
             self.bound_since[connection] = time.time()
-            self.down_since, self.asleep, self.problem = None, False, ""
+            self.down_since, self.is_asleep, self.problem = None, False, ""
             log.info("gateway_bound", gateway=self.gateway.name, peer=connection.peer)
         elif type(event) is sgip.BindRefused:
             log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
             self._down(f"login refused: {event.result} {sgip.result_text(event.result)}")
         elif type(event) is sgip.Closed:
-            self._outs.take_back(event)
+            self._submits.take_back(event)
             was_bound = self.bound_since.pop(connection, None) is not None
             in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
             if was_bound and in_order:
-                self.asleep = not self.bound_since
+                self.is_asleep = not self.bound_since
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""
                 self._down(f"link {event.reason.value}{why}")
@@ -239,4 +245,4 @@ class Link:
         if self.down_since is None:
             self.down_since = time.monotonic()
             log.warning("gateway_lost", gateway=self.gateway.name, why=why)
-        self.asleep, self.problem, self.state_changed = False, why, True
+        self.is_asleep, self.problem, self.state_changed = False, why, True

@@ -1,16 +1,26 @@
-"""From messages to Submits: split into parts, packed for many recipients, encoded."""
+"""From messages to Submits: split into parts, packed for many recipients, encoded; and the pace at
+which packs may go: a sender's share of the speed limit, and pauses."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from gateway import sgip
+from gateway.connections import sms_redis
 from gateway.directory import Gateway
-from gateway.lifecycle import store
-from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
+from gateway.lifecycle import keys, store
+from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit, Response
+from gateway.sender.pending_submits import RETRY, UNANSWERED
+from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.rates.shared import SharedRateLimit
+
+_MAX_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
+# A pack that costs more than these seconds' worth goes on credit, and is paid for after.
+_CREDIT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -22,14 +32,19 @@ class Pack:
     todo: Sequence[int]
     ascii_limit: int
 
+    @property
+    def cost(self) -> int:
+        """Short messages: each part to each recipient is one."""
+        return len(self.todo) * len(self.messages)
 
-def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
+
+def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
     """Messages of the same text and options together, as many as a Submit takes."""
-    groups: dict[object, list[Claimed]] = {}
-    for item in claimed:
-        alike = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
-        groups.setdefault(alike, []).append(item)
-    made = []
+    groups: dict[object, list[ClaimedMessage]] = {}
+    for item in claims:
+        group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
+        groups.setdefault(group_key, []).append(item)
+    packs = []
     for group in groups.values():
         first = group[0]
         # A part that is sent again fits those that stand: cut as they were, whatever the limit is
@@ -37,31 +52,31 @@ def packs(claimed: Sequence[Claimed], gateway: Gateway) -> list[Pack]:
         ascii_limit = first.ascii_limit or gateway.row.ascii_limit
         is_packed = ascii_limit == 160
         parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
-        longest = max(map(len, parts.contents))
-        allowed = gateway.row.users_per_submit
-        size = sgip.users_per_submit(longest, min(first.most or allowed, allowed))
+        max_bytes = max(map(len, parts.contents))
+        max_users = gateway.row.users_per_submit
+        size = sgip.users_per_submit(max_bytes, min(first.most or max_users, max_users))
         todo = first.todo or tuple(range(1, len(parts.contents) + 1))
         count = len(parts.contents)
         if first.parts and first.parts != count:
             raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
         distinct = _distinct([item.mt for item in group], size)
-        made += [Pack(chosen, parts, todo, ascii_limit) for chosen in distinct]
-    return made
+        packs += [Pack(messages, parts, todo, ascii_limit) for messages in distinct]
+    return packs
 
 
 def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
     """Packs in which each number stands once: a Report names only sequence and number."""
-    made: list[list[Mt]] = [[]]
-    seen: list[set[str]] = [set()]
+    groups: list[list[Mt]] = [[]]
+    numbers: list[set[str]] = [set()]
     for message in messages:
-        place = len(made) - 1
-        if len(made[place]) >= size or message.user_number in seen[place]:
-            made.append([])
-            seen.append(set())
-            place += 1
-        made[place].append(message)
-        seen[place].add(message.user_number)
-    return made
+        last = len(groups) - 1
+        if len(groups[last]) >= size or message.user_number in numbers[last]:
+            groups.append([])
+            numbers.append(set())
+            last += 1
+        groups[last].append(message)
+        numbers[last].add(message.user_number)
+    return groups
 
 
 # A text that goes to thousands comes in many claims.
@@ -71,15 +86,15 @@ def _split(text: str, signature: str, packed_ascii: bool, reference: int) -> sgi
     return sgip.split(text, reference, options)
 
 
-def submits(made: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
+def submits(packs: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
-    count = sum(len(pack.todo) for pack in made)
+    count = sum(len(pack.todo) for pack in packs)
     seqnos = iter(store.next_seqnos(count)) if count else iter(())
     # One time for all: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
     return [
         _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
-        for pack in made
+        for pack in packs
         for part in pack.todo
     ]
 
@@ -114,3 +129,49 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
         seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
         [Member(message.id, message.user_number) for message in pack.messages], pack.ascii_limit,
     )  # fmt: skip
+
+
+# -- pace -----------------------------------------------------------------------------------------
+class Pace:
+    """A sender's share of a gateway's limit. The limit itself is in Redis, shared by all
+    senders."""
+
+    def __init__(self, gateway: int) -> None:
+        self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
+        self._credit = 0.0  # short messages that may go
+        self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
+        self._busy = Backoff(first=0.1, factor=2, cap=_MAX_BUSY)
+        self._busy_until = 0.0
+
+    @property
+    def is_paused(self) -> bool:
+        return time.monotonic() < self._busy_until
+
+    def slow_down(self, responses: Sequence[Response]) -> None:
+        """Pause for a gateway that is too busy, longer and longer until it accepts all again.
+
+        Otherwise a long queue would be refused again and again, up to its messages' last try.
+        """
+        if any(response.verdict in (RETRY, UNANSWERED) for response in responses):
+            self._busy_until = time.monotonic() + self._busy.next()
+        else:
+            self._busy.reset()
+
+    def affordable(self, packs: list[Pack], rate: float) -> list[Pack]:
+        """The first of the packs, as many as `rate` short messages a second let go; 0: all."""
+        self.is_short = False
+        if not rate:
+            return packs
+        missing_credit = sum(pack.cost for pack in packs) - int(self._credit)
+        # Redis is asked for the missing credit only: the rest of earlier turns is used first.
+        if missing_credit > 0:
+            allowance, _ = self._limit.take(rate, missing_credit)
+            self._credit += allowance
+        affordable_packs: list[Pack] = []
+        for pack in packs:
+            if self._credit < min(pack.cost, max(1.0, _CREDIT_SECONDS * rate)):
+                break
+            self._credit -= pack.cost
+            affordable_packs.append(pack)
+        self.is_short = len(affordable_packs) < len(packs)
+        return affordable_packs

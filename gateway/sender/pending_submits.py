@@ -1,4 +1,5 @@
-"""Submits that a link is to write or has written: each is here once, until it has its response."""
+"""Submits that a link is to write or has written: each is here once, until it has its response;
+and the meaning of a response for the Submit's messages."""
 
 from __future__ import annotations
 
@@ -6,30 +7,40 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from gateway.sgip import Closed
+from gateway.lifecycle.messages import Response
+from gateway.sgip import RETRY_RESULTS, Closed, Result
+
+ACCEPTED, RETRY, REFUSED = "accepted", "again", "refused"
+# No answer: the same bytes go out again when no sender has written them for long enough.
+UNANSWERED = "unanswered"
+# The sequence was used: by another command, or by these bytes if another process repeated them.
+USED = "used"
+# How often a message goes out under a new sequence before it ends as failed.
+MAX_TRIES = 30
+_FIRST_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds
 
 
 @dataclass(eq=False, slots=True)
 class PendingSubmit:
-    """A Submit that is to be written, or was; `repeated`: perhaps not for the first time.
+    """A Submit that is to be written, or was; `is_repeated`: perhaps not for the first time.
 
-    `at`: since then, of the monotonic clock, Redis waits for its response. `tries` is how often its
-    messages were put off.
+    Redis waits for its response since `at` (monotonic clock). `tries` is how often its messages
+    were put off.
     """
 
     name: str
     frame: bytes
     at: float
     tries: int = 0
-    repeated: bool = False
+    is_repeated: bool = False
 
 
 class PendingSubmits:
-    """None is written later than a response may take: Redis has handed it out again, and what
-    another sender got for it may have brought its messages into another Submit.
+    """The Submits of a link without a response; `ready` are to be written, in this order.
 
-    `ready` are to be written, in this order. All of it runs in the net's loop; others only ask for
-    the length.
+    No Submit is written later than a response may take: Redis has handed it out again by then, and
+    the answer that another sender got may have brought its messages into another Submit. All of it
+    runs in the net's loop; other threads only ask for the length.
     """
 
     def __init__(self, response_timeout: float) -> None:
@@ -40,38 +51,57 @@ class PendingSubmits:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, out: PendingSubmit) -> None:
-        """What is in flight is not written twice."""
-        if out.name not in self._known:
-            self._known[out.name] = out
-            self.ready.append(out)
+    def add(self, submit: PendingSubmit) -> None:
+        """Add a Submit, unless it is in flight."""
+        if submit.name not in self._known:
+            self._known[submit.name] = submit
+            self.ready.append(submit)
 
     def next(self) -> PendingSubmit | None:
-        """The next one to be written."""
+        """The next Submit to be written."""
         while self.ready:
-            out = self.ready.popleft()
-            if self._is_in_time(out):
-                return out
-            self.forget(out.name)
+            submit = self.ready.popleft()
+            if self._is_in_time(submit):
+                return submit
+            self.forget(submit.name)
         return None
 
     def forget(self, name: str) -> None:
-        """It has its response, or its time is over."""
+        """Forget a Submit that has its response, or whose time is over."""
         self._known.pop(name, None)
 
-    def take_back(self, closed: Closed) -> None:
-        """What a connection left without a response comes before what was never written."""
-        for out, _frame in reversed(closed.unanswered):
-            out.repeated = True
-            if self._is_in_time(out):
-                self.ready.appendleft(out)
+    def take_back(self, event: Closed) -> None:
+        """Write a closed connection's Submits without a response again, before the others."""
+        for submit, _frame in reversed(event.unanswered):
+            submit.is_repeated = True
+            if self._is_in_time(submit):
+                self.ready.appendleft(submit)
             else:
-                self.forget(out.name)
+                self.forget(submit.name)
 
     def sweep(self) -> None:
-        """Forget what waited for too long."""
+        """Forget Submits that waited for too long."""
         while self.ready and not self._is_in_time(self.ready[0]):
             self.forget(self.ready.popleft().name)
 
-    def _is_in_time(self, out: PendingSubmit) -> bool:
-        return time.monotonic() - out.at < self._timeout
+    def _is_in_time(self, submit: PendingSubmit) -> bool:
+        return time.monotonic() - submit.at < self._timeout
+
+
+def verdict(result: int, *, is_repeated: bool) -> str:
+    """The meaning of a Result. `is_repeated`: the same bytes may have been written before, so that
+    a refusal of the sequence says that they were taken then, and a busy gateway says nothing."""
+    if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
+        return ACCEPTED
+    if result == Result.SEQUENCE:
+        return USED
+    if result in RETRY_RESULTS:
+        return UNANSWERED if is_repeated else RETRY
+    return REFUSED
+
+
+def response(name: str, result: int, *, is_repeated: bool, tries: int) -> Response:
+    """The response to write down; `tries` is how often its messages were put off already, each time
+    twice as long."""
+    delay = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
+    return Response(name, result, verdict(result, is_repeated=is_repeated), delay)

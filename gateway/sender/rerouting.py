@@ -1,6 +1,7 @@
 """Messages whose gateway is down or switched off: other ways for them, or their time is over.
 
-What was in a Submit stays with its gateway, unless that one refused each: it may have accepted it.
+A message that was in a Submit stays with its gateway, which may have accepted it, unless the
+gateway refused each of its Submits.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from gateway.lifecycle.messages import Waiting
+from gateway.lifecycle.messages import WaitingMessage
 from gateway.lifecycle.waiting import FRONT, divert, look
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
@@ -25,10 +26,10 @@ Up = Callable[[], Collection[int]]
 
 
 class Walk:
-    """One walk after another through all that waits for a gateway, a page at a time.
+    """One walk after another through the messages that wait for a gateway, a page at a time.
 
-    What stays is only read, so that it is in nobody's way, however much it is. Of several senders
-    one walks.
+    Messages that stay are only read, so that a walk disturbs no sender, however long the queue is.
+    One of several senders walks.
     """
 
     def __init__(self, gateway: int, holder: str) -> None:
@@ -39,11 +40,11 @@ class Walk:
         self._up: frozenset[int] = frozenset()  # at the last turn
         self._way_is_new = False  # since this walk began
 
-    def turn(self, up: Up) -> int:
+    def turn(self, connected_ids: Up) -> int:
         """The next page, if it is time for it; how much was done. `up` gives the gateways that take
         Submits from some process."""
         began = time.monotonic()
-        before, self._up = self._up, frozenset(up())
+        before, self._up = self._up, frozenset(connected_ids())
         self._way_is_new |= bool(self._up - before)
         if began < self._next_at and not self._way_is_new:
             return 0
@@ -51,31 +52,36 @@ class Walk:
             self._way_is_new = False
         waiting, following = look(self._gateway, self._holder, self._place, _PAGE)
         leaving = self._leaving(waiting, self._up)
-        moved = divert(self._gateway, leaving)
-        if moved:
+        count = divert(self._gateway, leaving)
+        if count:
             targets = sorted({to for _one, to in leaving if to})
-            log.info("rerouted", gateway=self._gateway, count=moved, to=targets)
+            log.info("rerouted", gateway=self._gateway, count=count, to=targets)
         self._spent += time.monotonic() - began
         if following is not None:
             priority, position = following
-            # Those behind them have moved up.
-            gone = sum(one.priority == priority for one, _to in leaving)
-            self._place = priority, max(0, position - gone)
+            # The messages behind them have moved up.
+            gone_ahead = sum(one.priority == priority for one, _to in leaving)
+            self._place = priority, max(0, position - gone_ahead)
             return max(1, len(waiting))
         self._place = FRONT
-        # What was passed over may take a way that has become free meanwhile: without a pause then.
+        # Messages that were passed over may take a way that has become free meanwhile: without a
+        # pause then.
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
-        return moved
+        return count
 
     def _leaving(
-        self, waiting: Collection[Waiting], up: Collection[int]
-    ) -> list[tuple[Waiting, int]]:
-        """With the gateway that each goes to, 0 for one whose time is over."""
+        self, waiting: Collection[WaitingMessage], connected_ids: Collection[int]
+    ) -> list[tuple[WaitingMessage, int]]:
+        """Messages that leave, with the gateway that each goes to; 0: its time is over."""
         now = time.time()
-        leaving: list[tuple[Waiting, int]] = []
+        leaving: list[tuple[WaitingMessage, int]] = []
         for one in waiting:
-            ways = (other for other in one.mt.gateways if other != self._gateway and other in up)
+            ways = (
+                other
+                for other in one.mt.gateways
+                if other != self._gateway and other in connected_ids
+            )
             target = 0 if one.was_sent else next(ways, 0)
             is_expired = 0 < one.mt.expire_at <= now
             if target or is_expired:
@@ -86,8 +92,8 @@ class Walk:
 class Stranded:
     """Messages of gateways that no link serves: switched off, or without their own process.
 
-    Every sender that serves all gateways looks after them. What only such a gateway may send waits
-    for it.
+    Every sender that serves all gateways looks after them. Messages that only such a gateway may
+    send wait for it.
     """
 
     def __init__(self, holder: str) -> None:
@@ -96,13 +102,16 @@ class Stranded:
         self._absent: frozenset[int] = frozenset()  # at the last look
         self._walks: dict[int, Walk] = {}
 
-    def turn(self, closed: Collection[int], absent: Callable[[], Collection[int]], up: Up) -> int:
+    def turn(
+        self, closed_ids: Collection[int], absent: Callable[[], Collection[int]], connected_ids: Up
+    ) -> int:
         """How much was done for the gateways that are `closed`, and for those whose process is
         `absent` at two looks: it may be starting."""
         if self._next.take():
             absent_now = frozenset(absent())
-            gone, self._absent = self._absent & absent_now, absent_now
+            absent_ids, self._absent = self._absent & absent_now, absent_now
             self._walks = {
-                id: self._walks.get(id) or Walk(id, self._holder) for id in (*closed, *gone)
+                id: self._walks.get(id) or Walk(id, self._holder)
+                for id in (*closed_ids, *absent_ids)
             }
-        return sum(walk.turn(up) for walk in self._walks.values())
+        return sum(walk.turn(connected_ids) for walk in self._walks.values())

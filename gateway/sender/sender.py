@@ -6,9 +6,9 @@ Two threads, so that neither waits for the other's peer:
     claim, pack, pace, remember ── put ──▶   write through the windows
     write responses, Reports    ◀── take ──  collect responses, Reports
 
-Others ask the database, so that no turn waits for it: `refresher` reads the settings anew, and
-those of `Arrivals` take in MOs and raise alerts. A turn asks it only while there is no gateway at
-all.
+Other threads ask the database, so that no turn waits for it: `refresher` reads the settings anew,
+and the threads of `Arrivals` take in MOs and raise alerts. A turn asks it only while there is no
+gateway at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.net.thread import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.outages import Outages
 from gateway.sender.rerouting import Stranded
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
@@ -65,8 +64,7 @@ class SmsSender(Worker):
         self._listener = Listener(signals.SENDER, self.changed.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
-        self._outages = Outages(self.directory, self._only)
-        self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
+        self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
@@ -77,40 +75,35 @@ class SmsSender(Worker):
         self._refresher.start()
         self._listener.start()
 
-    def _refresh(self) -> None:
-        self.directory.refresh()
-        if not outbound.is_off():
-            self._outages.look()
-
     def turn(self) -> bool:
-        """One round over all gateways; waits for changes itself when there is nothing to do."""
+        """A round over all gateways; waits for changes itself when there is nothing to do."""
         if not self.directory.gateways:  # as in the first turn: do not wait for the refresher
             self.directory.refresh()
         self.changed.clear()
         self._report_links()
         self._finish_closing()
         self._follow_directory()
-        worked = self.arrivals.turn()
+        count = self.arrivals.turn()
         for worker in list(self.workers.values()):
             try:
-                worked += worker.turn(self._bound)
+                count += worker.turn(self._bound)
             except UNAVAILABLE:
                 raise
             except Exception:  # trouble with one gateway's messages must not stop the others'
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only and not outbound.is_off():
-            closed = self.directory.closed
-            worked += self._stranded.turn(closed, self._absent, self._bound)
-        if worked:
+            closed_ids = self.directory.closed
+            count += self._stranded.turn(closed_ids, self._absent, self._bound)
+        if count:
             self._idle.reset()
         else:
-            short = any(worker.pace.is_short for worker in self.workers.values())
-            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if short else _IDLE_SECONDS))
+            is_short = any(worker.pace.is_short for worker in self.workers.values())
+            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if is_short else _IDLE_SECONDS))
         return True
 
     def drain(self, deadline: float) -> None:
-        """Claim nothing more, give back what was not remembered, await the responses."""
+        """Claim nothing more, give back messages that were not remembered, await the responses."""
         workers = self.workers.values()
         while time.monotonic() < deadline:
             self.changed.clear()
@@ -140,18 +133,18 @@ class SmsSender(Worker):
 
     # -- the gateways ----------------------------------------------------------------------------
     def _follow_directory(self) -> None:
-        """Links for the gateways there are, new ones where the settings of a link changed."""
+        """Keep a link for each gateway, a new one where the settings of a link changed."""
         # Without a link nothing is claimed, and nothing ends because its time is over.
-        wanted = {} if outbound.is_off() else self.directory.served(self._only)
+        gateways = {} if outbound.is_off() else self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
-            gateway = wanted.get(gateway_id)
+            gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
-                # What is released here is claimed anew, by the new link or by another sender.
+                # Messages released here are claimed anew, by the new link or by another sender.
                 worker.release()
                 self._begin_closing(worker)
             else:
                 worker.gateway = gateway
-        for gateway_id, gateway in wanted.items():
+        for gateway_id, gateway in gateways.items():
             if gateway_id in self._closing:  # the operator counts its connections, too
                 continue
             senders = {
@@ -170,50 +163,50 @@ class SmsSender(Worker):
                 self.net.call(link.resize, share)
 
     def _close(self, workers: list[GatewayWorker]) -> None:
-        """At the end, when no turn is held up."""
+        """Close all links at the end, when no turn is held up."""
         for worker in workers:
             self._begin_closing(worker)
-        wait([closed for _worker, closed in self._closing.values()], 2 * _UNBIND_SECONDS)
+        wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
         try:
             self._finish_closing()
         except UNAVAILABLE as error:
             log.warning("responses_not_written", why=str(error)[:200])
 
     def _begin_closing(self, worker: GatewayWorker) -> None:
-        """Unbind in order beside the turn. What gets no response in time is due again by itself."""
+        """Unbind in order beside the turn. A Submit without a response in time is due again."""
         gateway_id = worker.gateway.id
         del self.workers[gateway_id]
-        closed = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
-        closed.add_done_callback(lambda _closed: self.changed.set())
-        self._closing[gateway_id] = worker, closed
+        closing = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
+        closing.add_done_callback(lambda _future: self.changed.set())
+        self._closing[gateway_id] = worker, closing
 
     def _finish_closing(self) -> None:
-        """Write what still came down; forget the links that are closed."""
-        for gateway_id, (worker, closed) in list(self._closing.items()):
-            is_closed = closed.done()  # asked first: no response comes after it
+        """Write down the last responses; forget the links that are closed."""
+        for gateway_id, (worker, closing) in list(self._closing.items()):
+            is_closed = closing.done()  # asked first: no response comes after it
             worker.respond()
             if is_closed:
                 del self._closing[gateway_id]
-                if error := closed.exception():
+                if error := closing.exception():
                     log.warning("link_not_closed", why=str(error)[:200])
 
     # -- what others see -------------------------------------------------------------------------
     def _bound(self) -> Collection[int]:
         """Gateways with a link in any process."""
-        return presence.bound(self._links)
+        return presence.connected_gateways(self._links)
 
     def _absent(self) -> list[int]:
-        """Gateways with a process of their own that nobody runs."""
+        """Gateways with a process of their own that does not run."""
         present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.gateways.items()
         return [id for id, one in gateways if one.row.own_process and id not in present]
 
     def _report_links(self) -> None:
-        """Every two seconds, changes at once: to others what we have, to us what they have."""
-        changed = [worker for worker in self.workers.values() if worker.link.state_changed]
-        if not self._next_report.is_due and not changed:
+        """Exchange the states of links with other processes: every two seconds, changes at once."""
+        changed_workers = [worker for worker in self.workers.values() if worker.link.state_changed]
+        if not self._next_report.is_due and not changed_workers:
             return
-        for worker in changed:
+        for worker in changed_workers:
             worker.link.state_changed = False
         self._next_report.restart()
         states: list[presence.LinkState] = []
@@ -222,7 +215,7 @@ class SmsSender(Worker):
         for gateway_id, gateway in self.directory.served(self._only).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
-            else:  # before it has a link it reports itself: then its share is known to all
+            else:  # reported before it has a link, so that all know its share
                 where = f"{gateway.row.host}:{gateway.row.port}"
                 problem = outbound.OFF if outbound.is_off() else ""
                 states.append(
@@ -235,7 +228,7 @@ class SmsSender(Worker):
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:
-    """What a connection is made with: when this changes, it must be made anew."""
+    """The settings of a connection: when one changes, the connection must be made anew."""
     row = gateway.row
     return (
         gateway.node_id, row.host, row.port, row.login_name, gateway.login_password, row.window,

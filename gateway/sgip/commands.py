@@ -59,7 +59,7 @@ class Bind(Command):
         except ENCODING_ERRORS:
             raise fault_of(self) from None
 
-    def __repr__(self) -> str:  # what is logged must not show the password
+    def __repr__(self) -> str:  # logs must not show the password
         return f"Bind({self.sequence}, {self.login_type}, {self.login_name!r}, '***')"
 
 
@@ -147,7 +147,7 @@ def read_deliver(frame: bytes, sequence: SequenceNumber) -> Deliver:
 
 @record
 class Report(Command):
-    """What became of a Submit for one of its users; state 1 (waiting) is not final."""
+    """The outcome of a Submit for one of its users; state 1 (waiting) is not final."""
 
     command: ClassVar[str] = "Report"
     command_id: ClassVar[int] = CommandId.REPORT

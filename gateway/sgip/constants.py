@@ -195,5 +195,5 @@ RESULT_TEXT: dict[int, str] = {
 
 
 def result_text(code: int) -> str:
-    """What a Result or ErrorCode (0 to 255) means, in English; the number itself if unknown."""
+    """The meaning of a Result or ErrorCode (0 to 255), in English; the number itself if unknown."""
     return RESULT_TEXT.get(code, f"{code}")

@@ -1,4 +1,4 @@
-"""What can be wrong with a frame, a field, a text or a call, and what follows from it.
+"""The errors of frames, fields, texts and calls, and their consequences.
 
     SgipError
     ├── FrameError          closes   the stream can no longer be cut into frames

@@ -41,12 +41,12 @@ TEXT_WIDTHS = {
     "receive_time": 16,
     "send_time": 16,
 }
-# What a field with an impossible value makes the encoder raise.
+# Errors of the encoder for a field with an impossible value.
 ENCODING_ERRORS = (struct.error, ValueError, TypeError, AttributeError)
 
 
 class Command:
-    """What all commands and responses have in common."""
+    """The base of all commands and responses."""
 
     __slots__ = ()
     command: ClassVar[str]  # the name in the specification, as Submit_Resp
@@ -88,21 +88,21 @@ def record(cls: type[C]) -> type[C]:
     twin = type(cls.__name__, cls.__bases__, {"__slots__": frozen.__slots__})
     names = [field.name for field in fields(frozen)]
     defaults = {f"_{f.name}": f.default for f in fields(frozen) if f.default is not MISSING}
-    given = ", ".join(f"{name}=_{name}" if f"_{name}" in defaults else name for name in names)
+    arguments = ", ".join(f"{name}=_{name}" if f"_{name}" in defaults else name for name in names)
     fill = "".join(f" self.{name} = {name}\n" for name in names) + " self.__class__ = frozen\n"
     source = (
-        f"def __init__(self, {given}):\n become(self, '__class__', twin)\n{fill}"
-        f"def make({given}):\n self = new(twin)\n{fill} return self\n"
+        f"def __init__(self, {arguments}):\n become(self, '__class__', twin)\n{fill}"
+        f"def make({arguments}):\n self = new(twin)\n{fill} return self\n"
     )
-    known: dict[str, Any] = {"become": object.__setattr__, "new": object.__new__}
-    known |= {"twin": twin, "frozen": frozen, **defaults}
-    exec(source, known)  # noqa: S102 - of names only
-    init, frozen.make = known["__init__"], staticmethod(known["make"])
+    namespace: dict[str, Any] = {"become": object.__setattr__, "new": object.__new__}
+    namespace |= {"twin": twin, "frozen": frozen, **defaults}
+    exec(source, namespace)  # noqa: S102 - of names only
+    init, frozen.make = namespace["__init__"], staticmethod(namespace["make"])
     init.__wrapped__ = frozen.__init__  # the signature shown
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     frozen.__init__ = init
-    made: type[C] = frozen
-    return made
+    result: type[C] = frozen
+    return result
 
 
 def read_text(field: bytes) -> str:
@@ -173,8 +173,8 @@ _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-def body_error(name: str, frame: bytes, wanted: int) -> BodyError:
-    """The error of a frame that has not the `wanted` length of its command."""
-    got, need = len(frame) - HEADER_LENGTH, wanted - HEADER_LENGTH
+def body_error(name: str, frame: bytes, length: int) -> BodyError:
+    """The error of a frame that has not the `length` of its command."""
+    got, need = len(frame) - HEADER_LENGTH, length - HEADER_LENGTH
     kind = TruncatedBody if got < need else OverlongBody
     return kind(f"{name}: a body of {need} bytes is needed, got {got}")

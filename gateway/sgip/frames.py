@@ -36,7 +36,7 @@ class FrameStream:
     """Cuts a stream of bytes: feed it what came, and it gives the frames that are whole.
 
     At a Message Length that cannot be, `error` is set: the frames before it are still given, and
-    nothing after it can be, for nobody knows where the next frame begins.
+    nothing after it can be, for it is unknown where the next frame begins.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -55,8 +55,8 @@ class FrameStream:
             (length,) = _LENGTH(data, at)
             if not HEADER_LENGTH <= length <= self._max_frame:
                 kind = TruncatedFrame if length < HEADER_LENGTH else OverlongFrame
-                most = self._max_frame
-                self.error = kind(f"Message Length says {length}, not {HEADER_LENGTH} to {most}")
+                limit = self._max_frame
+                self.error = kind(f"Message Length says {length}, not {HEADER_LENGTH} to {limit}")
                 break
             if at + length > end:
                 break
@@ -103,7 +103,7 @@ def decode_cut(frame: bytes) -> Command:
     return parse(frame, _SEQUENCE(frame, 8))
 
 
-# What stands around the Result: Trace_Resp has one for each node, CheckUser_Resp a Status after it.
+# The bytes around the Result: Trace_Resp has one for each node, CheckUser_Resp a Status after it.
 _BEFORE_RESULT = {int(CommandId.TRACE): b"\1"}
 _AFTER_RESULT = {int(CommandId.TRACE): bytes(46), int(CommandId.CHECK_USER): bytes(9)}
 

@@ -86,8 +86,8 @@ class SequenceSource:
 
 
 def international(number: str) -> str:
-    """A telephone number as SGIP has it: `86` in front, no plus. What is no Chinese mobile number
-    keeps its digits as they are."""
+    """A telephone number as SGIP has it: `86` in front, no plus. A number that is no Chinese mobile
+    number keeps its digits."""
     digits = number.strip().replace(" ", "").replace("-", "").removeprefix("+").removeprefix("00")
     is_mobile = len(digits) == _MOBILE and digits.startswith("1")
     return _COUNTRY + digits if is_mobile else digits

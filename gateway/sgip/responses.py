@@ -100,7 +100,7 @@ class UserRptResp(ResultOnly):
 
 @record
 class TraceHop:
-    """What one node reports: times as yymmddhhmmss."""
+    """The report of one node: times as yymmddhhmmss."""
 
     result: int
     node_id: str
@@ -142,15 +142,15 @@ class TraceResp(Command):
             raise fault_of(self) from None
 
 
-def register_result(cls: Any, *tolerated: int) -> None:
-    """Reads a response with a Result only; `tolerated` are other lengths, without Reserve."""
+def register_result(cls: Any, *lengths: int) -> None:
+    """Reads a response with a Result only; `lengths` are those of responses without Reserve."""
     make = cls.make
 
     def parse(frame: bytes, sequence: SequenceNumber) -> Command:
         size = len(frame)
         if size == RESULT_LENGTH:
             response: Command = make(sequence, frame[20], frame[21:])
-        elif size in tolerated:
+        elif size in lengths:
             response = make(sequence, frame[20])
         else:
             raise body_error(cls.command, frame, RESULT_LENGTH)
@@ -176,13 +176,13 @@ def read_unbind_resp(frame: bytes, sequence: SequenceNumber) -> UnbindResp:
 @parser(CommandId.TRACE_RESP)
 def read_trace_resp(frame: bytes, sequence: SequenceNumber) -> TraceResp:
     # Count, then as many hops.
-    wanted = HEADER_LENGTH + 1 + (_HOP_LENGTH * frame[20] if len(frame) > HEADER_LENGTH else 0)
-    if len(frame) != wanted:
-        raise body_error("Trace_Resp", frame, wanted)
+    length = HEADER_LENGTH + 1 + (_HOP_LENGTH * frame[20] if len(frame) > HEADER_LENGTH else 0)
+    if len(frame) != length:
+        raise body_error("Trace_Resp", frame, length)
     hops = []
-    for at in range(21, wanted, _HOP_LENGTH):
+    for at in range(21, length, _HOP_LENGTH):
         texts = (frame[at + 1 : at + 7], frame[at + 7 : at + 23], frame[at + 23 : at + 39])
-        node_id, received, sent = map(read_text, texts)
+        node_id, received_at, sent_at = map(read_text, texts)
         reserve = frame[at + 39 : at + _HOP_LENGTH]
-        hops.append(TraceHop(frame[at], node_id, received, sent, reserve))
+        hops.append(TraceHop(frame[at], node_id, received_at, sent_at, reserve))
     return TraceResp(sequence, tuple(hops))

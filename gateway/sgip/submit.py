@@ -1,11 +1,11 @@
 """Submit: the command that carries a message to users (§4.2.3).
 
-Fields are named as in the specification and stand in its order, with `sequence` in front. What it
-counts (UserCount, MessageLength) is derived from what is counted.
+Fields are named as in the specification and stand in its order, with `sequence` in front. The
+counts (UserCount, MessageLength) are derived.
 
-In a stream of Submits all but user, content and sequence is the same from frame to frame. Those
-blocks are remembered, as they are written and as they are read: without that, a Submit takes four
-times as long to write.
+In a stream of Submits all but user, content and sequence is the same from frame to frame. The
+blocks between are remembered, as they are written and as they are read: without that, a Submit
+takes four times as long to write.
 """
 
 from __future__ import annotations
@@ -147,18 +147,28 @@ def _write_options(*o: str | int) -> bytes:
 
 @lru_cache(1024)
 def _read_options(block: bytes) -> Options:
-    (corp, service, fee_type, fee, given, agent, more, priority, expire, schedule, *rest) = (
-        _OPTIONS.unpack(block)
-    )
+    (
+        corp,
+        service,
+        fee_type,
+        fee,
+        given_value,
+        agent,
+        morelateto,
+        priority,
+        expire,
+        schedule,
+        *rest,
+    ) = _OPTIONS.unpack(block)
     flag, pid, udhi, coding, kind = rest
     return (
         read_text(corp),
         read_text(service),
         fee_type,
         read_text(fee),
-        read_text(given),
+        read_text(given_value),
         agent,
-        more,
+        morelateto,
         priority,
         read_text(expire),
         read_text(schedule),

@@ -17,7 +17,7 @@ class ReportTime(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Times in seconds. What is counted is counted for each connection."""
+    """Times in seconds; numbers of Submits are those of one connection."""
 
     login_result: int = 0
     result: int = 0  # of a Submit

@@ -1,15 +1,28 @@
-"""What a simulated SMG writes down: a log of what it accepted, which tests compare with, and a
-journal of what it owes to an SP: Reports and MOs, until they are answered."""
+"""The books of a simulated SMG: a log of the Submits that it accepted, with which tests compare,
+and a journal and an outbox of the Reports and MOs that it owes to an SP, until they are
+answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gateway.sgip import RETRY_RESULTS, Report, SequenceNumber, decode
+from gateway.net.connection import Connection
+from gateway.sgip import (
+    RETRY_RESULTS,
+    Answered,
+    Closed,
+    Deliver,
+    Event,
+    Report,
+    SequenceNumber,
+    TimedOut,
+    decode,
+)
 
 _SEQUENCE = slice(8, 20)  # of a frame
-_BUFFER = 1 << 20  # bytes: what came together is one write, at `flush`
+_BUFFER = 1 << 20  # bytes: commands that came together are one write, at `flush`
 
 
 def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
@@ -21,14 +34,14 @@ def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
 
 
 def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
-    """Sequence and Result of what was accepted, or refused for good."""
+    """Sequence and Result of Submits that were accepted, or refused for good."""
     for sequence, _user, result in read_users(log):
         if result not in RETRY_RESULTS:
             yield sequence, result
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file; a last one that a kill cut short is removed from it."""
+    """The lines of a file; a last line that a kill cut short is removed from it."""
     if not path.exists():
         return []
     whole = path.read_bytes()
@@ -42,7 +55,7 @@ class Journal:
     """A line `+ <tab> frame in hexadecimal` for each command, before it is sent, and a line
     `- <tab> sequence in hexadecimal <tab> Result` when it was answered for good.
 
-    Opened again after a kill it still owes what has no answer: the same frames are sent again.
+    Opened again after a kill it still owes the frames without an answer: they are sent again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +91,7 @@ class Journal:
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
     def flush(self) -> None:
-        """What was written is the system's from here on: a killed process does not lose it."""
+        """Give written lines to the operating system: a killed process does not lose them then."""
         self._file.flush()
 
     def close(self) -> None:
@@ -89,3 +102,57 @@ class Journal:
         command = decode(frame)
         if isinstance(command, Report):
             self._reported.add((command.submit_sequence, command.user_number))
+
+
+class Outbox:
+    """Sends over the first of `links()` that takes more; nothing is dropped before its response,
+    with a `journal` not even by a kill.
+
+    `answers` counts the responses by their Result.
+    """
+
+    def __init__(
+        self,
+        links: Callable[[], Sequence[Connection]],
+        *,
+        is_doubling: bool = False,
+        journal: Journal | None = None,
+    ) -> None:
+        self._links, self._twice, self._journal = links, is_doubling, journal
+        self._waiting: deque[bytes] = deque(journal.owed if journal else ())
+        self.answers: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, command: Report | Deliver) -> None:
+        frame = command.encode()
+        self._waiting.append(frame)
+        if self._journal:
+            self._journal.put(frame)
+
+    def pump(self) -> None:
+        # A frame must be in the journal before it is sent: a kill may come before its answer does.
+        if self._journal:
+            self._journal.flush()
+        for link in self._links():
+            for _ in range(min(link.capacity, len(self._waiting))):
+                frame = self._waiting.popleft()
+                link.send(frame)
+                if self._twice:
+                    link.write_raw(frame)
+
+    def take(self, events: list[Event]) -> None:
+        """Notes responses, and takes back frames without one."""
+        for event in events:
+            if type(event) is Answered:
+                result: int = event.response.result  # type: ignore[attr-defined]
+                self.answers[result] = self.answers.get(result, 0) + 1
+                if self._journal:
+                    self._journal.answered(event.frame, result)
+                if result in RETRY_RESULTS:  # the same sequence, later
+                    self._waiting.append(event.frame)
+            elif type(event) is TimedOut:
+                self._waiting.append(event.frame)
+            elif type(event) is Closed:  # in front, in their order
+                self._waiting.extendleft(frame for _, frame in reversed(event.unanswered))

@@ -33,7 +33,7 @@ class Mo:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Where it listens, whom it lets in, and how it connects to the SP (None: it does not)."""
+    """The address where it listens, its logins, and the SP to which it connects (None: none)."""
 
     log: Path
     behaviour: Behaviour
@@ -47,7 +47,7 @@ class Options:
 
 
 def parse_mo(text: str) -> Mo:
-    """Raises ValueError for what is not `user:sp:text`."""
+    """The MO of a line `user:sp:text`. Raises ValueError for any other line."""
     # Only the first two colons: a text may hold more.
     user, _, rest = text.rstrip("\r\n").partition(":")
     sp_number, _, content = rest.partition(":")
@@ -57,21 +57,22 @@ def parse_mo(text: str) -> Mo:
 
 
 def behaviour(name: str, changes: Sequence[str]) -> Behaviour:
-    """A known one with `field=value` changes. Raises ValueError for names it does not have."""
+    """The behaviour of this name with `field=value` changes. Raises ValueError for unknown
+    names."""
     if name not in BEHAVIOURS:
         raise ValueError(f"there is no behaviour {name!r}; known: {', '.join(BEHAVIOURS)}")
-    known = {field.name for field in fields(Behaviour)}
+    field_names = {field.name for field in fields(Behaviour)}
     values: dict[str, object] = {}
     for change in changes:
         field, _, value = change.partition("=")
-        if field not in known:
-            raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(known))}")
+        if field not in field_names:
+            raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(field_names))}")
         values[field] = _value(getattr(Behaviour(), field), value)
     return replace(BEHAVIOURS[name], **values)  # type: ignore[arg-type]
 
 
 def _value(default: object, text: str) -> object:
-    """As the field's default is; a number for a field whose default is None."""
+    """A value of the type of the field's default; a number for a field whose default is None."""
     if text.lower() in ("none", ""):
         return None
     if isinstance(default, bool):
@@ -82,7 +83,7 @@ def _value(default: object, text: str) -> object:
 
 
 async def run(options: Options, say: Callable[[str], object]) -> None:
-    """Until a signal; `say` gets a line for people, the first one when it listens."""
+    """Run until a signal; `say` gets lines for people, the first one when the simulator listens."""
     # With a signal, `async with` still closes the log and the journal in order.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -109,7 +110,7 @@ async def run(options: Options, say: Callable[[str], object]) -> None:
 
 
 def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
-    """A thread of its own, since standard input may be a file or nothing, which no loop awaits."""
+    """Read MOs in a thread, since standard input may be a file or nothing, which no loop awaits."""
     loop = asyncio.get_running_loop()
 
     def deliver(line: str) -> None:
@@ -120,7 +121,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
             say(str(error))
 
     def read() -> None:
-        """Without Python's buffer, whose lock a thread that waits in it holds to the end."""
+        """Read without Python's buffer: a thread that waits in it holds its lock to the end."""
         rest = b""
         with contextlib.suppress(RuntimeError, OSError):  # the loop, or the input, is closed
             while data := os.read(0, 65_536):
@@ -132,7 +133,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
 
 
 async def _print_counts(simulator: Simulator, say: Callable[[str], object]) -> None:
-    """What it counts, when that changed."""
+    """Say the counts of the simulator whenever they have changed."""
     before = ""
     while True:
         await asyncio.sleep(_PRINT_SECONDS)

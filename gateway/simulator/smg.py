@@ -44,8 +44,7 @@ from gateway.sgip import (
     split,
 )
 from gateway.simulator.behaviours import THROTTLE_RESULT, Behaviour, ReportTime
-from gateway.simulator.journal import Journal, read_log
-from gateway.simulator.outbox import Outbox
+from gateway.simulator.journal import Journal, Outbox, read_log
 from msgplatform.core.rates.backoff import Backoff
 
 _GARBAGE = b"\0\0\0\5garbage"
@@ -87,34 +86,36 @@ class Simulator:
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))  # Submit's sequence → Result
-        # What came together is one write: a killed simulator leaves no half of a Submit.
+        # Lines that came together are one write: a killed simulator leaves no half of a Submit.
         self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
-        # Not from 0: what it sent before a restart, or another one, must not be a duplicate.
+        # Not from 0: commands before a restart, or of another simulator, must not be duplicates.
         self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0
-        self._second = (0, 0)  # which one, and how many Submits came in it
+        self._second = (0, 0)  # the second, and its number of Submits
         memory = _NoMemory() if self.behaviour.limit_first else None
         self._server = Server(Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
         if listener is not None and not self.behaviour.on_submit_link:
-            mine = smg_login or Login("smg", self._login.password)
-            to_sp = replace(mine, login_type=LoginType.SMG_TO_SP)
+            own_login = smg_login or Login("smg", self._login.password)
+            to_sp = replace(own_login, login_type=LoginType.SMG_TO_SP)
             # An SP that is being developed is unavailable often, and not for long.
             self._client = Client(
                 Side.SMG, *listener, to_sp, self, self._next, limits=limits,
                 backoff=lambda: Backoff(first=0.2, factor=2, cap=2),
             )  # fmt: skip
         self._journal = Journal(journal) if journal else None
-        how = self.behaviour
+        options = self.behaviour
         self.outbox = Outbox(
             lambda: self._client.bound if self._client else self.connections,
-            twice=how.resent_reports,
+            is_doubling=options.resent_reports,
             journal=self._journal,
         )
-        if self._journal and how.reports is not ReportTime.NEVER:
+        if self._journal and options.reports is not ReportTime.NEVER:
             for submit, user in self._journal.unreported(log):
-                self.outbox.put(Report(self._next(), submit, 0, user, how.state, how.error_code))
+                self.outbox.put(
+                    Report(self._next(), submit, 0, user, options.state, options.error_code)
+                )
 
     @property
     def port(self) -> int:
@@ -122,7 +123,7 @@ class Simulator:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those of SPs."""
+        """The connections of SPs."""
         return list(self._server.connections)
 
     async def __aenter__(self) -> Simulator:
@@ -164,14 +165,17 @@ class Simulator:
 
     def check(self, _: Connection, bind: Bind) -> int:
         """The Result for a Bind."""
-        known = (bind.login_name, bind.login_password) == (self._login.name, self._login.password)
-        return self.behaviour.login_result or (0 if known else 1)
+        is_right = (bind.login_name, bind.login_password) == (
+            self._login.name,
+            self._login.password,
+        )
+        return self.behaviour.login_result or (0 if is_right else 1)
 
     def on_events(self, connection: Connection, events: list[Event]) -> None:
         submits = [event for event in events if type(event) is Submit]
         results = [(submit, self._accept(connection, submit)) for submit in submits]
         if results:
-            self._log.flush()  # what is answered is written down
+            self._log.flush()  # an answered Submit is written down
             if self.behaviour.reports is ReportTime.BEFORE:
                 self._report(results)
                 self._pump()
@@ -192,16 +196,17 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
-        # From the log of an earlier run, or with `limit_first`: else the session answers repeats.
-        known = self._known.get(submit.sequence)
-        how = self.behaviour
-        if known is not None and how.limit_first and self._is_over_limit():
+        # Known from the log of an earlier run, or with `limit_first`: else the session answers
+        # repeats.
+        earlier_result = self._known.get(submit.sequence)
+        behaviour = self.behaviour
+        if earlier_result is not None and behaviour.limit_first and self._is_over_limit():
             self.throttled_repeats += 1
             return THROTTLE_RESULT
-        if known is not None:
-            return known
-        result = THROTTLE_RESULT if self._is_over_limit() else how.result
-        if how.limit_first and result not in RETRY_RESULTS:
+        if earlier_result is not None:
+            return earlier_result
+        result = THROTTLE_RESULT if self._is_over_limit() else behaviour.result
+        if behaviour.limit_first and result not in RETRY_RESULTS:
             self._known[submit.sequence] = result
         self.accepted[result] += 1
         self._submits[connection] += 1
@@ -234,19 +239,27 @@ class Simulator:
             self._pump()
 
     def _report(self, results: list[tuple[Submit, int]]) -> None:
-        how = self.behaviour
-        wanted = {ReportFlag.ALWAYS}
-        if how.state == State.FAILED:
-            wanted.add(ReportFlag.ON_FAILURE)
-        due = [
+        behaviour = self.behaviour
+        report_flags = {ReportFlag.ALWAYS}
+        if behaviour.state == State.FAILED:
+            report_flags.add(ReportFlag.ON_FAILURE)
+        reports = [
             (submit, user)
             for submit, result in results
-            if not result and submit.report_flag in wanted
-            for user in submit.user_numbers * how.report_copies
+            if not result and submit.report_flag in report_flags
+            for user in submit.user_numbers * behaviour.report_copies
         ]
-        sequences = self._sequences.take(len(due), datetime.now(UTC))
-        for sequence, (submit, user) in zip(sequences, due, strict=True):
-            self.outbox.put(Report(sequence, submit.sequence, 0, user, how.state, how.error_code))
+        sequences = self._sequences.take(len(reports), datetime.now(UTC))
+        for sequence, (submit, user) in zip(sequences, reports, strict=True):
+            self.outbox.put(
+                Report(sequence, submit.sequence, 0, user, behaviour.state, behaviour.error_code)
+            )
+
+    def _put_report(
+        self, sequence: SequenceNumber, submit_sequence: SequenceNumber, user: str
+    ) -> None:
+        state, error = self.behaviour.state, self.behaviour.error_code
+        self.outbox.put(Report(sequence, submit_sequence, 0, user, state, error))
 
     def _pump(self) -> None:
         self.outbox.pump()

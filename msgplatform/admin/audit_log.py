@@ -34,10 +34,10 @@ class ActionFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = AuditLog.objects.order_by("action").values_list("action", flat=True)
         actions: list[str] = []
-        following = rows.first()
-        while following is not None and len(actions) < _LISTED:
-            actions.append(following)
-            following = rows.filter(action__gt=following).first()
+        action_name = rows.first()
+        while action_name is not None and len(actions) < _LISTED:
+            actions.append(action_name)
+            action_name = rows.filter(action__gt=action_name).first()
         return [(action, action) for action in actions]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -112,10 +112,10 @@ class AuditLogAdmin(RowsAdmin):
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         detail = row.detail if isinstance(row.detail, dict) else {}
         changes = [
-            (_words(name), _shown(values[0]), _shown(values[1]))
+            (_words(name), _as_text(values[0]), _as_text(values[1]))
             for name, values in _changes(row).items()
         ]
-        others = [(_words(name), _shown(v)) for name, v in detail.items() if name != "changes"]
+        others = [(_words(name), _as_text(v)) for name, v in detail.items() if name != "changes"]
         return {"changes": changes, "others": others}
 
     @admin.display(description=pgettext_lazy("fields", "changed"))
@@ -135,10 +135,10 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A stored value for people: lists line by line, nothing as a dash."""
     if value is None or value in ("", [], {}):
         return "–"
     if isinstance(value, list):
-        return "\n".join(_shown(each) for each in value)
+        return "\n".join(_as_text(each) for each in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -56,8 +56,8 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
     changes = {}
     for name in form.changed_data if change else form.fields:
         field = form.fields[name]
-        before = _shown(form.get_initial_for_field(field, name), field) if change else NOTHING
-        after = _shown(form.cleaned_data.get(name), field)
+        before = _as_json(form.get_initial_for_field(field, name), field) if change else NOTHING
+        after = _as_json(form.cleaned_data.get(name), field)
         if _is_secret(name, field):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
@@ -89,7 +89,7 @@ def _is_secret(name: str, field: forms.Field) -> bool:
     )
 
 
-def _shown(value: Any, field: forms.Field) -> Any:
+def _as_json(value: Any, field: forms.Field) -> Any:
     """A value of a form as JSON; rows by what they are called."""
     if isinstance(field, forms.ModelChoiceField):
         return _rows(value, field)

@@ -62,8 +62,8 @@ class PlainList(ChangeList):
 
 def next_page(request: HttpRequest) -> str:
     """The page of this console to which the form leads when it is saved; '' for none."""
-    following = request.GET.get("next", "")
-    return following if url_has_allowed_host_and_scheme(following, None) else ""
+    url = request.GET.get("next", "")
+    return url if url_has_allowed_host_and_scheme(url, None) else ""
 
 
 class HealthList(PlainList):
@@ -141,10 +141,10 @@ class ModelAdmin(UnfoldModelAdmin):
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
         """After saving go to the page that the address names in `next`, such as the checklist."""
-        following = next_page(request)
-        if following and "_save" in request.POST:
+        url = next_page(request)
+        if url and "_save" in request.POST:
             messages.success(request, _("%s was saved.") % obj)
-            return redirect(following)
+            return redirect(url)
         return super().response_add(request, obj, post_url_continue)
 
     # -- the audit log ---------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class ModelAdmin(UnfoldModelAdmin):
             audit(request, action, self.audit_target(form.instance), changes=changes)
 
     def audit_action(self, form: Any, change: bool) -> str:
-        return self._audited("changed" if change else "created")
+        return self._action_name("changed" if change else "created")
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
         return auditing.of_form(form, change)
@@ -168,16 +168,16 @@ class ModelAdmin(UnfoldModelAdmin):
         return str(obj)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        audit(request, self._audited("deleted"), self.audit_target(obj))
+        audit(request, self._action_name("deleted"), self.audit_target(obj))
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         with transaction.atomic():
             for row in queryset:
-                audit(request, self._audited("deleted"), self.audit_target(row))
+                audit(request, self._action_name("deleted"), self.audit_target(row))
             super().delete_queryset(request, queryset)
 
-    def _audited(self, what: str) -> str:
+    def _action_name(self, what: str) -> str:
         return f"{self.audit_name or self.opts.model_name}_{what}"
 
 
@@ -198,15 +198,15 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
 
     @cached_property
     def count(self) -> int:
-        return min(self._counted, self.MAX_COUNT)
+        return min(self._bounded_count, self.MAX_COUNT)
 
     @property
     def is_cut(self) -> bool:
         """True if there are more rows than `count`."""
-        return self._counted > self.MAX_COUNT
+        return self._bounded_count > self.MAX_COUNT
 
     @cached_property
-    def _counted(self) -> int:
+    def _bounded_count(self) -> int:
         rows: Any = self.object_list
         return int(rows.order_by()[: self.MAX_COUNT + 1].count())
 
@@ -231,8 +231,8 @@ class BoundedList(PlainList):
     def get_filters(self, request: HttpRequest) -> Any:
         filters = super().get_filters(request)
         key = self.lookup_opts.pk.name
-        if others := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
-            raise DisallowedModelAdminLookup(f"Filtering by {min(others)} not allowed")
+        if other_names := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+            raise DisallowedModelAdminLookup(f"Filtering by {min(other_names)} not allowed")
         return filters
 
     def get_results(self, request: HttpRequest) -> None:

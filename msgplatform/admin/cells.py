@@ -36,8 +36,8 @@ def enabled(is_on: bool) -> SafeString:
 
 def lines(first: str, below: str) -> SafeString:
     """Two lines, the second in small letters; only one if both are equal."""
-    same = below.casefold() == first.casefold()
-    return _above(first, below) if below and not same else escape(first)
+    is_same = below.casefold() == first.casefold()
+    return _above(first, below) if below and not is_same else escape(first)
 
 
 def _above(first: str, below: str) -> SafeString:

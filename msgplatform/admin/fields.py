@@ -17,7 +17,7 @@ from msgplatform.admin import Textarea, TextInput
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.text import parse_json
-from msgplatform.core.json.values import MAX_STORED, same
+from msgplatform.core.json.values import MAX_STORED, is_same
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
@@ -70,7 +70,7 @@ class LinesField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return not same(self.to_python(data), initial or self.to_python(""))
+            return not is_same(self.to_python(data), initial or self.to_python(""))
         except ValidationError:
             return True
 
@@ -118,7 +118,7 @@ class WaitsField(LinesField):
             ) from None
 
 
-class _Entered(str):
+class _TypedText(str):
     """Text as a person typed it, which the form shows again unchanged. Any other text is a JSON
     value."""
 
@@ -134,10 +134,10 @@ class JsonField(forms.Field):
         super().__init__(widget=self.widget(attrs), **kwargs)
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        return initial if self.disabled or data is None else _Entered(data)
+        return initial if self.disabled or data is None else _TypedText(data)
 
     def prepare_value(self, value: Any) -> Any:
-        if value is None or isinstance(value, _Entered):
+        if value is None or isinstance(value, _TypedText):
             return value
         return json.dumps(value, indent=2, ensure_ascii=False)
 
@@ -148,7 +148,7 @@ class JsonField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return not same(self.to_python(data), initial)
+            return not is_same(self.to_python(data), initial)
         except ValidationError:
             return True
 
@@ -185,7 +185,7 @@ class _WriteOnly(forms.Field):
     """A field whose value is never shown; left empty, it keeps the stored value (see `keep`)."""
 
     is_secret = True
-    _stored: Any = None
+    _stored_value: Any = None
 
     def keep(self, value: Any, description: str) -> None:
         """`shown` describes what is stored, without the value; '' when nothing is stored."""
@@ -193,7 +193,7 @@ class _WriteOnly(forms.Field):
             self.required = True
             self.help_text = _("The stored value cannot be decrypted: enter it again.")
             return
-        self._stored = value
+        self._stored_value = value
         if description:
             self.required = False
             # The theme prints help texts as HTML.
@@ -202,8 +202,8 @@ class _WriteOnly(forms.Field):
 
     def clean(self, value: Any) -> Any:
         # Blanks count as empty: a password manager or a paste may leave some.
-        is_kept = not str(value or "").strip() and self._stored
-        return self._stored if is_kept else super().clean(value)
+        is_kept = not str(value or "").strip() and self._stored_value
+        return self._stored_value if is_kept else super().clean(value)
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return bool(str(data or "").strip())

@@ -26,12 +26,12 @@ from msgplatform.models import BulkJob, MinuteCounter
 class BulkJobAdmin(ReadOnlyAdmin):
     sentence_fields = ("filter", "error")
     empty_text = _("No bulk job has been started yet.")
-    list_display = ["__str__", "state", "done", "of", "rate", "created_by", "created_at"]
+    list_display = ["__str__", "state", "done", "total_text", "rate", "created_by", "created_at"]
     list_filter = ["state", "flow"]
     actions = ["pause", "resume", "cancel"]
 
     @admin.display(description=_("total"), ordering="total")
-    def of(self, job: BulkJob) -> str:
+    def total_text(self, job: BulkJob) -> str:
         total = f"{job.total:,}"
         return gettext("more than %(n)s") % {"n": total} if job.more else total
 
@@ -46,8 +46,8 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
     def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
         """Only jobs of flows in which the person may act on many messages, as for starting one."""
-        able = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-        if jobs.exclude(flow__in=able).exists():
+        flow_names = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
+        if jobs.exclude(flow__in=flow_names).exists():
             raise PermissionDenied
         from_states = BulkJob.FROM[to]
         # Only jobs in these states: one that has ended meanwhile must not start again.
@@ -80,7 +80,7 @@ class CounterFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         names: set[str] = set()
         for activity in (flow.health.activity for flow in flows.all() if flow.health.activity):
-            names.update(name for measure in activity.stored for name in measure.counters)
+            names.update(name for measure in activity.stored_measures for name in measure.counters)
             names.update(name for figure in activity.figures for name in figure.counters)
         return [(name, name) for name in sorted(names)]
 

@@ -30,7 +30,7 @@ def _held_by(user: Any) -> QuerySet[Permission]:
     return Permission.objects.filter(Q(user=user) | Q(group__user=user)).distinct()
 
 
-def _lacks(request: HttpRequest, permissions: QuerySet[Permission]) -> bool:
+def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool:
     """True if the person who asks lacks one of these permissions."""
     user: Any = request.user
     if user.is_superuser:
@@ -46,13 +46,15 @@ class OwnPermissionsOnly(ModelAdmin):
         user: Any = request.user
         if field is None or user.is_superuser:
             return field
-        own = _held_by(user).values("pk")
+        own_ids = _held_by(user).values("pk")
         rows: Any = field.queryset
         if db_field.related_model is Group:
-            others = Permission.objects.exclude(pk__in=own)
-            rows = rows.exclude(pk__in=Group.objects.filter(permissions__in=others).values("pk"))
+            other_permissions = Permission.objects.exclude(pk__in=own_ids)
+            rows = rows.exclude(
+                pk__in=Group.objects.filter(permissions__in=other_permissions).values("pk")
+            )
         elif db_field.related_model is Permission:
-            rows = rows.filter(pk__in=own)
+            rows = rows.filter(pk__in=own_ids)
         field.queryset = rows
         return field
 
@@ -72,17 +74,21 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg] 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """True unless the other person may do more: whoever sets their password could log in as
         them."""
-        return super().has_change_permission(request, obj) and not self._exceeds(request, obj)
+        return super().has_change_permission(request, obj) and not self._has_more_rights(
+            request, obj
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        may = super().has_delete_permission(request, obj) and not self._exceeds(request, obj)
-        return may and obj != request.user
+        can_delete = super().has_delete_permission(request, obj) and not self._has_more_rights(
+            request, obj
+        )
+        return can_delete and obj != request.user
 
-    def _exceeds(self, request: HttpRequest, obj: Any) -> bool:
+    def _has_more_rights(self, request: HttpRequest, obj: Any) -> bool:
         user: Any = request.user
         if obj is None or user.is_superuser:
             return False
-        return obj.is_superuser or _lacks(request, _held_by(obj))
+        return obj.is_superuser or _is_lacking(request, _held_by(obj))
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
         changes = super().audit_changes(form, change)
@@ -113,4 +119,4 @@ class GroupAdmin(DjangoGroupAdmin, OwnPermissionsOnly):
         if obj is None:
             return False
         is_role = Role.objects.filter(group=obj).exists()
-        return is_role or _lacks(request, obj.permissions.all())
+        return is_role or _is_lacking(request, obj.permissions.all())

@@ -54,18 +54,18 @@ class Probe:
         self._ask = ask
         # One thread: a check that hangs takes it, and nothing more.
         self._pool = ThreadPoolExecutor(max_workers=1)
-        self._asked: Future[object] | None = None
+        self._pending: Future[object] | None = None
 
     def start(self) -> None:
-        if self._asked is None or self._asked.done():
-            self._asked = self._pool.submit(self._ask)
+        if self._pending is None or self._pending.done():
+            self._pending = self._pool.submit(self._ask)
 
     def answer(self, deadline: float) -> str:
         """`ok`, or what is wrong, in a few words without details of the installation."""
-        if self._asked is None:
+        if self._pending is None:
             return "not asked"
         try:
-            self._asked.result(timeout=max(0.0, deadline - time.monotonic()))
+            self._pending.result(timeout=max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             return f"no answer within {READY_SECONDS:g} s"
         except (DatabaseError, RedisError, OSError) as error:

@@ -7,10 +7,10 @@ flow's view for many items inherits BatchView.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from django.http import HttpResponse
@@ -19,13 +19,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api.bodies import KEY_PATTERN, MAX_BATCH
 from msgplatform.api.json import MEDIA_TYPE, decode, decode_item
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 
 # A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
-MAX_BATCH = 1000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class SingleIntake:
     submit: Callable[[int, Any, Callable[[Verdict | None, Exception | None], None]], None]
 
 
-def encoded(verdict: Verdict) -> tuple[int, bytes]:
+def encode_verdict(verdict: Verdict) -> tuple[int, bytes]:
     """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
     is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
@@ -53,7 +53,7 @@ def encoded(verdict: Verdict) -> tuple[int, bytes]:
 
 def answer(verdict: Verdict) -> HttpResponse:
     """The response of a view for one item. Raises Conflict, InvalidInput."""
-    code, body = encoded(verdict)
+    code, body = encode_verdict(verdict)
     return HttpResponse(body, content_type=MEDIA_TYPE, status=code)
 
 
@@ -75,13 +75,14 @@ def idempotency_key(request: Request, in_body: str | None) -> str | None:
 class BatchView(APIView):
     """POST of `{"messages": [item, …]}`, answered by 200 with a verdict for each, in order.
 
-    A subclass sets the Struct `item` and implements `read` and `accept`; `items_name` is the only
-    field of the body. The whole request is refused if its body cannot be read, is too long or holds
-    too many items; any other error rejects only its item.
+    A subclass sets the Struct `body`, whose only field is the list of items, and implements `read`
+    and `accept`. The whole request is refused if its body cannot be read, is too long or holds too
+    many items; any other error rejects only its item.
     """
 
-    item: type[msgspec.Struct]
-    items_name = "messages"
+    body: type[msgspec.Struct]
+    answer: tuple[type[serializers.Serializer[Any]], str]  # with a text for the document
+    example: tuple[str, Mapping[str, Any]] | None = None
     max_items = MAX_BATCH
     max_body_bytes = MAX_BATCH_BYTES
 
@@ -93,44 +94,41 @@ class BatchView(APIView):
         """The verdicts of these items, which are durable when it returns; never called for none."""
         raise NotImplementedError
 
-    def shown(self, verdict: Verdict) -> dict[str, Any]:
+    def as_dict(self, verdict: Verdict) -> dict[str, Any]:
         """A verdict as the answer shows it."""
         return verdict.as_dict()
 
     def post(self, request: Request) -> Response:
-        of_items = "idempotency_key" in self.item.__struct_fields__
-        if of_items and "HTTP_IDEMPOTENCY_KEY" in request.META:
+        name, item = _items_of(self.body)
+        if "idempotency_key" in item.__struct_fields__ and "HTTP_IDEMPOTENCY_KEY" in request.META:
             raise InvalidInput(
                 "one key cannot stand for many items; give each its own idempotency_key",
                 "idempotency_key",
             )
-        body = decode(request, _body(self.items_name), self.max_body_bytes)
-        items: list[msgspec.Raw] = getattr(body, self.items_name)
-        limit_items(items, self.max_items, self.items_name)
-        verdicts = judge_each(
-            items, lambda raw: self.read(decode_item(raw, self.item)), self.accept
-        )
-        return Response({"results": [self.shown(verdict) for verdict in verdicts]})
+        body = decode(request, _raw_items(name), self.max_body_bytes)
+        items: list[msgspec.Raw] = getattr(body, name)
+        limit_items(items, self.max_items, name)
+        verdicts = judge_each(items, lambda raw: self.read(decode_item(raw, item)), self.accept)
+        return Response({"results": [self.as_dict(verdict) for verdict in verdicts]})
 
 
 @lru_cache
-def _body(items_name: str) -> type[msgspec.Struct]:
+def _items_of(body: type[msgspec.Struct]) -> tuple[str, type[msgspec.Struct]]:
+    """The name of the list in a batch's body, and the Struct of its items."""
+    (field,) = msgspec.structs.fields(body)
+    items, *_meta = get_args(field.type)  # Annotated[list[Item], …]
+    (item,) = get_args(items)
+    return field.name, item
+
+
+@lru_cache
+def _raw_items(name: str) -> type[msgspec.Struct]:
     """Items stay raw and are decoded one by one: an invalid item must not refuse the others."""
-    fields = [(items_name, list[msgspec.Raw])]
-    return msgspec.defstruct("BatchBody", fields, forbid_unknown_fields=True)
+    fields = [(name, list[msgspec.Raw])]
+    return msgspec.defstruct("RawItems", fields, forbid_unknown_fields=True)
 
 
 # -- schema --------------------------------------------------------------------------------------
-KEY_PATTERN = "^[!-~]+$"  # as `idempotency.check_key` has it
-
-
-class ItemsField(serializers.ListField):
-    """The only field of a batch's body: 1 to MAX_BATCH items that the serializer describes."""
-
-    def __init__(self, item: type[serializers.Serializer[Any]], help_text: str) -> None:
-        super().__init__(child=item(), help_text=help_text, min_length=1, max_length=MAX_BATCH)
-
-
 class IdempotencyKeyField(serializers.RegexField):
     def __init__(self, **options: Any) -> None:
         text = "Repeat with the same key and get the first answer; the header works as well"

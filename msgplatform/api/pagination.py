@@ -59,7 +59,7 @@ class KeysetPagination(BasePagination):
         if cursor is not None:
             if cursor.backward:
                 order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
-            queryset = queryset.filter(_beyond(order, cursor.values))
+            queryset = queryset.filter(_condition_beyond(order, cursor.values))
         sign = "-" if order[0].startswith("-") else ""
         prefix = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page: it says whether there is a next one, without a COUNT.
@@ -180,7 +180,7 @@ class SincePagination(KeysetPagination):
         return page
 
 
-def _beyond(ordering: Sequence[str], values: Sequence[Any]) -> Q:
+def _condition_beyond(ordering: Sequence[str], values: Sequence[Any]) -> Q:
     """(a, b) beyond (1, 2) as `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`: the first term lets the
     database enter the index at the right place."""
     condition, equal = Q(), Q()

@@ -40,7 +40,8 @@ class QueryView(APIView):
 
     @cached_property
     def query_values(self) -> dict[str, str]:
-        """The given values. Raises InvalidInput for an unknown or a repeated parameter."""
+        """The values that the caller sent. Raises InvalidInput for an unknown or a repeated
+        parameter, and for a value that is not in the parameter's `enum`."""
         parameters = self.request.query_params
         for name in parameters:
             if name not in self.parameter_names:
@@ -48,7 +49,13 @@ class QueryView(APIView):
                 raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
             if len(parameters.getlist(name)) > 1:
                 raise InvalidInput("Give this parameter only once.", name)
-        return {name: str(value) for name, value in parameters.items() if value}
+        values = {name: str(value) for name, value in parameters.items() if value}
+        for parameter in self.query:
+            is_due = parameter.required or parameter.name in values
+            if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:
+                names = ", ".join(map(str, parameter.enum))
+                raise InvalidInput(f"Use one of: {names}.", parameter.name)
+        return values
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

@@ -1,13 +1,19 @@
 """The OpenAPI schema: adds here, once, what all operations have in common.
 
-Views describe bodies with DRF serializers or with msgspec Structs (`@extend_schema(request=…)`);
-the parameters in a view's `query` (`api/query.py`) need no other description.
-`accepts_idempotency_key = True` on a view documents the header Idempotency-Key of its POST.
+An operation is described where it is written:
+
+- its docstring has the summary (the first sentence) and the description (the rest); where the view
+  inherits the method, its class has it
+- `@operation(…)` on the method names its body and its answers
+- a view's `tag` is the group of its operations, its `query` (`api/query.py`) its parameters
+- `accepts_idempotency_key = True` documents the header Idempotency-Key of its POST
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from drf_spectacular.extensions import (
@@ -20,13 +26,23 @@ from drf_spectacular.plumbing import (
     ResolvedComponent,
     build_mock_request,
 )
-from drf_spectacular.utils import Direction, OpenApiParameter
+from drf_spectacular.utils import (
+    Direction,
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+)
+from rest_framework.fields import empty
 
 from msgplatform.api.access.authentication import ApiCaller, required_scope
-from msgplatform.api.intake import KEY_PATTERN
+from msgplatform.api.bodies import KEY_PATTERN
+from msgplatform.api.intake import BatchView
 from msgplatform.api.problems.problem import CONTENT_TYPE, KINDS
 from msgplatform.api.query import QueryView
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     name="Idempotency-Key",
@@ -73,8 +89,68 @@ def mock_request(*args: Any, **kwargs: Any) -> Any:
     return request
 
 
+def operation(
+    body: Any = empty,
+    answers: Mapping[int, Any] | None = None,
+    example: tuple[str, Mapping[str, Any]] | None = None,
+    **options: Any,
+) -> Callable[[F], F]:
+    """Names the body of an operation (a Struct, a serializer, or None) and its answers: status → a
+    serializer, a text where there is no body, or both. `example` is the title and the value of a
+    body; `options` are those of `extend_schema`."""
+    if example is not None:
+        options["examples"] = [_example(*example)]
+    responses: Any = empty
+    if answers is not None:
+        responses = {status: _response(answer) for status, answer in answers.items()}
+    return extend_schema(request=body, responses=responses, **options)
+
+
+def _example(title: str, value: Mapping[str, Any]) -> OpenApiExample:
+    return OpenApiExample(title, dict(value), request_only=True)
+
+
+def _response(answer: Any) -> Any:
+    if isinstance(answer, str):
+        return OpenApiResponse(description=answer)
+    return OpenApiResponse(*answer) if isinstance(answer, tuple) else answer
+
+
 class PlatformSchema(AutoSchema):
-    """Adds problem responses, the scope and the idempotency header to every operation."""
+    """Reads the texts of every operation from its docstring, and adds problem responses, the scope
+    and the idempotency header."""
+
+    def get_tags(self) -> list[str]:
+        tag = getattr(self.view, "tag", "")
+        return [tag] if tag else list(super().get_tags())
+
+    def get_summary(self) -> str:
+        return self._paragraphs()[0].rstrip(".")
+
+    def get_description(self) -> str:  # type: ignore[override]  # spectacular's has no arguments
+        summary, *paragraphs = self._paragraphs()
+        return "\n\n".join(paragraphs) or summary
+
+    def _paragraphs(self) -> list[str]:
+        """The docstring of the method, or of the class if the method is inherited."""
+        view = type(self.view)
+        own = getattr(vars(view).get(self.method.lower()), "__doc__", None)
+        paragraphs = inspect.cleandoc(own or view.__doc__ or "").split("\n\n")
+        return [paragraph.replace("\n", " ") for paragraph in paragraphs]
+
+    def get_request_serializer(self) -> Any:
+        view: Any = self.view
+        return view.body if isinstance(view, BatchView) else super().get_request_serializer()
+
+    def get_examples(self) -> list[OpenApiExample]:
+        example = self.view.example if isinstance(self.view, BatchView) else None
+        return [_example(*example)] if example else []
+
+    def get_response_serializers(self) -> Any:
+        view: Any = self.view
+        if isinstance(view, BatchView):
+            return {200: _response(view.answer)}
+        return super().get_response_serializers()
 
     def get_operation(
         self,
@@ -153,26 +229,66 @@ def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any
 
 
 class StructExtension(OpenApiSerializerExtension):
-    """Lets drf-spectacular take a msgspec Struct in place of a serializer."""
+    """Lets drf-spectacular take a msgspec Struct in place of a serializer. The component of a
+    `NoteBody` is called `NoteRequest`."""
 
     target_class = msgspec.Struct
     match_subclasses = True
 
     def get_name(self, auto_schema: Any, direction: Direction) -> str:
         name: str = self.target.__name__
-        return name
+        return name.removesuffix("Body")
 
     def map_serializer(self, auto_schema: Any, direction: Direction) -> dict[str, Any]:
-        _, components = msgspec.json.schema_components(
-            [self.target], ref_template="#/components/schemas/{name}"
-        )
-        own: dict[str, Any] = components.pop(self.target.__name__)
-        # The Structs that it contains become components too; drf-spectacular knows only
-        # serializers.
-        for name, schema in components.items():
-            component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, name)
-            auto_schema.registry.register_on_missing(component)
-        return own
+        """The JSON Schema of the Struct, with references to the Structs in it."""
+        references = {
+            struct.__name__: auto_schema.resolve_serializer(struct, direction).ref
+            for field in msgspec.structs.fields(self.target)
+            for struct in _structs_in(field.type)
+        }
+        _, components = msgspec.json.schema_components([self.target], ref_template="{name}")
+        schema: dict[str, Any] = _simplify(components[self.target.__name__], references)
+        return schema
+
+
+def _structs_in(annotation: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _structs_in(part)
+
+
+def _simplify(schema: Any, references: Mapping[str, Any]) -> Any:
+    """The schema as generators of clients like it: a field that may be null has two types and no
+    default, and a reference leads to a component."""
+    if not isinstance(schema, dict):
+        return schema
+    if name := schema.get("$ref"):
+        return references[name]
+    simple = {
+        key: _simplify(value, references)
+        for key, value in schema.items()
+        if key not in {"title", "default", "properties", "anyOf"}
+    }
+    if fields := schema.get("properties"):
+        simple["properties"] = {
+            name: _simplify(field, references) for name, field in fields.items()
+        }
+    if options := schema.get("anyOf"):
+        simple = {**_union([_simplify(option, references) for option in options]), **simple}
+        if "enum" in simple and "null" in simple["type"]:
+            simple["enum"] = [*simple["enum"], None]
+    return simple
+
+
+def _union(options: list[dict[str, Any]]) -> dict[str, Any]:
+    types = [option.get("type") for option in options]
+    (first, *others) = (option for option in options if option != {"type": "null"})
+    if others and any(option.keys() != {"type"} for option in options):
+        return {"oneOf": options}
+    if "number" in types:
+        types = [name for name in types if name != "integer"]
+    return {**first, "type": types}
 
 
 class BearerScheme(OpenApiAuthenticationExtension):

@@ -29,7 +29,7 @@ _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 class Condition:
     """`alerts` are open and nobody has acknowledged them; alerts about failures count
     in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
-    `ended` has the programs that end again and again: how often, and their last words."""
+    `exits` has the programs that end again and again: how often, and their last words."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -37,12 +37,12 @@ class Condition:
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
     redis_problem: str = ""
-    ended: Mapping[str, str] = field(default_factory=dict)
+    exits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
-        silent = len({*self.missing, *self.ended})
+        silent = len({*self.missing, *self.exits})
         return self.alerts + self.failures + silent + bool(self.redis_problem)
 
 
@@ -75,14 +75,14 @@ def look() -> Condition:
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
     marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
-    acknowledged = sum(marks)
-    unseen = len(marks) - acknowledged
+    acknowledged_count = sum(marks)
+    unseen = len(marks) - acknowledged_count
     failures = failure_store.count_groups(flow.name for flow in all_flows)
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(unseen, acknowledged, failures, [], [], str(error)[:200])
+        return Condition(unseen, acknowledged_count, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
-    return Condition(unseen, acknowledged, failures, daemons, missing, ended=texts)
+    return Condition(unseen, acknowledged_count, failures, daemons, missing, exits=texts)

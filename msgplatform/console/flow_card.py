@@ -18,6 +18,8 @@ from msgplatform.core.flows import Activity, Figure, Flow, Status
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor.statistics.points import Point, total
 
+GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
+
 
 @dataclass(frozen=True)
 class Card:
@@ -46,8 +48,15 @@ def card(
         return Card(flow, status, failures)
     query = urlencode({"flow": flow.name, "period": period})
     address = f"{reverse('console:statistics')}?{query}"
+    # The backlog has a chart of its own: beside its scale in an outage other lines would be flat.
+    waiting = Chart(
+        f"{flow.name}-waiting",
+        _("Waiting"),
+        labels([point.at for point in points]),
+        [Line(_("waiting"), backlog, "limit", is_area=True)],
+    )
     counts = over_time(flow.name, flow.health.activity, points, step=step, is_recent=True)
-    charts = [counts, _waiting(flow, points, backlog)]
+    charts = [counts, waiting]
     return Card(
         flow,
         status,
@@ -58,24 +67,16 @@ def card(
     )
 
 
-def _waiting(flow: Flow, points: Sequence[Point], backlog: Sequence[float | None]) -> Chart:
-    """The backlog as a chart of its own: beside its scale in an outage other lines would be
-    flat."""
-    times = labels([point.at for point in points])
-    line = Line(_("waiting"), backlog, "limit", is_area=True)
-    return Chart(f"{flow.name}-waiting", _("Waiting"), times, [line])
-
-
 def over_time(
     name: str, activity: Activity, points: Sequence[Point], *, step: str,
-    by_day: bool = False, is_recent: bool = False, without: Collection[str] = (),
+    by_day: bool = False, is_recent: bool = False, omitted_names: Collection[str] = (),
 ) -> Chart:  # fmt: skip
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
-    day, up to a step that goes on. Measures of `without` are left out."""
+    day, up to a step that goes on. Measures in `omitted_names` are left out."""
     # Live measures cover the last day only, so a chart of another time leaves them out.
-    measures = activity.measures if is_recent else activity.stored
+    measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
-    line_measures = [one for one in measures if one.tone in tones and one.name not in without]
+    line_measures = [one for one in measures if one.tone in tones and one.name not in omitted_names]
     lines = []
     for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]
@@ -107,9 +108,6 @@ def _numbers(
         (figure.title, format_figure(figure, counts), "", "") for figure in activity.figures
     ]
     return [*numbers, *figure_numbers]
-
-
-GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
 
 
 def format_figure(figure: Figure, counts: Counts) -> Any:

@@ -101,7 +101,9 @@ def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
-    able = any(user.has_perm(flow.permission) for flow in flows.all() if flow.health.activity)
+    has_statistics = any(
+        user.has_perm(flow.permission) for flow in flows.all() if flow.health.activity
+    )
     return {
         "title": _("Console"),
         "items": [
@@ -113,7 +115,11 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
             },
             *_failures(request),
             _item(_("Search"), "search", reverse("console:search")),
-            *([_item(_("Statistics"), "bar_chart", reverse("console:statistics"))] if able else []),
+            *(
+                [_item(_("Statistics"), "bar_chart", reverse("console:statistics"))]
+                if has_statistics
+                else []
+            ),
             *_bulk(request),
             _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
             _item(_("API documentation"), "description", reverse("api-docs")),

@@ -25,7 +25,7 @@ urlpatterns = [
     path(
         "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
     ),
-    path("password", ChoosePasswordView.as_view(), name="choose-password"),
+    path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
     path("search", search.search, name="search"),
     path("search/<slug:flow_name>", message_list.find, name="find"),
     path("search/<slug:flow_name>.csv", message_list.as_csv, name="messages-csv"),

@@ -145,7 +145,7 @@ def open_kinds() -> dict[str, int]:
 
 
 def _when_committed(event: AlertEvent) -> None:
-    if transactions.in_transaction():
+    if transactions.is_in_transaction():
         # robust: an error here must not keep the caller's other hooks from running.
         transaction.on_commit(partial(_hand_out, event), robust=True)
     else:

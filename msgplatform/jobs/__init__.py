@@ -1,1 +1,1 @@
-"""Bulk jobs, which `run_bulk` runs, and the tables of counters and alerts of all flows."""
+"""Bulk jobs: starting and controlling them, running them page by page, their outcomes."""

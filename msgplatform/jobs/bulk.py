@@ -90,7 +90,7 @@ class BulkRunner(Worker):
             raise
         except Exception as error:
             # Only this job fails, with the reason in its row; the others go on.
-            _mine(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
+            _claimed_row(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
                 state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
             )
             raise
@@ -114,10 +114,10 @@ class BulkRunner(Worker):
             # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
             # paused job ends it, for there is nothing to resume.
             if is_last:
-                _mine(job).exclude(state=_State.CANCELLED).update(**final_values)
+                _claimed_row(job).exclude(state=_State.CANCELLED).update(**final_values)
             if step.must_wait:
-                _mine(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
-            _mine(job).update(
+                _claimed_row(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
+            _claimed_row(job).update(
                 cursor=step.cursor,
                 done=F("done") + step.done,
                 claimed_by="",
@@ -127,9 +127,9 @@ class BulkRunner(Worker):
                 # write it in another form, which is later than the same moment.
                 lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else Now(),
             )
-        batch.done()
+        batch.finish()
 
 
-def _mine(job: BulkJob) -> QuerySet[BulkJob]:
+def _claimed_row(job: BulkJob) -> QuerySet[BulkJob]:
     """The job's row while we hold it."""
     return BulkJob.objects.filter(pk=job.pk, claimed_by=job.claimed_by)

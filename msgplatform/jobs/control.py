@@ -100,8 +100,8 @@ def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
     to = CHANGES[name]
     with transaction.atomic():
         job = BulkJob.objects.select_for_update().get(pk=job_id)
-        same = job.state == to or (name == "resume" and job.state == _State.RUNNING)
-        if same:
+        is_same = job.state == to or (name == "resume" and job.state == _State.RUNNING)
+        if is_same:
             return job, False
         if job.state not in BulkJob.FROM[to]:
             raise NotNow(f"This job has ended: it is {job.state}.")

@@ -82,7 +82,7 @@ class Batch:
             batch.save(update_fields=["ids", "size", "endings", "look_at"])
         self._pk = batch.pk
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """The step is over, so the flow may be asked about its messages."""
         if self._pk:
             BulkBatch.objects.filter(pk=self._pk).update(look_at=sql.now())
@@ -155,15 +155,15 @@ def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -
     begin, skip = read_id(first), read_id(place)
     rows = job.batches.filter(**{f"{ending}__gt": 0}).exclude(ids="").order_by("pk")
     listed_ids: list[str] = []
-    following = begin
-    while page := list(rows.filter(pk__gte=following).defer("cursor")[:_BATCHES_AT_ONCE]):
+    next_id = begin
+    while page := list(rows.filter(pk__gte=next_id).defer("cursor")[:_BATCHES_AT_ONCE]):
         for batch in page:
             batch_ids = _with_ending(batch, ending)
             for at in range(skip if batch.pk == begin else 0, len(batch_ids)):
                 if len(listed_ids) == limit:
                     return MessagePage(listed_ids, f"{batch.pk}.{at}")
                 listed_ids.append(batch_ids[at])
-        following = page[-1].pk + 1
+        next_id = page[-1].pk + 1
     return MessagePage(listed_ids)
 
 

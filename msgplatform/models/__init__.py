@@ -6,11 +6,11 @@ from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
-from msgplatform.models.people import AuditLog, OneTimePassword, Preferences, Role, SavedFilter
+from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "DayCounter",
-    "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "OneTimePassword", "Preferences",
+    "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "Preferences",
     "Role", "SavedFilter",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""People who use the console: the roles that the platform ships, how each wants to see it, whose
-password is for the first login only, and the filters that they keep."""
+"""People who use the console: the roles that the platform ships, how each person wants to see it,
+the filters that they keep, and the log of their actions."""
 
 from __future__ import annotations
 
@@ -48,20 +48,6 @@ class Preferences(models.Model):
             return ZoneInfo(self.time_zone) if self.time_zone else None
         except (ZoneInfoNotFoundError, ValueError):
             return None
-
-
-class OneTimePassword(models.Model):
-    """While there is one, its user's password is one that the platform made: see
-    `msgplatform.console.signing_in.one_time_password`."""
-
-    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True)
-
-    class Meta:
-        verbose_name = _("one-time password")
-        verbose_name_plural = _("one-time passwords")
-
-    def __str__(self) -> str:
-        return str(self.user)
 
 
 class SavedFilter(models.Model):

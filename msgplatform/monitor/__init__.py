@@ -1,1 +1,1 @@
-"""What the platform counts and watches: counters, failures, alerts, findings, statistics."""
+"""Counters, failures, alerts, runbooks, findings and statistics of the platform and its flows."""

@@ -71,9 +71,9 @@ class AlertTable:
                     subject, text, messages = texts_by_key[key]
                     values = {"subject": subject, "text": text, "said": messages}
                     rows.filter(open_key=key).update(**values, last_at=now)
-            old = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
-            if old:
-                rows.filter(pk__in=old).update(last_at=now)
+            old_ids = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
+            if old_ids:
+                rows.filter(pk__in=old_ids).update(last_at=now)
 
     def open_kinds(self) -> dict[str, int]:
         """How many alerts of each kind are open."""

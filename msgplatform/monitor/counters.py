@@ -62,7 +62,11 @@ class Housekeeping:
         has_more = False
         try:
             try:
-                has_more = self._add_up()
+                now = sql.now()
+                # Hours first, because days are computed from them.
+                has_more = roll_up_hours() >= _HOURS_A_TURN
+                roll_up(self._last)
+                self._last = now
             finally:
                 has_more = purge() or has_more
         finally:
@@ -70,14 +74,6 @@ class Housekeeping:
             seconds = time.monotonic() - start
             self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
         return True
-
-    def _add_up(self) -> bool:
-        """True while there are more hours."""
-        now = sql.now()
-        hours = roll_up_hours()  # first, because days are computed from them
-        roll_up(self._last)
-        self._last = now
-        return hours >= _HOURS_A_TURN
 
 
 def roll_up(last: datetime | None = None) -> int:
@@ -129,14 +125,14 @@ def purge() -> bool:
     today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     oldest_minute = _midnight(_oldest_minute_day(today))
-    more = [
+    has_more = [
         _purge(model, step, before)
         for model, step, before in (
             (MinuteCounter, "minute", oldest_minute), (HourCounter, "hour", oldest_minute),
             (DayCounter, "day", oldest_day),
         )
     ]  # fmt: skip
-    return any(more)
+    return any(has_more)
 
 
 def _roll_up_day(day: date) -> None:
@@ -161,11 +157,13 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
     else:
         key = f"{step}, flow, biz_id, subject, name"
         clause = f"ON CONFLICT ({key}) DO UPDATE SET value=excluded.value"
-    selects = [_PART.format(table=of._meta.db_table, step=of.step) for of, _, _ in parts]
+    selects = [
+        _PART.format(table=source._meta.db_table, step=source.step) for source, _, _ in parts
+    ]
     statement = _ROLL_UP.format(
         table=model._meta.db_table, step=step, parts=" UNION ALL ".join(selects)
     )
-    bounds = [sql.stored(moment) for _, *both in parts for moment in both]
+    bounds = [sql.stored(moment) for _, *span in parts for moment in span]
     start = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement + clause, [start, *bounds])

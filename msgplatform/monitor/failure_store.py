@@ -40,7 +40,7 @@ class Loss(NamedTuple):
     subject: int
     answer: str
     message: int
-    said: str = ""
+    text: str = ""
 
 
 class Rescue(NamedTuple):
@@ -79,7 +79,7 @@ def add(
     parameters: list[Any] = []
     for key in sorted(counts):  # two processes lock them in the same order
         count, sample = counts[key], last[key]
-        example = _printable(sample.said)[:MAX_SAID]
+        example = _printable(sample.text)[:MAX_SAID]
         parameters += (
             flow, *key, count, count, since, sample.message, example, counted_since,
         )  # fmt: skip
@@ -179,7 +179,7 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
     It may be repeated. Failures that came after the snapshot stay.
     """
 
-    def once() -> int:
+    def attempt() -> int:
         with transaction.atomic():
             row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
             remaining = min(row.count, max(0, row.lost - snapshot.lost))
@@ -201,7 +201,7 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
             )  # fmt: skip
             return acknowledged_count
 
-    return transactions.retrying(once)
+    return transactions.retrying(attempt)
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:

@@ -100,8 +100,8 @@ def link_title(alert: Alert) -> str:
 def document() -> tuple[str, str]:
     """The document with the sections in the reader's language, or else in English; its language."""
     language = translation.get_language() or "en"
-    own = f"runbook.{language}.md"
-    return (own, language) if (_DOCS / own).is_file() else (_ENGLISH, "en")
+    name = f"runbook.{language}.md"
+    return (name, language) if (_DOCS / name).is_file() else (_ENGLISH, "en")
 
 
 def anchor(kind: str) -> str:

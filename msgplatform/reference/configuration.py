@@ -96,7 +96,7 @@ def read(path: Path) -> list[Variable]:
     lines = path.read_text(encoding="utf-8").splitlines()
     variables: dict[str, Variable] = {}
     for call, statement in _calls(_tree(path)):
-        name = _name(call)
+        name = _UNNAMED.get(_kind(call)) or str(ast.literal_eval(call.args[0]))
         if name not in variables:
             comment = _comment(lines, call.lineno) or _comment(lines, statement.lineno)
             if not comment:
@@ -115,13 +115,10 @@ def _files_of_flows() -> Iterator[tuple[str, Path]]:
         yield title, settings_file
         for path in sorted((settings.BASE_DIR / folder).rglob("*.py")):
             relative = path.relative_to(settings.BASE_DIR)
-            owner = max((one for one in folders if relative.is_relative_to(one)), key=_depth)
+            owners = [one for one in folders if relative.is_relative_to(one)]
+            owner = max(owners, key=lambda one: len(one.parts))
             if owner == folder and relative != settings_file and _calls(_tree(path)):
                 yield f"{title}: `{path.stem}`", relative
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
 
 
 def _tree(path: Path) -> ast.Module:
@@ -154,10 +151,6 @@ def _kind(call: ast.Call) -> str:
     return call.func.attr
 
 
-def _name(call: ast.Call) -> str:
-    return _UNNAMED.get(_kind(call)) or str(ast.literal_eval(call.args[0]))
-
-
 def _comment(lines: list[str], number: int) -> list[str]:
     """The lines of the comment right above this line, counted from 1."""
     above: list[str] = []
@@ -180,11 +173,12 @@ def _variable(name: str, call: ast.Call, comment: list[str], section: str) -> Va
     ]
     meaning = " ".join(line for line in comment if not line.startswith("By default: "))
     kind = _kind(call)
+    default = _constant(call.args[1]) if not defaults and len(call.args) > 1 else ""
     return Variable(
         name,
         section,
         _bounds(name, call) if kind in {"number", "integer"} else _VALUES[kind],
-        defaults[0] if defaults else _default(call),
+        defaults[0] if defaults else f"`{_text_of(default)}`" if default != "" else "none",
         meaning,
         kind in _IN_FILES,
     )
@@ -193,12 +187,7 @@ def _variable(name: str, call: ast.Call, comment: list[str], section: str) -> Va
 def _bounds(name: str, call: ast.Call) -> str:
     low, high = (_constant(node) for node in call.args[2:4])
     unit = next((unit.lower() for unit in _UNITS if name.endswith(unit)), "")
-    return f"{_shown(low)} to {_shown(high)} {unit}".strip()
-
-
-def _default(call: ast.Call) -> str:
-    value = _constant(call.args[1]) if len(call.args) > 1 else ""
-    return f"`{_shown(value)}`" if value != "" else "none"
+    return f"{_text_of(low)} to {_text_of(high)} {unit}".strip()
 
 
 def _constant(node: ast.expr) -> Any:
@@ -208,7 +197,7 @@ def _constant(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -69,14 +69,14 @@ def _type(field: Field[Any, Any]) -> str:
 
 def _relations(model: type[Model]) -> Iterator[str]:
     for field in _columns(model):
-        other: Any = field.related_model or _meant(model, field.name)
+        other: Any = field.related_model or _referred_model(model, field.name)
         if other and other is not model:
             line = "--" if getattr(field, "db_constraint", False) else ".."
             ends = f"||{line}o{{" if not field.unique else f"||{line}o|"
             yield f"    {other._meta.db_table} {ends} {model._meta.db_table} : {field.name}"
 
 
-def _meant(model: type[Model], column: str) -> type[Model] | None:
+def _referred_model(model: type[Model], column: str) -> type[Model] | None:
     """The model that an integer such as `policy_id` refers to: the one of its app, or of the
     platform, whose name ends so."""
     what = column.removesuffix("_id").replace("_", "")

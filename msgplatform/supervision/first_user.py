@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import urlencode
 
 from django.contrib.auth import get_user_model
-from django.db import IntegrityError, connection, transaction
-
-from msgplatform.models import OneTimePassword
+from django.contrib.auth.tokens import default_token_generator
+from django.db import IntegrityError, connection
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
 
 NAME = "admin"
+# The address of `console:choose-password`. Not reversed: that would load every page into `up`.
+_PAGE = "/console/password/"
 
 
-def make(show: Callable[[str], None]) -> bool:
-    """Create the superuser `admin` if there is no user at all; whether it was created.
+def link() -> str:
+    """The path of the page where the first user chooses a password; '' if it is not needed.
 
-    `show` gets the password, which is stored nowhere and must be changed at the first login. It is
-    called before the commit, so that there is never a user whose password nobody has seen. Raises
-    DatabaseError.
+    The superuser `admin` is created, without a password, if there is no user at all. As long as
+    `admin` has no password every call makes a link. All links end when a password is chosen, and
+    each after PASSWORD_RESET_TIMEOUT. Raises DatabaseError.
     """
     users = get_user_model().objects
     try:
-        with transaction.atomic():
-            if users.exists():
-                return False
-            password = secrets.token_urlsafe(12)
-            user = users.create_superuser(NAME, password=password)
-            OneTimePassword.objects.create(user=user)
-            show(password)
-    except IntegrityError:  # another machine has just created it: the name is unique
-        return False
+        if not users.exists():
+            with suppress(IntegrityError):  # another machine has just created it
+                users.create_superuser(NAME)
+        rows = users.filter(username=NAME, is_superuser=True, is_active=True, last_login=None)
+        user = rows.first()
+        if user is None or user.has_usable_password():
+            return ""
+        query = urlencode({"token": default_token_generator.make_token(user)})
+        return f"{_PAGE}{urlsafe_base64_encode(force_bytes(user.pk))}?{query}"
     finally:
         connection.close()
-    return True

@@ -21,7 +21,7 @@ def linked(context: dict[str, Any], value: flows.Value) -> str:
     """A value, as a link if it is one and the user may follow it."""
     if not isinstance(value, flows.PageLink):
         return value
-    if not value.url or not _may(context, value.permission):
+    if not value.url or not _has_permissions(context, value.permission):
         return value.text
     return format_html('<a href="{}">{}</a>', value.url, value.text)
 
@@ -29,7 +29,7 @@ def linked(context: dict[str, Any], value: flows.Value) -> str:
 @register.simple_tag(takes_context=True)
 def command(context: dict[str, Any], call: flows.Call | None) -> str:
     """The curl command of a call; '' for users who may not see it."""
-    if call is None or not _may(context, call.permission):
+    if call is None or not _has_permissions(context, call.permission):
         return ""
     request = context["request"]
     return curl.command(call, request.build_absolute_uri("/").rstrip("/"))
@@ -41,5 +41,5 @@ def readable(text: str) -> str:
     return json_text.pretty(text, SHOWN)
 
 
-def _may(context: dict[str, Any], permission: str) -> bool:
+def _has_permissions(context: dict[str, Any], permission: str) -> bool:
     return bool(context["request"].user.has_perms(permission.split()))

@@ -69,7 +69,7 @@ class Application:
             status = _LEFT
             # Granian says the same of chunks that break the rules.
             if b"transfer-encoding" in headers:
-                await _malformed(scope).send(send)
+                await _malformed_chunks(scope).send(send)
             return
         finally:
             seconds = time.perf_counter() - start
@@ -117,7 +117,7 @@ class Application:
         return answer.status
 
 
-def _malformed(scope: Scope) -> Answer:
+def _malformed_chunks(scope: Scope) -> Answer:
     """The refusal of a body in chunks that ended before its last chunk. A client that has
     disconnected does not read it."""
     problem = Problem(KINDS["bad-request"], "The chunks of the body are malformed or incomplete.")

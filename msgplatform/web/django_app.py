@@ -45,7 +45,7 @@ WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 class DjangoApp:
     """Answers by `application`; requests for `health` have threads of their own, so that they are
-    answered while all others wait for a database."""
+    future while all others wait for a database."""
 
     def __init__(self, application: WsgiApp, threads: int, health: Iterable[str] = ()) -> None:
         self._application = application
@@ -60,7 +60,7 @@ class DjangoApp:
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
         pool.submit(call.run, self._application, _environ(scope, body))
-        return await call.answered
+        return await call.future
 
 
 class _Call:
@@ -68,10 +68,10 @@ class _Call:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, send: Send, request_id: str) -> None:
         self._loop, self._send, self._request_id = loop, send, request_id
-        self.answered: asyncio.Future[Answer | int] = loop.create_future()
+        self.future: asyncio.Future[Answer | int] = loop.create_future()
         self._status, self._headers = 500, cast(Headers, [])
         # A client must read a streamed answer at the pace at which it must send a body.
-        self._begun, self._sent = time.monotonic(), 0
+        self._start_time, self._bytes_sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
         with structlog.contextvars.bound_contextvars(request_id=self._request_id), briefly():
@@ -85,7 +85,7 @@ class _Call:
                         close()
             except BaseException as error:
                 log.exception("request_failed", path=environ["PATH_INFO"])
-                self._settle(self.answered.set_exception, error)
+                self._settle(self.future.set_exception, error)
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
         self._status = int(status[:3])
@@ -98,35 +98,35 @@ class _Call:
             has_body = self._status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
             if has_body and not any(name == b"content-length" for name, _ in self._headers):
                 self._headers.append((b"content-length", b"%d" % len(first)))
-            self._settle(self.answered.set_result, Answer(self._status, self._headers, first))
+            self._settle(self.future.set_result, Answer(self._status, self._headers, first))
             return
         headers = [*self._headers, (b"x-request-id", self._request_id.encode())]
         start = {"type": "http.response.start", "status": self._status, "headers": headers}
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._send_now(start)
         for piece in chain((first, second), pieces):
             self._send_now({"type": "http.response.body", "body": piece, "more_body": True})
         self._send_now({"type": "http.response.body", "body": b""})
-        self._settle(self.answered.set_result, self._status)
+        self._settle(self.future.set_result, self._status)
 
     def _send_now(self, message: dict[str, Any]) -> None:
         """Raises TimeoutError when the client reads too slowly."""
 
-        async def sent() -> None:
+        async def send_message() -> None:
             await self._send(message)
 
-        patience = self._begun + SECONDS + self._sent / MIN_PACE - time.monotonic()
-        sending = asyncio.run_coroutine_threadsafe(sent(), self._loop)
+        patience = self._start_time + SECONDS + self._bytes_sent / MIN_PACE - time.monotonic()
+        sending = asyncio.run_coroutine_threadsafe(send_message(), self._loop)
         try:
             sending.result(max(0.0, patience))
         except TimeoutError:
             sending.cancel()
             raise
-        self._sent += len(message.get("body", b""))
+        self._bytes_sent += len(message.get("body", b""))
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
         def now() -> None:
-            if not self.answered.done():  # the client may have left
+            if not self.future.done():  # the client may have left
                 settle(value)
 
         self._loop.call_soon_threadsafe(now)

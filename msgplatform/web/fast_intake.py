@@ -29,7 +29,7 @@ from msgplatform.api import health
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.authentication import required_scope
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.intake import SingleIntake, encoded
+from msgplatform.api.intake import SingleIntake, encode_verdict
 from msgplatform.api.json import parse
 from msgplatform.api.problems import error_pages, handler
 from msgplatform.core.errors import OutcomeUnknown, PlatformError
@@ -223,7 +223,7 @@ def _answer_of(
     try:
         if verdict is None:
             raise error or OutcomeUnknown
-        status, body = encoded(verdict)
+        status, body = encode_verdict(verdict)
     except Exception as raised:  # noqa: BLE001 - as Django does around a view
         response = handler.handle(raised, {}) or error_pages.server_error(_request_of(scope))
         answer = of_response(response)

@@ -54,7 +54,7 @@ def urls() -> list[URLPattern]:
     for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
             # django-rq's pages have scripts in them.
-            page = csp_update({"script-src": [UNSAFE_INLINE]})(_guarded(pattern.callback))
+            page = csp_update({"script-src": [UNSAFE_INLINE]})(_or_list_of_queues(pattern.callback))
             shown_pages.append(path(str(pattern.pattern), page, name=pattern.name))
         elif pattern.name in _REFUSED:
             refused_pages.append(path(str(pattern.pattern), _refuse, name=pattern.name))
@@ -104,7 +104,7 @@ def _refuse(_request: HttpRequest, *_args: Any, **_kwargs: Any) -> HttpResponse:
     )
 
 
-def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """django-rq's page, or the list of queues when it cannot show what Redis holds."""
 
     @wraps(view)

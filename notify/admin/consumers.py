@@ -26,7 +26,7 @@ from msgplatform.core.lazy_text import translated
 from notify import operations
 from notify.models import Receive
 from notify.subscriptions import limits
-from notify.subscriptions.shown import MASK, shown_url
+from notify.subscriptions.limits import MASK, shown_url
 
 
 class HeadersField(LinesField):

@@ -42,7 +42,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Health:
-    """One subscription now. `waiting` counts deliveries that are neither delivered nor given up,
+    """One subscription now. `waiting` counts deliveries without a final status,
     up to COUNTED. `live` means nothing without `is_known`, while Redis is unavailable.
 
     `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
@@ -79,7 +79,7 @@ class Health:
 
     @property
     def probe_at(self) -> datetime | None:
-        """When the next probe may go, while the breaker is not closed."""
+        """The time of the next probe, while the breaker is not closed."""
         if self.live is None or not self.live.is_open:
             return None
         return timezone.localtime() + timedelta(seconds=self.live.retry_in)
@@ -171,7 +171,7 @@ def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> Que
 
 
 def disabled_on(row: BizReceive) -> datetime | None:
-    """When the platform will disable it if nothing gets through; None when it will not."""
+    """The time at which the platform will disable it if it goes on failing; None for never."""
     hours = settings.NOTIFY_DISABLE_AFTER_HOURS
     if row.failing_since is None or not hours or row.status == _Status.DISABLED:
         return None

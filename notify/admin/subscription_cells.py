@@ -108,7 +108,7 @@ def due(health: Health) -> str:
 
 
 def patience(row: BizReceive) -> str:
-    """A sentence: when a delivery is given up, by the stored schedule."""
+    """A sentence: after how many attempts a delivery fails for good, by the stored schedule."""
     schedule = waits(row.schedule, row.attempts_limit)
     numbers = {
         "attempts": len(schedule) + 1,

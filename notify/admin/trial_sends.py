@@ -24,7 +24,7 @@ from notify import directory, operations
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.limits import shown_url
 
 # Event types to choose from; a catalogue that is longer is used over the API.
 _MAX_TYPES = 500
@@ -113,7 +113,7 @@ def _send(
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
     is_probing = False
-    if outcome.delivered:  # deliveries behind the breaker need not wait for its probe
+    if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):
             is_probing = operations.probe_now(row)
     return {

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Content(models.Model):
-    """What both tables hold of an event."""
+    """The columns of an event in both tables."""
 
     id = models.BigAutoField(primary_key=True)
     msg_key = models.CharField(_("key"), max_length=128)

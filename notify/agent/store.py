@@ -55,7 +55,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a row will never be accepted; `code` is invalid, conflict or too_large."""
+    """The reason why a row is never accepted; `code` is invalid, conflict or too_large."""
 
     code: str
     reason: str

@@ -18,13 +18,13 @@ from msgplatform.api.management.resources import (
     ResourceView,
     WholeSerializer,
     audit,
-    documented,
-    listed,
+    describe_list,
+    describe_resource,
 )
 from msgplatform.core.errors import NotNow, Undecryptable
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.limits import shown_url
 
 
 @extend_schema_field(
@@ -78,7 +78,7 @@ class NewConsumerSerializer(ConsumerSerializer):
         fields = [*ConsumerSerializer.Meta.fields, "secret"]
 
 
-@documented(
+@describe_resource(
     "consumer",
     "consumers",
     ConsumerSerializer,
@@ -112,10 +112,10 @@ class ConsumerView(ResourceView):
         if stored_headers and "headers" not in body.validated_data:
             limits.stored_headers_at(row.url, entered_for)
 
-    def audited(self, name: str, value: Any) -> Any:
+    def audit_value(self, name: str, value: Any) -> Any:
         return shown_url(value) if name == "url" else value
 
-    def saved(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
+    def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
         return {"secret": row.secret} if is_new else {}
 
     def delete(self, request: Request, **address: str) -> Response:
@@ -131,7 +131,7 @@ class ConsumerView(ResourceView):
         row.delete()
 
 
-@listed("consumers", "List consumers", "Every consumer, by name.")
+@describe_list("consumers", "List consumers", "Every consumer, by name.")
 class ConsumerListView(ResourceListView):
     resource = ConsumerView
     queryset = Receive.objects.all()

@@ -19,8 +19,8 @@ from msgplatform.api.management.resources import (
     ResourceView,
     WholeSerializer,
     audit,
-    documented,
-    listed,
+    describe_list,
+    describe_resource,
 )
 from msgplatform.models import Biz
 from notify.api.serializers import EVENT_TYPE
@@ -105,7 +105,7 @@ class _TypeView(ResourceView):
     def title(self, row: EventType) -> str:
         return str(row)
 
-    def saved(self, row: EventType, is_new: bool) -> Mapping[str, Any]:
+    def after_save(self, row: EventType, is_new: bool) -> Mapping[str, Any]:
         transaction.on_commit(catalogue.forget)
         return {}
 
@@ -116,7 +116,7 @@ class _TypeView(ResourceView):
         transaction.on_commit(catalogue.forget)
 
 
-@documented(
+@describe_resource(
     "shared event type",
     "event types",
     EventTypeSerializer,
@@ -129,7 +129,7 @@ class SharedTypeView(_TypeView):
     pass
 
 
-@documented(
+@describe_resource(
     "system's own event type",
     "event types",
     EventTypeSerializer,
@@ -142,7 +142,7 @@ class OwnTypeView(_TypeView):
     pass
 
 
-@listed(
+@describe_list(
     "event types",
     "List event types",
     "The catalogue by name: entries that all business systems share, and those of their own.",

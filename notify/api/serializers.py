@@ -1,4 +1,4 @@
-"""JSON shapes of Notify's endpoints. Every id is a string: JavaScript rounds beyond 2^53."""
+"""JSON shapes of answers. Every id is a string: JavaScript rounds beyond 2^53."""
 
 from __future__ import annotations
 
@@ -10,36 +10,9 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import SkipField
 
-from msgplatform.api.intake import IdempotencyKeyField, ItemsField
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 EVENT_TYPE = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
-
-
-# The serializers of requests are only documentation: views decode bodies with msgspec.
-class PublishSerializer(serializers.Serializer[dict[str, Any]]):
-    """An event to be published. null means the same as leaving a field out."""
-
-    event_type = serializers.RegexField(
-        EVENT_TYPE,
-        max_length=128,
-        help_text="Letters, digits and _ in parts joined by dots: order.paid",
-    )
-    payload = serializers.JSONField(
-        help_text="Any JSON, at most 256 KiB; delivered byte for byte as `data`"
-    )
-    channel = serializers.RegexField(
-        r"^[A-Za-z0-9_.:-]*$",
-        max_length=64,
-        required=False,
-        allow_null=True,
-        help_text="A subdivision of your events, such as a shop or a region; empty when left out",
-    )
-    idempotency_key = IdempotencyKeyField()
-
-
-class PublishBatchSerializer(serializers.Serializer[dict[str, Any]]):
-    messages = ItemsField(PublishSerializer, "1 to 1000 events, 16 MiB in all")
 
 
 class NameField(serializers.ChoiceField):

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Model, QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,9 +24,10 @@ from msgplatform.api.management.resources import (
     ResourceView,
     WholeSerializer,
     audit,
-    documented,
-    listed,
+    describe_list,
+    describe_resource,
 )
+from msgplatform.api.schema import operation
 from msgplatform.models import Biz
 from notify import operations
 from notify.models import BizReceive, Receive
@@ -144,7 +145,7 @@ class SubscriptionSerializer(WholeSerializer):
         return f"{row.biz.name}/{row.receive.name}"
 
 
-@documented(
+@describe_resource(
     "subscription",
     "subscriptions",
     SubscriptionSerializer,
@@ -177,14 +178,14 @@ class SubscriptionView(ResourceView):
     def title(self, row: BizReceive) -> str:
         return f"{row} #{row.pk}"
 
-    def also(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
+    def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
         if "status" not in names or row.status != _Status.NORMAL:
             return ()
         for name, value in BizReceive.RESUMED.items():
             setattr(row, name, value)
         return list(BizReceive.RESUMED)
 
-    def audited(self, name: str, value: Any) -> Any:
+    def audit_value(self, name: str, value: Any) -> Any:
         return _Status(value).name if name == "status" else value
 
     def remove(self, request: Request, row: BizReceive) -> None:
@@ -212,22 +213,21 @@ class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     )
 
 
-@extend_schema(tags=["subscriptions"])
 class DeliverNowView(APIView):
-    """POST without a body."""
+    """The deliveries of a subscription that wait."""
 
+    tag = "subscriptions"
     required_scope = "manage:subscriptions"
     answers_not_now = True
 
-    @extend_schema(
-        summary="Deliver now",
-        description="For when a consumer works again: its deliveries wait neither for the next "
-        "probe of the circuit breaker nor for the times of their next attempts. 409 for a "
-        "subscription that is paused, disabled or discarded: resume it instead.",
-        request=None,
-        responses=StartedSerializer,
-    )
+    @operation(None, {200: StartedSerializer})
     def post(self, request: Request, system: str, consumer: str) -> Response:
+        """Deliver now.
+
+        For when a consumer works again: its deliveries wait neither for the next probe of the
+        circuit breaker nor for the times of their next attempts. 409 for a subscription that is
+        paused, disabled or discarded: resume it instead.
+        """
         rows = BizReceive.objects.select_related("biz", "receive")
         row = rows.filter(biz__name=system, receive__name=consumer).first()
         if row is None:
@@ -240,7 +240,7 @@ class DeliverNowView(APIView):
         return Response(StartedSerializer(result).data)
 
 
-@listed(
+@describe_list(
     "subscriptions",
     "List subscriptions",
     "Every subscription, discarded ones too, in the order in which they were made.",

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from django.http import HttpResponse
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 
 from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.api.intake import (
     AcceptedSerializer,
     BatchView,
@@ -28,14 +23,13 @@ from msgplatform.api.intake import (
 )
 from msgplatform.api.json import decode
 from msgplatform.api.query import SINCE, UNTIL, ListView, QueryView, accepted_between
+from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.intake.verdicts import Verdict
 from notify.api.serializers import (
     EVENT_TYPE,
     MessageDetailSerializer,
     MessageSerializer,
-    PublishBatchSerializer,
-    PublishSerializer,
 )
 from notify.archive import listing
 from notify.intake import catalogue, intake
@@ -44,31 +38,44 @@ from notify.subscriptions import limits
 
 # The bound of a payload, and the envelope around it.
 MAX_MESSAGE_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
-# The one value of `expand`.
-_PAYLOAD = "payload"
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a publish request; `payload` stays the exact bytes that were sent."""
+    """An event to be published. null means the same as leaving a field out."""
 
-    event_type: str
-    payload: msgspec.Raw
-    channel: str | None = None
-    idempotency_key: str | None = None
+    event_type: Annotated[
+        str, text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE)
+    ]
+    # Exactly the bytes that were sent.
+    payload: Annotated[
+        msgspec.Raw, field("Any JSON, at most 256 KiB; delivered byte for byte as `data`")
+    ]
+    channel: Annotated[
+        str | None,
+        text(
+            "A subdivision of your events, such as a shop or a region; empty when left out",
+            64,
+            r"^[A-Za-z0-9_.:-]*$",
+        ),
+    ] = None
+    idempotency_key: IdempotencyKey = None
 
 
-@extend_schema(tags=["events"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List your events",
-        description="The events that you published, newest first, each with its deliveries. "
-        "Archived events are listed too. A page may have fewer events than `limit` when they have "
-        "very many deliveries: follow `next`.",
-    ),
-)
+class PublishBatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Events to be published."""
+
+    messages: Annotated[list[PublishBody], items("1 to 1000 events, 16 MiB in all")]
+
+
 class MessageListView(ListView):
-    """Publish an event, or list the events that this business system published, newest first."""
+    """List your events.
 
+    The events that you published, newest first, each with its deliveries. Archived events are
+    listed too. A page may have fewer events than `limit` when they have very many deliveries:
+    follow `next`.
+    """
+
+    tag = "events"
     required_scope = {"GET": "events:read", "POST": "events:write"}
     accepts_idempotency_key = True
     serializer_class = MessageSerializer
@@ -91,66 +98,57 @@ class MessageListView(ListView):
         rows = listing.Messages(caller_of(self.request).biz_id, event_type)
         return rows.filter(accepted_between(self.query_values))
 
-    @extend_schema(
-        summary="Publish an event",
-        description="The event is delivered to every subscription to its type. The answer comes "
-        "when the event is safe. To be able to repeat a request whose answer was lost, send an "
-        "idempotency key. For a business system that validates its events, the payload must match "
-        "the JSON Schema of its event type.",
-        request=PublishSerializer,
-        responses={
-            202: OpenApiResponse(AcceptedSerializer, "Accepted and durable."),
-            200: OpenApiResponse(AcceptedSerializer, "A repeat: this event was accepted before."),
+    @operation(
+        PublishBody,
+        {
+            202: (AcceptedSerializer, "Accepted and durable."),
+            200: (AcceptedSerializer, "A repeat: this event was accepted before."),
         },
-        examples=[
-            OpenApiExample(
-                "order paid",
-                {
-                    "event_type": "order.paid",
-                    "payload": {"order": "20261120-7", "amount": "99.00"},
-                    "idempotency_key": "order-20261120-7-paid",
-                },
-                request_only=True,
-            )
-        ],
+        (
+            "order paid",
+            {
+                "event_type": "order.paid",
+                "payload": {"order": "20261120-7", "amount": "99.00"},
+                "idempotency_key": "order-20261120-7-paid",
+            },
+        ),
     )
     def post(self, request: Request) -> HttpResponse:
+        """Publish an event.
+
+        The event is delivered to every subscription to its type. The answer comes when the event is
+        safe. To be able to repeat a request whose answer was lost, send an idempotency key. For a
+        business system that validates its events, the payload must match the JSON Schema of its
+        event type.
+        """
         body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         biz = caller_of(request).biz_id
         try:
             catalogue.check(biz, body.event_type, body.payload)
         except InvalidInput as error:
-            return answer(_repeated(_event(biz, body), error))
+            return answer(_verdict_of_repeat(_event(biz, body), error))
         return answer(intake.publish(_event(biz, body)))
 
 
-@extend_schema(tags=["events"])
-@extend_schema_view(
-    post=extend_schema(
-        summary="Publish many events",
-        description="Publish up to 1000 events in one request. A wrong event does not keep the "
-        "others from being accepted: the answer says of each, in order, what became of it.",
-        request=PublishBatchSerializer,
-        responses={
-            200: OpenApiResponse(
-                VerdictsSerializer, "What became of each event; everything created is durable."
-            )
-        },
-    )
-)
 class MessageBatchView(BatchView):
-    """Publish up to 1000 events in one request; the answer has a verdict for each, in order."""
+    """Publish many events.
 
+    Publish up to 1000 events in one request. A wrong event does not keep the others from being
+    accepted: the answer says of each, in order, what became of it.
+    """
+
+    tag = "events"
     required_scope = "events:write"
-    item = PublishBody
+    body = PublishBatchBody
+    answer = VerdictsSerializer, "What became of each event; everything created is durable."
 
     def read(self, body: PublishBody) -> intake.Event | Verdict:
         biz = caller_of(self.request).biz_id
         try:
             catalogue.check(biz, body.event_type, body.payload)
         except InvalidInput as error:
-            return _repeated(_event(biz, body), error)
+            return _verdict_of_repeat(_event(biz, body), error)
         return _event(biz, body)
 
     def accept(self, items: list[intake.Event | Verdict]) -> list[Verdict]:
@@ -159,7 +157,7 @@ class MessageBatchView(BatchView):
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
 
 
-def _repeated(event: intake.Event, error: InvalidInput) -> Verdict:
+def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
     """The verdict on an event that does not match its schema: it is a duplicate when it was
     accepted before the schema was changed. Raises the error for any other."""
     verdict = intake.stored_before(event)
@@ -192,29 +190,24 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
 PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_later)
 
 
-@extend_schema(tags=["events"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="Show an event",
-        description="One event with its deliveries and their attempts, archived or not. Of more "
-        "than 500 attempts the latest of each delivery are listed, as many of each and at least "
-        "one. With `expand=payload` the answer holds the whole payload too.",
-    ),
-)
 class MessageView(QueryView, RetrieveAPIView[BizMsg]):
-    """One event with what became of each of its deliveries."""
+    """Show an event.
 
+    One event with its deliveries and their attempts, archived or not. Of more than 500 attempts the
+    latest of each delivery are listed, as many of each and at least one. With `expand=payload` the
+    answer holds the whole payload too.
+    """
+
+    tag = "events"
     required_scope = "events:read"
     serializer_class = MessageDetailSerializer
     query = [
         OpenApiParameter(
-            "expand", str, enum=[_PAYLOAD], description="payload: with the whole payload"
+            "expand", str, enum=["payload"], description="payload: with the whole payload"
         )
     ]
 
     def get_queryset(self) -> Any:
-        expand = self.query_values.get("expand")
-        if expand not in (None, _PAYLOAD):
-            raise InvalidInput(f"Use {_PAYLOAD}, or leave it out.", "expand")
         biz = caller_of(self.request).biz_id
-        return listing.Messages(biz, attempts=True, payload=expand == _PAYLOAD)
+        with_payload = "expand" in self.query_values
+        return listing.Messages(biz, attempts=True, payload=with_payload)

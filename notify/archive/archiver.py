@@ -75,7 +75,10 @@ class Archiver(Worker):
             except UNAVAILABLE as error:
                 self._refused = page
                 if isinstance(error, DatabaseError) and not transactions.is_away(error):
-                    self._report_refused(error)
+                    # The archive's database answers, but takes no message at all.
+                    self._has_alert = True
+                    subject = lazy_message(_("Messages cannot be moved to the archive"))
+                    alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
                     self._retention.purge(now)  # it may cure a full disk
                 raise
             self._refused = ()
@@ -93,12 +96,6 @@ class Archiver(Worker):
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:
         self.heartbeat.done += move(chunk, due)
         return chunk
-
-    def _report_refused(self, error: DatabaseError) -> None:
-        """The archive's database answers, but takes no message at all."""
-        self._has_alert = True
-        subject = lazy_message(_("Messages cannot be moved to the archive"))
-        alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
 
     def _resolve(self) -> None:
         if self._has_alert:

@@ -1,4 +1,4 @@
-"""How long messages and idempotency keys are kept until they are deleted."""
+"""The times for which messages and idempotency keys are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's cast: business systems that publish, consumers that behave differently."""
+"""The scenario of Notify: business systems that publish, consumers that behave differently."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from notify.demo.publisher import Accepted
+from notify.demo.traffic import Accepted
 from notify.models import BizReceive, Receive
 from notify.subscriptions import signing
 
 # Short, so that failing, recovering and giving up fit into a demo.
 PATIENT = [1, 2, 3, 5, 8, 13]
 SCHEDULE = [1, 1, 2, 2]
+# Short: each probe of an open breaker is an attempt, and the last deliveries end by these alone.
+DEAD_SCHEDULE = [1]
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """`sink` has the arguments of its process, `subscription` settings, `pattern` what it wants."""
+    """`sink` are arguments of its process, `subscription` settings, `pattern` event types."""
 
     name: str
     behaviour: str
@@ -32,13 +34,13 @@ class Consumer:
 
     @property
     def title(self) -> str:
-        """In the console: whoever looks there sees that a failure is meant to be one."""
+        """Its title in the console, which tells that a failure is on purpose."""
         title = self.name.replace("-", " ").capitalize()
         return f"{title} (demo: {self.behaviour})" if ON_PURPOSE in self.behaviour else title
 
 
 def consumers() -> list[Consumer]:
-    """The cast; each run with a fresh secret for the one that verifies."""
+    """The consumers, with a fresh secret for the one that verifies."""
     secret = signing.new_secret()
     return [
         Consumer("warehouse", "answers at once"),
@@ -54,14 +56,16 @@ def consumers() -> list[Consumer]:
         Consumer(
             "partner", "takes 400 a second", subscription={"rate_limit": 400.0}, pattern="*.rare"
         ),
-        Consumer(DEAD, f"always answers 500, {ON_PURPOSE}", ["--status", "500"]),
+        Consumer(
+            DEAD, f"always answers 500, {ON_PURPOSE}", ["--status", "500"], schedule=DEAD_SCHEDULE
+        ),
     ]  # fmt: skip
 
 
 ON_PURPOSE = "on purpose"
 DEAD = "retired-system"
 VERIFYING = "auditors"
-# name, which consumers subscribe
+# Business system → the consumers that subscribe to it.
 SYSTEMS: dict[str, list[str]] = {
     "orders": ["warehouse", "billing", "mailings", "auditors"],
     "customers": ["warehouse", "partner", "analytics"],
@@ -69,17 +73,17 @@ SYSTEMS: dict[str, list[str]] = {
 }
 
 
-def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
+def create(consumers: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     """Rows for business systems, consumers and subscriptions; an API key per business system."""
     rows = {}
-    for consumer in cast:
+    for consumer in consumers:
         defaults = {"url": urls[consumer.name], "title": consumer.title}
         if consumer.secret:
             defaults["secret"] = consumer.secret
         rows[consumer.name], _ = Receive.objects.update_or_create(
             name=consumer.name, defaults=defaults
         )
-    by_name = {consumer.name: consumer for consumer in cast}
+    by_name = {consumer.name: consumer for consumer in consumers}
     tokens = {}
     for name, subscribers in SYSTEMS.items():
         biz, _ = Biz.objects.get_or_create(name=name, defaults={"title": name.title()})
@@ -98,12 +102,12 @@ def create(cast: Sequence[Consumer], urls: Mapping[str, str]) -> dict[str, str]:
     return tokens
 
 
-def expected(cast: Sequence[Consumer], messages: Sequence[Accepted]) -> dict[str, set[str]]:
-    """Which message ids each consumer must have, by what the client saw accepted."""
-    ids_by_consumer: dict[str, set[str]] = {consumer.name: set() for consumer in cast}
-    patterns = {consumer.name: consumer.pattern for consumer in cast}
+def expected(consumers: Sequence[Consumer], messages: Sequence[Accepted]) -> dict[str, set[str]]:
+    """The ids of the messages that each consumer must get, of those that were accepted."""
+    ids: dict[str, set[str]] = {consumer.name: set() for consumer in consumers}
+    patterns = {consumer.name: consumer.pattern for consumer in consumers}
     for message in messages:
         for name in SYSTEMS[message.system]:
             if fnmatch.fnmatchcase(message.event_type, patterns[name]):
-                ids_by_consumer[name].add(message.id)
-    return ids_by_consumer
+                ids[name].add(message.id)
+    return ids

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from notify.feed.dispatcher.schedule import hours
+from notify.feed.dispatcher.pace import parse_hours
 
 
 @checks.register
@@ -25,9 +25,9 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
 
 @checks.register
 def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
-    """Found at the start, not by a dispatcher in the middle of its work."""
+    """FEED_SHARE_BY_HOUR is checked at the start, not by a dispatcher in the middle of its work."""
     try:
-        hours.parse(settings.FEED_SHARE_BY_HOUR)
+        parse_hours(settings.FEED_SHARE_BY_HOUR)
     except ValueError as error:
         yield checks.Error(
             f"FEED_SHARE_BY_HOUR={settings.FEED_SHARE_BY_HOUR!r} is not usable: {error}",

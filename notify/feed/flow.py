@@ -9,7 +9,7 @@ from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES
-from notify.feed.monitor import alert_conditions, failures, first_steps, metrics, runbooks
+from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.retention import ARCHIVES
 
@@ -34,9 +34,11 @@ FLOW = flows.Flow(
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,
+        conditions=conditions.conditions,
+        condition_kinds=conditions.KINDS,
         failures=failures.failures,
-        failures_alert=alert_conditions.SET_ASIDE,  # dispatchers raise it
-        examine=alert_conditions.examine,
+        failures_alert=conditions.SET_ASIDE,
+        examine=conditions.examine,
         metrics=metrics.samples_with_archives,
         declared_metrics=(*metrics.METRICS, *map(retention.metric, ARCHIVES)),
         activity=ACTIVITY,

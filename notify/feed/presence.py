@@ -1,7 +1,7 @@
-"""The scheduler's lease and its last decision, and which connections are the dispatchers' own.
+"""Reports of dispatchers in the work Redis: their connections, the scheduler's lease and decision.
 
-Reports in the work Redis, not the truth: after a flush they are there again within a second.
-Dispatchers follow the decision, console and metrics show it. All functions raise RedisError.
+They are not the truth: after a flush they are there again within a second. Dispatchers follow the
+decision, console and metrics show it. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ return 1
 """
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """What the dispatcher `by` decided as the scheduler, and what it had measured.
+class PaceDecision(msgspec.Struct, frozen=True):
+    """A decision of the dispatcher `by` as the scheduler, with the load that it measured.
 
     `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are as in `FeedPace`;
     `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of each topic's oldest
-    waiting event; a topic without one is left out. `least` and `most` bound the share at this
-    moment; `at` is unix seconds. Only the dispatchers `at_work` do anything, each with the share
-    `each`.
+    waiting event; a topic without one is left out. `min_share` and `max_share` bound the share at
+    this moment; `at` is unix seconds. Only the dispatchers `working_names` do anything, each with
+    `share_each`.
     """
 
     by: str
@@ -52,45 +52,44 @@ class Decision(msgspec.Struct, frozen=True):
     baseline: float = 0.0
     statements: float = 0.0
     cpu: float = 0.0
-    least: float = 0.0
-    most: float = 1.0
+    min_share: float = 0.0
+    max_share: float = 1.0
     oldest: dict[str, float] = {}
-    at_work: tuple[str, ...] = ()
-    each: float = 1.0
+    working_names: tuple[str, ...] = ()
+    share_each: float = 1.0
 
 
-class Working(msgspec.Struct, frozen=True):
+class DispatcherReport(msgspec.Struct, frozen=True):
     """A dispatcher's report: its `connection` by the database server's number (0: it has none),
-    and whether it handled events lately. One that works on some topics only does not take turns
-    with others, because nobody would work on its topics meanwhile."""
+    and whether it handled events lately. A dispatcher of some topics only does not take turns with
+    others, because nobody would work on its topics meanwhile."""
 
     connection: int
     takes_turns: bool = True
     has_work: bool = True
 
 
-# Who holds it is the scheduler.
+# Its holder is the scheduler.
 lease = Lease(work_redis, "feed:scheduler", LEASE_SECONDS)
-dispatchers = Presence(work_redis, "feed:dispatchers", Working, STALE_SECONDS)
+dispatchers = Presence(work_redis, "feed:dispatchers", DispatcherReport, STALE_SECONDS)
 
 
-def read() -> Decision | None:
+def read_decision() -> PaceDecision | None:
     """The last decision; None when no dispatcher has decided lately."""
     text: Any = work_redis().get(_DECISION)
     try:
-        return msgspec.json.decode(text, type=Decision) if text else None
+        return msgspec.json.decode(text, type=PaceDecision) if text else None
     except msgspec.MsgspecError:
         return None  # of another version: during an upgrade both run
 
 
-def publish(decision: Decision) -> bool:
-    """Store the decision for everybody; False, and nothing changes, when `by` no longer holds the
-    lease."""
+def publish_decision(decision: PaceDecision) -> bool:
+    """Store the decision; False, and nothing changes, when `by` no longer holds the lease."""
     arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
     keys = [lease.key, _DECISION]
-    return bool(_publish()(keys=keys, args=arguments, client=work_redis()))
+    return bool(_publish_script()(keys=keys, args=arguments, client=work_redis()))
 
 
 @lru_cache(maxsize=1)
-def _publish() -> Script:
+def _publish_script() -> Script:
     return work_redis().register_script(_PUBLISH)

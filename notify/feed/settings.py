@@ -6,16 +6,14 @@ import os
 
 from msgplatform import env
 
-# Posts of an author with more recipients are merged when a reader reads (fan-out on read), and not
-# written for each reader.
+# Posts of an author with more recipients are merged at read instead of written.
 FEED_READ_FANOUT_ABOVE = env.integer("FEED_READ_FANOUT_ABOVE", 50_000, 10, 100_000_000)
-# Posts of an author with fewer recipients are written for each reader again (fan-out on write); the
-# gap keeps authors from going back and forth.
+# With fewer recipients they are written again; the gap keeps authors from going back and forth.
 FEED_WRITE_FANOUT_BELOW = env.integer("FEED_WRITE_FANOUT_BELOW", 40_000, 1, 100_000_000)
-# The most authors whose posts one reader may receive: a page of a timeline asks for the posts of
-# all that are merged.
+# How many relations may bring posts to one reader: a page of a timeline asks all of them for what
+# is not written.
 FEED_MAX_AUTHORS = env.integer("FEED_MAX_AUTHORS", 10_000, 10, 1_000_000)
-# A post is written for at most so many recipients in one transaction.
+# A post with more recipients is written in slices of so many, each a transaction.
 FEED_FANOUT_BATCH = env.integer("FEED_FANOUT_BATCH", 5000, 10, 100_000)
 # How many entries of a timeline are kept; older pages are merged from the posts.
 FEED_TIMELINE_LENGTH = env.integer("FEED_TIMELINE_LENGTH", 1000, 20, 10_000)

@@ -1,4 +1,4 @@
-"""Bells that wake programs when there is work: posts wake a dispatcher."""
+"""Wake-up signals: posts wake a dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store events, in the transaction that makes them necessary."""
+"""Events of the queue: a change of posts or relations stores them in its transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of upkeep: what to do after relations or posts changed.
+    """An event of upkeep, after relations or posts changed.
 
     `uid` is the user whose posts or timeline it is about; `data` depends on the kind.
     """

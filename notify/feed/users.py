@@ -19,37 +19,39 @@ def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
 
     Every transaction locks users in the order of their uids, so that two of them cannot deadlock.
     """
-    wanted = sorted(set(uids))
-    sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid) for uid in wanted])
-    found: dict[str, FeedUser] = {}
-    for some in chunks(wanted, _CHUNK):
-        rows = FeedUser.objects.select_for_update().filter(biz_id=biz, uid__in=some)
-        found.update((user.uid, user) for user in rows.order_by("biz_id", "uid"))
-    return found
+    sorted_uids = sorted(set(uids))
+    sql.insert_or_keep(
+        FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid) for uid in sorted_uids]
+    )
+    users: dict[str, FeedUser] = {}
+    for some in chunks(sorted_uids, _CHUNK):
+        page = FeedUser.objects.select_for_update().filter(biz_id=biz, uid__in=some)
+        users.update((user.uid, user) for user in page.order_by("biz_id", "uid"))
+    return users
 
 
 def lock_with_authors(
     biz: int, uid: str, authors: Iterable[str]
 ) -> tuple[FeedUser | None, list[str]]:
-    """Lock a reader, and those of these authors whose `merging` is PUSHED; returns both.
+    """Lock a reader and the authors whose `merging` is PUSHED; returns both.
 
     Until the caller's transaction ends, none of the returned authors can become merged. Their locks
     are shared, so that other readers of the same authors need not wait. The reader is None when it
     has no row.
     """
-    wanted = sorted(set(authors) - {uid})
+    sorted_uids = sorted(set(authors) - {uid})
     # In the order of `lock`: the authors that sort before the reader, the reader, the others.
-    middle = bisect(wanted, uid)
-    pushed = _share_lock_pushed(biz, wanted[:middle])
+    middle = bisect(sorted_uids, uid)
+    author_uids = _share_lock_pushed(biz, sorted_uids[:middle])
     reader = FeedUser.objects.select_for_update().filter(biz_id=biz, uid=uid).first()
-    return reader, pushed + _share_lock_pushed(biz, wanted[middle:])
+    return reader, author_uids + _share_lock_pushed(biz, sorted_uids[middle:])
 
 
 def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
-    """Lock, shared, those of these users whose `merging` is PUSHED; returns their uids."""
+    """Take shared locks on the users whose `merging` is PUSHED; returns their uids."""
     # SQL, because Django has no shared locks. SQLite needs none: the caller is its only writer.
     share = "LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
-    pushed: list[str] = []
+    locked_uids: list[str] = []
     for some in chunks(uids, _CHUNK):
         placeholders = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:
@@ -59,5 +61,5 @@ def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
                 f"AND merging = {int(FeedUser.Merging.PUSHED)} ORDER BY biz_id, uid {share}",
                 [biz, *some],
             )
-            pushed += [row[0] for row in cursor.fetchall()]
-    return pushed
+            locked_uids += [row[0] for row in cursor.fetchall()]
+    return locked_uids

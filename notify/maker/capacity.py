@@ -1,4 +1,4 @@
-"""How much each subscription may get queued: no more than will be sent before its lease is over.
+"""The capacity of each subscription's queue: no more than will be sent before the lease is over.
 
 Read once a turn: the depths of all queues, and the reports of the senders (`presence.py`).
 """

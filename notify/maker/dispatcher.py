@@ -219,7 +219,7 @@ def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
     lease_until = claim.lease_until.timestamp()
     attempts = claim.read  # of fewer deliveries than selected, when another maker was faster
     claimed_orders = [
-        enqueue.Claimed(
+        enqueue.ClaimedDeliveries(
             subscription, claim.token, lease_until,
             [(pk, attempts[pk][0] + 1, *rest) for pk, *rest in items if pk in attempts],
             capacity.is_probe_requested(subscription),

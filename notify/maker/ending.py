@@ -1,4 +1,4 @@
-"""Ends waiting deliveries without an attempt: the caller's, or those that nobody can send."""
+"""Ends waiting deliveries without an attempt: the caller's, or deliveries that cannot be sent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def set_aside(
     def once() -> list[int]:
         with transaction.atomic():
             ended_ids = end(delivery_ids, _WAITING, now, _Status.POISON, error, claim)
-            failures.ended(_Status.POISON, subscription, ended_ids, error, now)
+            failures.count_ended(_Status.POISON, subscription, ended_ids, error, now)
         return ended_ids
 
     if ended_ids := transactions.retrying(once):

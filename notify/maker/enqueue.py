@@ -20,7 +20,7 @@ STEP_ORDERS = 100
 
 
 @dataclass(slots=True)
-class Claimed:
+class ClaimedDeliveries:
     """An order before it is queued; an item is (delivery id, attempt, message, `Item.due`)."""
 
     subscription: Subscription
@@ -30,7 +30,7 @@ class Claimed:
     is_probe: bool = False  # see Order.is_probe
 
 
-def put(orders_to_put: Iterable[Claimed]) -> None:
+def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
     """Put claimed orders on their queues, several in a round trip."""
     remaining = [order for order in orders_to_put if order.items]
     if remaining:
@@ -41,7 +41,7 @@ def put(orders_to_put: Iterable[Claimed]) -> None:
         count = orders.fitting(sizes, STEP_ORDERS, STEP_BYTES)
         group, remaining, sizes = remaining[:count], remaining[count:], sizes[count:]
         messages = {m.id: m for entry in group for _, _, m, _ in entry.items}
-        text = payloads.texts(messages.values())
+        text = payloads.read_texts(messages.values())
         queue_orders = []
         for entry in group:
             unreadable_ids = [pk for pk, _, message, _ in entry.items if not message.is_readable]

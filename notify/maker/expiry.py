@@ -23,7 +23,7 @@ from notify.maker import ending
 from notify.maker.dispatcher import are_results_late
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500
@@ -43,7 +43,7 @@ def expire(
     if not dead:
         return 0
     event_types.refresh()
-    # A queued delivery counts from the end of its lease: nobody queues it again behind a breaker.
+    # A queued delivery counts from the end of its lease: it is not queued again behind a breaker.
     # While results wait for the marker it may have arrived.
     is_late = are_results_late()
     waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
@@ -81,7 +81,7 @@ def _expire_one(
             transaction.set_rollback(True)
             return 0
         counts, now = _count(subscription, ended_ids, event_types), sql.now()
-        failures.ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
+        failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended_ids)

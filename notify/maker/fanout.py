@@ -103,7 +103,7 @@ class Recipients:
         return self._cache[kind]
 
 
-def slices(
+def cut(
     messages: Iterable[Message], recipients: Recipients, max_messages: int, max_deliveries: int
 ) -> list[Slice]:
     """Cut the messages into slices of at most `max_deliveries`; one message is never cut."""
@@ -157,7 +157,7 @@ def mark_split(part: Slice) -> None:
         )
 
 
-def inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
+def read_inserted(base: int, count: int, token: str) -> Sequence[tuple[Any, ...]]:
     """Read back (id, message id, subscription) of the deliveries that carry the token."""
     return select(
         "SELECT id, msg_id, biz_receive_id FROM receive_msg "

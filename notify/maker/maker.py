@@ -37,7 +37,7 @@ from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0
@@ -80,7 +80,7 @@ class Maker(Worker):
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of a
             # subscriber's answer and is put back; an order can be made again.
-            recovery.recover(put_back=names.holds_only_copies)
+            recovery.recover(put_back=names.has_only_copies)
         moved_count = self.settle_held()
         work_count = self._work(self.splitter.waiting())
         if pause := self._gather.note_batch(work_count):
@@ -172,7 +172,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
             rows = ReceiveMsg.objects.filter(id__in=page, status=status)
             count = claims.update_by_key(rows, values) if page else 0
             # Deliveries are locked before their subscription, in the order of a marker's locks.
-            if count and not _still_has_status(subscription, subscription_status):
+            if count and not _has_status(subscription, subscription_status):
                 transaction.set_rollback(True)
                 return 0
             return count
@@ -180,7 +180,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
     return transactions.retrying(once)
 
 
-def _still_has_status(subscription: int, status: int) -> bool:
+def _has_status(subscription: int, status: int) -> bool:
     """True if the subscription has this status, under the row's lock: this process may have been
     frozen since it read the status, and an operator may have changed it meanwhile."""
     rows = BizReceive.objects.select_for_update().filter(pk=subscription, status=status)
@@ -198,5 +198,5 @@ def _finish_skipping(subscription: int) -> None:
     """Set a subscription that has skipped everything to normal."""
     with transaction.atomic():
         is_done = not _deliveries(subscription, _Delivery.HELD).exists()
-        if is_done and _still_has_status(subscription, _Status.SKIPPING):
+        if is_done and _has_status(subscription, _Status.SKIPPING):
             BizReceive.objects.filter(pk=subscription).update(status=_Status.NORMAL)

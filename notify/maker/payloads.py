@@ -109,7 +109,7 @@ def _accepted(biz_id: int) -> str:
     return f"biz_id = {int(biz_id)} AND state = {int(BizMsg.State.ACCEPTED)}"
 
 
-def texts(messages: Iterable[Message]) -> dict[int, str]:
+def read_texts(messages: Iterable[Message]) -> dict[int, str]:
     """Id → text of these messages; large ones are read now.
 
     A message that was deleted meanwhile, or that is not readable, is left out.

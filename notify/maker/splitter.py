@@ -35,7 +35,7 @@ from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import in_turns
 
 BATCH = 1000
@@ -154,9 +154,8 @@ class Splitter:
             ]  # less than planned, when a delivery was there before
             items = [(own_ids[m.id], 1, m, due) for m in messages if m.id in own_ids]
             is_probe = capacity is not None and capacity.is_probe_requested(subscription)
-            to_put.append(
-                enqueue.Claimed(subscription, plan.token, plan.lease_until, items, is_probe)
-            )
+            claim = plan.token, plan.lease_until
+            to_put.append(enqueue.ClaimedDeliveries(subscription, *claim, items, is_probe))
         enqueue.put(to_put)
         if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
             deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
@@ -200,7 +199,7 @@ class Splitter:
         recipients = fanout.Recipients({message.biz_id for message in messages})
         self._measure(messages, recipients)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
-        for part in fanout.slices(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
+        for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
             if plan.slices and plan.deliveries + part.deliveries > max_deliveries:
                 break
             plan.slices.append(part)
@@ -263,11 +262,11 @@ def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> Non
         base += part.deliveries
         fanout.mark_split(part)
     if plan.orders:
-        plan.rows = fanout.inserted(block.base, base - block.base, plan.token)
+        plan.rows = fanout.read_inserted(block.base, base - block.base, plan.token)
     if plan.rows:
         until = ReceiveMsg.objects.values_list("next_at", flat=True).get(id=plan.rows[0][0])
         plan.lease_until = until.timestamp()
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
         kinds = [(message.biz_id, message.event_type) for message in plan.messages]
-        counters.accepted(kinds, event_types, sql.now())
+        counters.count_accepted(kinds, event_types, sql.now())

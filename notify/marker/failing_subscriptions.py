@@ -1,4 +1,4 @@
-"""How subscriptions are doing: since when every attempt fails, and when that disables one.
+"""The health of subscriptions: since when every attempt fails, and when that disables one.
 
 The marker writes it in the transaction that marks, and nothing for a healthy subscription. Alerts
 follow from the stored rows (`monitor/conditions.py`).

@@ -27,7 +27,7 @@ from notify.directory import Subscriptions
 from notify.marker import failing_subscriptions, statements
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Outcome, Result
 
 log = logging.get(__name__)
@@ -122,11 +122,11 @@ class Marker(Worker):
             # Deliveries, then subscriptions, then counters: everybody locks in this order.
             deliveries = statements.lock(results)
             rows = failing_subscriptions.read(result.subscription for result in results)
-            successes = statements.delivered(by_outcome["delivered"], deliveries)
-            failed_results, exhausted_results = statements.failed(
+            successes = statements.mark_delivered(by_outcome["delivered"], deliveries)
+            failed_results, exhausted_results = statements.mark_failed(
                 by_outcome["failed"], deliveries, self.subscriptions, rows, now
             )
-            statements.unsent(by_outcome["unsent"], deliveries, now)
+            statements.mark_unsent(by_outcome["unsent"], deliveries, now)
             if block:
                 # Without deliveries that the archive has taken meanwhile, together with their log.
                 attempts_to_log = [result for result in attempts if result.id in deliveries]
@@ -135,9 +135,9 @@ class Marker(Worker):
             systems = {pk: row.biz_id for pk, row in rows.items()}
             tally = counters.Tally(systems, self.event_types)
             for result in successes:
-                tally.delivered(result, deliveries[result.id].created_at)
-            tally.failed(failed_results, exhausted_results)
-            failures.exhausted(exhausted_results, now)
+                tally.count_delivered(result, deliveries[result.id].created_at)
+            tally.count_failed(failed_results, exhausted_results)
+            failures.count_exhausted(exhausted_results, now)
             counters.add(tally.counts, now)
             failpoint("marker_before_commit")
         return tally
@@ -179,7 +179,7 @@ class Marker(Worker):
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
                 poisoned_ids = [result.id] * poisoned_count
-                failures.ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
+                failures.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
         except UNAVAILABLE:
             raise
         except Exception:
@@ -205,7 +205,7 @@ def _is_blameless(error: Exception) -> bool:
 
 def _read(job: queues.Claimed) -> list[Result]:
     """The job's results. A job that cannot be read is dropped with an error in the log; the leases
-    of its deliveries run out, and they are sent again."""
+    of its deliveries run out, and they are resent."""
     try:
         return msgspec.convert(job.data, list[Result])
     except msgspec.ValidationError:

@@ -29,7 +29,7 @@ from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
 OVERLOAD_FLOOR_SECONDS = 60.0
-# For a subscription that cannot be read until somebody corrects it.
+# For a subscription that cannot be read until a person corrects it.
 UNREADABLE_SECONDS = 60.0
 # Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
 GONE_SECONDS = 5.0
@@ -49,7 +49,7 @@ class Delivery:
     claimed_by: str
     created_at: datetime
 
-    def still_carries(self, claim: str) -> bool:
+    def has_claim(self, claim: str) -> bool:
         return self.status == _Status.QUEUED and self.claimed_by == claim
 
     def becomes(self, status: int) -> None:
@@ -74,7 +74,7 @@ def lock(results: Iterable[Result]) -> dict[int, Delivery]:
     return deliveries
 
 
-def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]:
+def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]:
     """Set these deliveries to delivered; returns the results whose delivery was not so before."""
     # An odd success has another claim than the row. When its attempt is in the log already, the
     # delivery was resent since: a duplicate of the old success must not swallow the resend.
@@ -83,7 +83,7 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
         for result in results
         if (delivery := deliveries.get(result.id))
         and delivery.status != _Status.DELIVERED
-        and not delivery.still_carries(result.claim)
+        and not delivery.has_claim(result.claim)
     }
     duplicates: set[int] = set()
     if odd:
@@ -111,7 +111,7 @@ def delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]
     return effective
 
 
-def failed(
+def mark_failed(
     results: Iterable[Result],
     deliveries: Deliveries,
     subscriptions: Subscriptions,
@@ -135,7 +135,10 @@ def failed(
         effective,
         lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None),
     ):
-        values = {"status": _Status.EXHAUSTED} if is_over else _again(delays, row_ids, now)
+        values: dict[str, Any] = {"status": _Status.EXHAUSTED}
+        if not is_over:  # each row with its own time: jitter keeps a herd apart
+            due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
+            values = {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
         _update(
             _still_claimed(claim, row_ids),
             send_times=attempt, http_status=status, error=error, **values,
@@ -143,7 +146,7 @@ def failed(
     return effective, [result for result in effective if delays[result.id] is None]
 
 
-def unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
+def mark_unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
     """Give back deliveries that were not tried: due since the same time, and no attempt counted."""
     given_back = _still_claimed_results(results, deliveries)
     due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
@@ -173,7 +176,7 @@ def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) ->
     effective = []
     for result in results:
         delivery = deliveries.get(result.id)
-        if delivery and delivery.still_carries(result.claim):
+        if delivery and delivery.has_claim(result.claim):
             delivery.becomes(_Status.PENDING)
             effective.append(result)
     return effective
@@ -196,14 +199,6 @@ def _delay(result: Result, subscription: Subscription | None, row: Row | None) -
     if result.http_status == 429 or result.error == "timeout":
         delay = max(delay, min(OVERLOAD_FLOOR_SECONDS, max(waits)))
     return max(delay, result.retry_after, 0.001)
-
-
-def _again(
-    delays: Mapping[int, float | None], row_ids: Sequence[int], now: datetime
-) -> dict[str, Any]:
-    """The values of a retry, each row with its own time: jitter keeps a herd apart."""
-    due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
-    return {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
 
 
 def _at(times: Mapping[int, datetime], row_ids: Sequence[int]) -> RawSQL:

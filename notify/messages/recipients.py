@@ -19,7 +19,7 @@ from notify import directory, orders
 from notify.archive.stores import Store
 from notify.messages.reasons import Circumstances
 from notify.models import BizReceive, ReceiveMsg
-from notify.subscriptions.shown import shown_url
+from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # on a page
 SHOWN_ATTEMPTS = 200  # of all deliveries on a page together

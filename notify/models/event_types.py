@@ -20,7 +20,7 @@ from notify.subscriptions import limits
 
 
 class EventType(models.Model):
-    """An event type of one business system, or one that all of them share."""
+    """An event type of one business system, or an entry that all of them share."""
 
     biz = models.ForeignKey(
         Biz,
@@ -81,7 +81,7 @@ class EventType(models.Model):
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
-        """The schema can be used, the example matches it, and the name is new."""
+        """Check that the schema can be used, the example matches it, and the name is new."""
         self.owner = self.biz_id or 0
         errors: dict[str, Any] = {}
         same = EventType.objects.filter(owner=self.owner, name=self.name).exclude(pk=self.pk)

@@ -14,7 +14,7 @@ The states of a delivery (`ReceiveMsg`):
     Pending ones, too, end: exhausted when they wait behind an open breaker for longer than their
     schedule, poison when their message is gone, skipped when the subscription is discarded (queued
     ones as well). A split may queue at once. A success counts in whatever state it comes.
-    Whatever has ended can be sent again: it is pending, in a new generation, as if never tried.
+    A delivery that has ended can be resent: it is pending, in a new generation, without attempts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consumers, and which of them gets the messages of which business system."""
+"""Consumers, and the subscriptions that join them with business systems."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class BizReceive(models.Model):
     disabled_reason = models.CharField(
         _("why it is disabled"), max_length=200, blank=True, default="", editable=False
     )
-    # The reason as `core/said.py` stores it, for people of other languages.
+    # The reason as `core/lazy_text.py` stores it, for people of other languages.
     disabled_said = models.JSONField(default=dict, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
@@ -203,5 +203,5 @@ class BizReceive(models.Model):
 
     @property
     def why_disabled(self) -> str:
-        """In the reader's language; '' while it is not disabled, or nobody knows."""
+        """The reason in the reader's language; '' while it is not disabled, or without a reason."""
         return str(translate(self.disabled_said or self.disabled_reason))

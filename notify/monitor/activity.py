@@ -15,9 +15,9 @@ from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
 from notify.models import EventType
 from notify.monitor import counters
-from notify.monitor.catalogue_subjects import OTHERS
-from notify.monitor.counters import DURATION, LATENCY, Histogram
+from notify.monitor.counters import OTHERS
 from notify.monitor.failures import SUBSCRIPTION
+from notify.monitor.histograms import DURATION, LATENCY, Histogram
 
 
 def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
@@ -76,7 +76,7 @@ ACTIVITY = Activity(
     ),
     dimensions=(
         BySubject(
-            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", without=("accepted",)
+            SUBSCRIPTION, relation="notify.ReceiveMsg.biz_receive", uncounted_names=("accepted",)
         ),
         BySystem("notify.ReceiveMsg.biz"),
         _ByEventType(),

@@ -38,7 +38,7 @@ KINDS = (DISABLED, FAILING, OWN_PROCESS)
 MIN_FAILURES = 2
 # Seconds for which a process of a subscription's own may be missing: longer than a restart.
 PATIENCE_SECONDS = 60.0
-MAX_DESCRIBED = 100  # more have a common cause, and nobody reads so many texts
+MAX_DESCRIBED = 100  # more have a common cause, and are too many texts to read
 MAX_COUNTED = 10_000  # waiting deliveries of one subscription
 _LOOKED_AT = 20  # deliveries, for the last answer
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
@@ -183,7 +183,8 @@ def _last_answer(subscription: int) -> str:
 
 
 def _oldest(subscription: int) -> datetime | None:
-    """When the first in line was accepted: ids grow with time, and so do times to try it first."""
+    """The acceptance of the oldest waiting delivery. It is among the first by time of attempt: both
+    grow with ids."""
     rows = ReceiveMsg.objects.filter(
         status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=subscription
     )

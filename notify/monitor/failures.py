@@ -47,16 +47,17 @@ def answer(status: int, http_status: int, error: str) -> str:
     return f"{_POISON}{text}" if status == _Status.POISON else text
 
 
-def exhausted(results: Iterable[Result], now: datetime) -> None:
+def count_exhausted(results: Iterable[Result], now: datetime) -> None:
     """Count deliveries that these results ended, in the caller's transaction."""
-    lost = [
-        Loss(r.subscription, answer(_Status.EXHAUSTED, r.http_status, r.error), r.id, _said(r))
-        for r in results
-    ]
-    failure_store.add(FLOW, lost, now)
+    losses = []
+    for result in results:
+        why = answer(_Status.EXHAUSTED, result.http_status, result.error)
+        text = result.response_body or result.detail
+        losses.append(Loss(result.subscription, why, result.id, text))
+    failure_store.add(FLOW, losses, now)
 
 
-def ended(
+def count_ended(
     status: int, subscription: int, deliveries: Sequence[int], error: str, now: datetime
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
@@ -80,7 +81,7 @@ def counted(rows: Iterable[Sequence[Any]]) -> None:
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
-    """How many deliveries of each nobody has sent again or acknowledged; one statement."""
+    """The number of failures of each that were neither resent nor acknowledged; one statement."""
     return failure_store.count_by_subject(FLOW, subscription_ids)
 
 
@@ -106,7 +107,3 @@ def failures() -> list[Failure]:
         }
 
     return SUBSCRIPTION.failures(groups, details)
-
-
-def _said(result: Result) -> str:
-    return result.response_body or result.detail

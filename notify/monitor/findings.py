@@ -74,7 +74,7 @@ def _unusable_schemas() -> Iterator[Finding]:
 def _late(is_open: Collection[int]) -> Iterator[Finding]:
     """Subscriptions whose consumer works, and whose deliveries wait for longer than an alert."""
     minutes = settings.ALERT_BACKLOG_MINUTES
-    ages = metrics.oldest(metrics.waiting(), sql.now()) if minutes else []
+    ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
     late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
     for seconds, wait in late[:_SHOWN]:
         names = "{biz} → {consumer}".format(**wait.labels)

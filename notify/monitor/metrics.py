@@ -1,4 +1,4 @@
-"""How Notify stands right now: counts and ages of bounded cost, for `/metrics` and the overview.
+"""Notify's state now: counts and ages of bounded cost, for `/metrics` and the overview.
 
 Counts stop at COUNTED: exhausted deliveries pile up until a person resends them, and an answer must
 not take longer each day. The oldest delivery of each subscription is one index dive.
@@ -26,6 +26,7 @@ from msgplatform.core.rates.breaker import STATE_NUMBERS
 from notify import orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
+from notify.monitor.histograms import DURATION, LATENCY
 from notify.subscriptions import limits
 
 COUNTED = 100_000
@@ -108,7 +109,7 @@ class Waiting(NamedTuple):
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
-def waiting() -> list[Waiting]:
+def read_waiting() -> list[Waiting]:
     """Every subscription. Without Redis a queued delivery counts from its claim."""
     live: Mapping[int, presence.LaneState] = {}
     with suppress(RedisError):
@@ -139,7 +140,7 @@ def waits() -> Iterator[Wait]:
     """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
     oldest message that is not split."""
     now, after = sql.now(), limits.failing_alert_after()
-    for age, wait in oldest(waiting(), now):
+    for age, wait in oldest(read_waiting(), now):
         since = wait.row.failing_since
         if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
@@ -152,7 +153,7 @@ def waits() -> Iterator[Wait]:
 
 
 def _unsplit_since() -> datetime | None:
-    """When the oldest message was accepted that is not yet split; one index dive."""
+    """The acceptance of the oldest message that is not yet split; one index dive."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
     return unsplit.values_list("created_at", flat=True).first()
 
@@ -207,17 +208,17 @@ _ATTEMPTS = METRICS.counter(
 )
 _EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries that used up their attempts")
 _HISTOGRAMS = {
-    counters.LATENCY: METRICS.histogram(
+    LATENCY: METRICS.histogram(
         "notify_delivery_seconds", "From the acceptance of a message to its delivery"
     ),
-    counters.DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
+    DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
 }
 
 
 def samples() -> Iterator[Sample]:
     """All samples of Notify for `/metrics`."""
     now = sql.now()
-    rows = waiting()
+    rows = read_waiting()
     counts_by_status = counts()
     for status in NOT_DELIVERED:
         yield _DELIVERIES.of(counts_by_status[status], status=status.name.lower())
@@ -277,5 +278,5 @@ def status() -> Status:
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
-    rows, now = waiting(), sql.now()
+    rows, now = read_waiting(), sql.now()
     return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))

@@ -124,7 +124,7 @@ class Lane:
             self._success_count = 0
 
     @property
-    def must_give_back(self) -> bool:
+    def has_open_breaker(self) -> bool:
         """True if the breaker is open: behind it nothing waits in memory."""
         return self.breaker.state is circuit.State.OPEN
 

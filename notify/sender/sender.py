@@ -196,14 +196,14 @@ class Sender(Worker):
                 break
             lane.waiting.popleft()
             if goes_back:
-                self.results.put(order, webhook.unsent(order.order, item))
+                self.results.put(order, webhook.unsent_result(order.order, item))
             else:
                 entries.append((order, item))
         if entries:
             for request in webhook.envelope(subscription).requests(entries, int(wall)):
                 self.engine.submit(request)
             lane.sent(now, len(entries))
-        if lane.must_give_back:
+        if lane.has_open_breaker:
             self._give_back_all(lane)
         return len(entries)
 
@@ -215,7 +215,7 @@ class Sender(Worker):
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:
             order, item = lane.waiting.popleft()
-            self.results.put(order, webhook.unsent(order.order, item))
+            self.results.put(order, webhook.unsent_result(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------
     def _report_answers(self, responses: Sequence[http.Response]) -> None:
@@ -237,7 +237,7 @@ class Sender(Worker):
                     "breaker", subscription=lane.subscription, state=lane.breaker.state,
                     wait=round(lane.breaker.wait(now), 1),
                 )  # fmt: skip
-                if lane.must_give_back:
+                if lane.has_open_breaker:
                     self._give_back_all(lane)
         self.heartbeat.done += len(responses)
         self.heartbeat.failed += failed_count

@@ -21,7 +21,7 @@ from notify import directory, orders
 from notify.models import BizReceive
 from notify.sender import webhook
 from notify.sender.claimed_order import ClaimedOrder
-from notify.subscriptions.shown import MASK
+from notify.subscriptions.limits import MASK
 
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
@@ -49,12 +49,13 @@ class Outcome:
     address: str
     headers: str
     body: str
-    body_cut: bool
+    is_body_cut: bool
     error: str
     detail: str
 
     @property
-    def delivered(self) -> bool:
+    def is_delivered(self) -> bool:
+        """True if the answer was 2xx."""
         return 200 <= self.status < 300
 
 
@@ -88,7 +89,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
         address=response.address,
         headers=webhook.text(response.headers, HEADERS_SHOWN).strip(),
         body=body.strip(),
-        body_cut=len(body) >= BODY_SHOWN or response.error == "too_large",
+        is_body_cut=len(body) >= BODY_SHOWN or response.error == "too_large",
         error=response.error,
         detail=response.detail,
     )

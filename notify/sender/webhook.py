@@ -61,7 +61,7 @@ def request(
     return Envelope(subscription).requests([(order, item)], timestamp)[0]
 
 
-def unsent(order: Order, item: Item) -> Result:
+def unsent_result(order: Order, item: Item) -> Result:
     """A result that gives the delivery back without an attempt."""
     return Result(item.id, order.subscription, order.claim, item.attempt, "unsent", at=item.due)
 

@@ -1,4 +1,5 @@
-"""The values that a consumer or a subscription may have; checked in forms and by the API."""
+"""The values that a consumer or a subscription may have, checked in forms and by the API; and the
+parts of a consumer that people may see."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -18,6 +20,8 @@ from msgplatform.core.lazy_text import translated
 from notify.subscriptions import matching
 
 MAX_PAYLOAD_BYTES = 256 * 1024
+# Stands for a stored value that people may not see; no header's value can hold it.
+MASK = "•••"
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
 MAX_HEADERS = 20
@@ -149,13 +153,13 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
 
 
 def failing_alert_after() -> timedelta | None:
-    """How long a subscription fails until an alert reports it; None: never."""
+    """The time for which a subscription fails until an alert reports it; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None
 
 
 def breaker_keep(schedule: Sequence[float]) -> float:
-    """Seconds that a delivery waits behind an open breaker until it is given up."""
+    """Seconds that a delivery waits behind an open breaker until it ends exhausted."""
     hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
     return max(sum(schedule), hours * 3600)
 
@@ -174,3 +178,11 @@ def timeout(value: float) -> None:
             _("Use 0.5 to %(most)g seconds (a request must end before its lease).")
             % {"most": max_seconds}
         )
+
+
+# -- what people may see -------------------------------------------------------------------------
+def shown_url(url: str) -> str:
+    """The address without its possible secrets: the query's text, and user and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))

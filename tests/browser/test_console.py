@@ -6,8 +6,8 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from notify.demo.publisher import publish_all
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
+from notify.demo.traffic import publish_all
 from tests.cluster import DAEMONS, Cluster
 
 

@@ -154,3 +154,20 @@ def test_a_person_chooses_and_comes_back(full: Cluster, browser: Browser) -> Non
         page.click("[type=submit]")
         page.wait_for_url("**/console/preferences")
         expect(page.locator("[name=time_zone]")).to_have_value("Asia/Shanghai")
+
+
+def test_the_api_docs_show_samples(full: Cluster, browser: Browser) -> None:
+    """Of each operation, for curl, Python and Node, in Swagger UI."""
+    wrong: list[str] = []
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{full.base_url}/api/docs/")
+        page.locator("#operations-events-messages_create .opblock-summary-control").click()
+        samples = page.locator("#operations-events-messages_create .sample")
+        expect(samples.locator("summary")).to_have_text(["curl", "Python", "Node"])
+        samples.first.locator("summary").click()
+        expect(samples.first.locator("pre")).to_contain_text(
+            f"curl -X POST {full.base_url}/api/v1/"
+        )
+    assert wrong == []

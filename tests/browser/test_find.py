@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import signed_in_page
 from tests.cluster import Cluster

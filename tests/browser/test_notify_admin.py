@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
 from tests.browser.pages import fill, refused, row
 from tests.cluster import Cluster
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from msgplatform.core.servers.private_server import PrivateServer
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
 from tests.chaos.platform import PROGRAMS, ChaosPlatform, twin
 from tests.cluster import LEASE_SECONDS, WEB
 

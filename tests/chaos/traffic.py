@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from notify.demo.publisher import Accepted, publish_all
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
+from notify.demo.traffic import Accepted, publish_all
 from tests.chaos.platform import ChaosPlatform
 from tests.flows import feed_town
 from tests.flows.crm_account import TwoCrms, two_crms
@@ -126,7 +126,7 @@ class Traffic:
         def goes_on() -> bool:
             return not self._over.wait(1 / _EVENTS_A_SECOND)
 
-        self.accepted += publish_all(self.platform.base_url, dict(self.tokens), 0, more=goes_on)
+        self.accepted += publish_all(self.platform.base_url, dict(self.tokens), 0, has_more=goes_on)
 
     def _send(self) -> None:
         while not self._over.wait(0.2):

@@ -6,9 +6,10 @@ import random
 import threading
 from contextlib import closing
 
-from msgplatform.core.api_connection import Connection
-from notify.feed.demo.account import FRIEND, VIP, Differences, Post, Town, compare
-from notify.feed.demo.client import LONG_PAGE, Client
+from msgplatform.demo.account import Differences, compare
+from msgplatform.demo.connection import Connection
+from notify.feed.demo.town import FRIEND, VIP, Post, Town
+from notify.feed.demo.traffic import LONG_PAGE, Client
 from tests.cluster import Cluster
 
 SET_UP = """
@@ -135,7 +136,8 @@ class Inhabitants:
         with closing(Connection(self._cluster.base_url)) as connection:
             client = Client(connection, self.token)
             held = {uid: client.timeline(uid) for uid in self.readers}
-        return compare({uid: self.town.timeline(uid) for uid in self.readers}, held)
+        expected = {uid: self.town.timeline(uid) for uid in self.readers}
+        return compare(expected, held, is_ordered=True)
 
     def check(self) -> str:
         """Everybody sees what they must see, nobody a post twice, and what must be written is.
@@ -144,7 +146,7 @@ class Inhabitants:
         differences = self.differences()
         written, unwritten = self._cluster.script(UNWRITTEN)
         assert self.twice == []
-        assert not differences.readers, differences
+        assert not differences.receivers, differences
         assert unwritten == 0
         return f"{len(self.town.posts)} posts, {written} entries that must be written"
 
@@ -177,7 +179,7 @@ class Inhabitants:
                 action = "unfollow" if (COMET, uid) in self.town.follows else "follow"
                 self.change(client, action, uid, COMET)
         reader = chance.choice([uid for uid in mine if uid not in _STAY_AWAY])
-        page = next(iter(client.pages(reader, LONG_PAGE)))
+        page = next(client.timeline_pages(reader, LONG_PAGE))
         if len({shown[0] for shown in page}) < len(page):
             self.twice.append(reader)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.daemons.heartbeats import TTL_SECONDS
-from notify.demo.publisher import publish_all
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
+from notify.demo.traffic import publish_all
 from tests.cluster import DAEMONS, WEB, Cluster
 from tests.flows.traffic import SYSTEMS, assert_marked, cast, duplicates, missing
 

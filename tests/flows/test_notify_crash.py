@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from msgplatform.demo.sink_process import SinkProcess
 from notify import orders
-from notify.demo.publisher import Accepted, publish_all
-from notify.demo.sink_process import SinkProcess
+from notify.demo.traffic import Accepted, publish_all
 from tests.cluster import DAEMONS, PATIENT_LEASE_SECONDS, WEB, Cluster
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
@@ -134,7 +134,7 @@ def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) ->
         fire = Fire(cluster, sinks)
         publishing = threading.Thread(
             target=lambda: accepted.extend(
-                publish_all(cluster.base_url, tokens, MESSAGES, more=fire.goes_on)
+                publish_all(cluster.base_url, tokens, MESSAGES, has_more=fire.goes_on)
             )
         )
         publishing.start()

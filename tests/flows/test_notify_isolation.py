@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
 from tests.cluster import Cluster
 from tests.integration.support.http_sinks import refusing_port
 

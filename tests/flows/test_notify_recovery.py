@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgplatform.core.servers.private_server import free_port
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
 from tests.cluster import PATIENT_LEASE_SECONDS, Cluster
 
 WAITING = 6_000

@@ -115,11 +115,13 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
             assert platform.poll() is None, terminal.read_text()
             assert time.monotonic() < deadline, terminal.read_text()
             time.sleep(0.1)
-        _, password = words
-        console = log_in(f"http://127.0.0.1:{port}", password)
+        _, link = words
+        console = choose_password(f"http://127.0.0.1:{port}", f"/console/password/{link}")
         first_message(console, text, clone)
+        token = link.partition("token=")[2]
+        assert token
         for log in (clone / "var" / "logs").iterdir():
-            assert password not in log.read_text(), log
+            assert token not in log.read_text(), log
         os.killpg(platform.pid, signal.SIGINT)  # as Ctrl-C does
         platform.wait(timeout=120)
     finally:
@@ -128,16 +130,13 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
             platform.wait()
 
 
-def log_in(address: str, password: str) -> Console:
+def choose_password(address: str, link: str) -> Console:
     console = Console(address)
     login = console.get("/")
     assert login.url == f"{address}/admin/login/?next=/console/"
     assert all(answer.url.startswith(f"{address}/") for answer in login.history)
-    choose = console.submit("/", username="admin", password=password)
-    # The password serves once: nothing opens before another one is chosen.
-    assert choose.url == f"{address}/console/password"
     own = "violet umbrella 7"
-    inside = console.submit("/console/password", new_password1=own, new_password2=own)
+    inside = console.submit(link, new_password1=own, new_password2=own)
     assert inside.url == f"{address}/console/"
     return console
 

@@ -19,8 +19,8 @@ import pytest
 import requests
 
 from bench.harness.mariadb import MariaDb
-from notify.demo.publisher import publish_all
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
+from notify.demo.traffic import publish_all
 from tests import migrated
 from tests.cluster import DAEMONS, WEB
 from tests.flows import dumps

@@ -342,43 +342,54 @@ def test_up_runs_as_many_as_asked_for_and_follows_the_settings(folder):
         platform.communicate(timeout=180)
 
 
-def test_what_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
+def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
     port = free_port()
     printed = tmp_path / "terminal"
 
     def start():
         with printed.open("w") as terminal:
-            return up(folder, port, "--host", "localhost", said=terminal, PUBLIC_URL="")
+            return up(
+                folder, port, "--host", "localhost", said=terminal, PUBLIC_URL="", ACCESS_LOG="yes"
+            )
+
+    def stop():
+        platform.terminate()
+        assert platform.wait(timeout=180) == 0
+
+    def link():
+        until(lambda: "/console/password/" in printed.read_text())
+        return re.search(r"^  (http\S+)$", printed.read_text(), re.MULTILINE)[1]
 
     platform = start()
     try:
-        until(lambda: "  password  " in printed.read_text())
-        text = printed.read_text()
-        address = re.search(r"The platform is on (\S+)", text)[1]
+        address = re.search(r"^http://\S+?/", link())[0]
         assert address in {f"http://127.0.0.1:{port}/", f"http://[::1]:{port}/"}
-        password = re.search(r"password  (\S+)", text)[1]
+        stop()
+        platform = start()
+        until(lambda: answers(port))
+        second = link()  # as long as nobody has chosen a password
 
         browser = requests.Session()
         browser.trust_env = False
-        login = browser.get(address, timeout=180)
-        assert login.status_code == 200
-        assert login.url == f"{address}admin/login/?next=/console/"
-        form = {"username": "admin", "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-        refused = browser.post(login.url, {**form, "password": "wrong"}, timeout=180)
-        assert "/admin/login/" in refused.url
-        inside = browser.post(login.url, {**form, "password": password}, timeout=180)
-        assert (inside.status_code, inside.url) == (200, f"{address}console/password")
-        assert 'name="new_password1"' in inside.text
+        page = browser.get(second, timeout=180)
+        assert 'name="new_password1"' in page.text
+        token = second.partition("token=")[2]
+        assert token not in page.url
+        own = "violet umbrella 7"
+        form = {"new_password1": own, "new_password2": own}
+        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        inside = browser.post(page.url, form, timeout=180)
+        assert (inside.status_code, inside.url) == (200, f"{address}console/")
+        again = requests.get(second, timeout=180)
+        assert "This link no longer works" in again.text
         for file in folder.rglob("*"):
-            assert not file.is_file() or password.encode() not in file.read_bytes(), file
+            assert not file.is_file() or token.encode() not in file.read_bytes(), file
 
-        platform.terminate()
-        assert platform.wait(timeout=180) == 0
+        stop()
         platform = start()
         # It is asked for the users after this line, and ends in order only when that is done.
         until(lambda: "The platform is on" in printed.read_text())
-        platform.terminate()
-        assert platform.wait(timeout=180) == 0
+        stop()
         assert "password" not in printed.read_text()
     finally:
         platform.kill()
@@ -418,7 +429,7 @@ LOOK = """
 from msgplatform.console import condition
 from msgplatform import doctor
 from msgplatform.models import Alert
-print(dict(condition.look().ended))
+print(dict(condition.look().exits))
 print([f.what for f in doctor.examine() if "ends again" in f.what])
 print([a.text for a in Alert.objects.filter(key="platform.silent:maker", open_key__isnull=False)])
 """

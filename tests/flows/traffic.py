@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from notify.demo.publisher import Accepted
-from notify.demo.sink_process import SinkProcess
+from msgplatform.demo.sink_process import SinkProcess
+from notify.demo.traffic import Accepted
 from tests.cluster import Cluster
 
 CAST = """

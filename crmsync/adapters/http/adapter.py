@@ -49,7 +49,7 @@ from msgplatform.core.http.engine import Request, Response
 
 
 class HttpAdapter(CRMAdapter):
-    """Records become calls as the templates say. Credentials are any names with their values."""
+    """Makes calls from records by templates. Credentials are any names with their values."""
 
     name = "http"
     title = gettext_lazy("The CRM")
@@ -107,14 +107,18 @@ class HttpAdapter(CRMAdapter):
             try:
                 requests.append(self._requests.of(group, call))
             except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                outcomes.update((r.key, _unwritable_outcome(error, len(group))) for r in group)
+                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
+                outcome = Invalid("", text) if len(group) == 1 else Refused(text)
+                outcomes.update((record.key, outcome) for record in group)
             else:
                 request_groups.append((group, call))
         missing: dict[str, tuple[Record, str]] = {}
         for (group, call), response in zip(
             request_groups, self._client.exchange(requests), strict=True
         ):
-            if call and self._is_gone(response):
+            # The CRM has no record with the remote id that was sent.
+            status, statuses = str(response.status), settings.answer.statuses
+            if call and status in ("404", "410") and status not in statuses:
                 missing.update((record.key, (record, describe(response))) for record in group)
                 continue
             group_outcomes = self._outcomes(group, call, response)
@@ -127,8 +131,8 @@ class HttpAdapter(CRMAdapter):
     def _restorable(
         self, missing: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
     ) -> list[Record]:
-        """Of records that the CRM did not find, those that are to be stored by key. The others get
-        an outcome: where the address of the call may be wrong, `read` has the last word."""
+        """The records among `missing` that are stored anew, by key. The others get an outcome:
+        where the address of the call may be wrong, `read` decides."""
         settings = self.settings
         deletions = {key for key, (r, _text) in missing.items() if r.deleted and settings.delete}
         uncertain_keys = missing.keys() if not self.is_upsert else deletions
@@ -161,7 +165,7 @@ class HttpAdapter(CRMAdapter):
     def _look_up(
         self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """As `read`, but what it raises is an outcome: `refused` without such a call, or when it is
+        """As `read`, but an error is an outcome: `refusal` without such a call, or when the call is
         refused."""
         try:
             return self.read(keys), None
@@ -194,18 +198,13 @@ class HttpAdapter(CRMAdapter):
         }
         held_keys = {key for key, held_record in records_by_key.items() if not held_record.deleted}
         for key in keys_without_id - ids.keys():
-            # What the CRM does not hold is deleted.
+            # A record that the CRM does not hold is deleted.
             outcomes[key] = failure or (unknown if key in held_keys else Ok("", created=False))
         return [
             dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
             for record in batch
             if record.key not in outcomes
         ]
-
-    def _is_gone(self, response: Response) -> bool:
-        """Whether the CRM has no record with the remote id that was sent."""
-        status = str(response.status)
-        return status in ("404", "410") and status not in self.settings.answer.statuses
 
     def _outcomes(
         self, group: Sequence[Record], call: Call | None, response: Response
@@ -223,7 +222,7 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
-        # Without a test nobody can find out whether only this record is refused.
+        # Without a test it cannot be found out whether only this record is refused.
         outcomes = [
             Auth(each.message) if isinstance(each, Auth) and not settings.test else each
             for each in outcomes
@@ -302,8 +301,3 @@ class HttpAdapter(CRMAdapter):
             if held_record := reading.read_record(call, self.settings.answer, response):
                 records_by_name[name] = held_record
         return records_by_name
-
-
-def _unwritable_outcome(error: Exception, size: int) -> Outcome:
-    text = _("The values cannot be written as JSON: %s.") % type(error).__name__
-    return Invalid("", text) if size == 1 else Refused(text)

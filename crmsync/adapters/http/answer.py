@@ -1,4 +1,4 @@
-"""What the body of an answer means for the records: for CRMs that answer 200 and mean an error.
+"""The meaning of an answer's body for the records: some CRMs answer 200 and mean an error.
 
 纷享销客 answers 200 with an errorCode other than 0; 微伴助手 answers errcode 0 and lists the
 failures by phone. So the status is half of the answer, and a setting says where the other half is.
@@ -76,7 +76,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if kind == "retry":
             return Retry(wait, message)
         if size > 1:
-            # Whose error it is shows only when the halves are sent.
+            # Only halves show which record is at fault.
             return Refused(message)
         if kind == "conflict":
             return Conflict(str(at(body, self.existing_id) or ""))
@@ -114,10 +114,10 @@ def outcomes_of(
     if code is not None:
         kind = rules.kind(code)
         text = _("%(text)s, code %(code)s") % {"text": text, "code": code}
-        # A status that is an error counts for more than a code that nobody listed.
+        # A status that is an error counts for more than a code that is not listed.
         if kind != "ok" and (by_status is None or str(code) in rules.kinds):
             return [rules.outcome(kind, body, text, size, wait)] * size
-    # What is set for a status counts for more than its usual meaning.
+    # The setting for a status counts for more than its usual meaning.
     if status_kind := rules.statuses.get(str(response.status)):
         if status_kind != "ok":
             return [rules.outcome(status_kind, body, text, size, wait)] * size
@@ -132,8 +132,8 @@ def outcomes_of(
 
 
 def outcome_without_id(rules: AnswerRules, response: Response) -> Unknown | None:
-    """What an answer without an id means for a record that was stored in a call of its own: it may
-    be somebody else's. None where other rules say that it is the CRM's."""
+    """The outcome of a record that was stored in a call of its own and answered without an id: the
+    answer may be another server's. None where other rules show that it is the CRM's."""
     is_known = rules.code or rules.results or str(response.status) in rules.statuses
     if not rules.remote_id or is_known or not response.body.strip():
         return None
@@ -148,7 +148,7 @@ def _outcomes_of_body(
     rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
 ) -> list[Outcome]:
     if rules.results:
-        # Results are in the order of the records: with another number nobody knows whose they are.
+        # Results are in the order of the records: with another number they cannot be matched.
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
             text = _("%s, without a result for each record.") % text
@@ -160,7 +160,7 @@ def _outcomes_of_body(
 
 
 def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
-    """Nobody knows whose results these are; `alone` is what they mean for a record that is alone.
+    """The outcome of records whose results cannot be matched; `single_outcome` is for one alone.
 
     Others may be stored: halves are sent only where that makes no second record.
     """
@@ -172,7 +172,7 @@ def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: 
 def _outcomes_of_list(
     rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
 ) -> list[Outcome]:
-    """Those that failed are listed; a record that is not listed is stored."""
+    """The outcomes when the answer lists the failed records; every other record is stored."""
     size, by = len(records), rules.failures_by
     failures = at(body, rules.failures) or {}
     if not isinstance(failures, Mapping):
@@ -202,7 +202,7 @@ def _outcome_of_result(rules: Rules, result: Any, text: str) -> Outcome:
 
 
 def _add_details(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
-    """The field and the other record's id, where the rules say how to find them."""
+    """Add the field and the other record's id, where the rules tell how to find them."""
     if isinstance(outcome, Conflict):
         return Conflict(str(at(body, rules.existing_id) or ""))
     if isinstance(outcome, Invalid):
@@ -212,7 +212,7 @@ def _add_details(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
 
 
 def at(body: Any, path: str) -> Any:
-    """What is at a path, None when there is nothing. A number is a place in a list."""
+    """The value at a path, None without one. A number is an index into a list."""
     if not path:
         return None
     for name in path.split("."):

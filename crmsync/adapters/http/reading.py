@@ -1,4 +1,4 @@
-"""What the answer to the `read` call says: which record the CRM holds, or that it holds none."""
+"""Read the answer to the `read` call: the record that the CRM holds, or that it holds none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crmsync.adapters.http.settings import ReadCall
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Response
 
-# No Content is an answer too: there is nothing.
+# No Content is an answer too: there is no record.
 _NONE = (204, 404, 410)
 
 
@@ -46,8 +46,7 @@ def read_record(call: ReadCall, rules: AnswerRules, response: Response) -> Store
 
 
 def _check_code(rules: AnswerRules, response: Response, body: Any) -> None:
-    """Raises for a code that is no success: a CRM that refuses the call has said nothing of the
-    record."""
+    """Raises for a code that is no success: the CRM has refused the call."""
     code = rules.code_of(body)
     text = client.describe(response)
     if code is None:

@@ -1,4 +1,4 @@
-"""The calls of an HTTP/JSON interface, as they are set."""
+"""The settings of an HTTP/JSON interface, and the requests that their templates make of records."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
 
 
 class Requests:
-    """All methods raise what a value that is no JSON raises."""
+    """Builds requests. Methods raise the error of a value that is no JSON."""
 
     def __init__(
         self, client: HttpClient, settings: HttpSettings, credentials: HttpCredentials
@@ -112,7 +112,7 @@ class Requests:
         ]
 
     def of(self, group: Sequence[Record], call: Call | None) -> Request:
-        """That of a call about the one record, or else that stores all of them."""
+        """The request of a call about one record, or of the call that stores all of them."""
         return self.about(group[0], call) if call else self._storing_request(group)
 
     def _storing_request(self, group: Sequence[Record]) -> Request:

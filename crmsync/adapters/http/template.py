@@ -62,7 +62,7 @@ def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -
 
 
 def values_of(record: Record) -> dict[str, Any]:
-    """What the places of a record are filled with."""
+    """The values for the places of a record."""
     return {
         "key": record.key,
         "version": record.version,

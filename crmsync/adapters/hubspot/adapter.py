@@ -4,7 +4,7 @@
     batch/read     what HubSpot holds           batch/archive   a deleted record
 
 HubSpot answers a batch with 200, or with 207 when some records failed. Which part belongs to which
-record is told by `objectWriteTraceId`, or by the unique property where that is missing.
+record shows by `objectWriteTraceId`, or by the unique property where that is missing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class HubSpotAdapter(RestAdapter):
         if updates:
             update_outcomes, missing = self._update(updates)
             outcomes.update(update_outcomes)
-            # Somebody deleted them in HubSpot: they are stored anew, by key.
+            # They were deleted in HubSpot: they are stored anew, by key.
             others += [dataclasses.replace(record, remote_id="") for record in missing]
         if others:
             inputs = [
@@ -146,7 +146,7 @@ class HubSpotAdapter(RestAdapter):
         if keys_left and len(faults) == len(records) == 1:
             outcomes[keys_left[0]] = errors.of_record(faults[0], self.settings.time_zone)
         elif keys_left:
-            # Nobody knows whose error it was: sent alone, each record gets its own.
+            # The error cannot be matched with a record: sent alone, each record gets its own.
             text = _("HubSpot did not say what became of the record.")
             unknown: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
             outcomes.update(dict.fromkeys(keys_left, unknown))
@@ -233,7 +233,7 @@ class HubSpotAdapter(RestAdapter):
     def _read_ids(
         self, remote_ids: Sequence[str], names: Collection[str]
     ) -> tuple[dict[str, Stored], set[str]]:
-        """What HubSpot holds, by the ids that it says, and ids that it does not hold."""
+        """HubSpot's records by the ids in its answer, and the ids that it does not hold."""
         inputs = [{"id": each} for each in remote_ids]
         response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
         if len(remote_ids) == 1 and errors.is_not_found(response):
@@ -255,7 +255,7 @@ class HubSpotAdapter(RestAdapter):
         return self._batch("read", body)
 
     def _stored_records(self, response: Response) -> dict[str, Stored]:
-        """What a batch/read found. Raises as `read` does."""
+        """The records in the answer to a batch/read. Raises as `read` does."""
         body, own = json_object(response), self.settings.id_property
         for error in body.get("errors") or ():
             if error.get("category") != errors.NOT_FOUND:

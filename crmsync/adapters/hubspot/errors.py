@@ -1,4 +1,4 @@
-"""What HubSpot's errors mean for a record, and for a whole batch."""
+"""The meaning of HubSpot's errors for a record, and for a whole batch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _AUTH = {"MISSING_SCOPES", "INVALID_AUTHENTICATION", "EXPIRED_AUTHENTICATION", "
 _NEVER = {"VALIDATION_ERROR", "BAD_REQUEST", "OBJECT_ALREADY_EXISTS", _NO_PROPERTY}
 _LIMITS = {"SECONDLY": 1.0, "TEN_SECONDLY_ROLLING": 10.0}  # seconds until calls are taken again
 _TEN_SECONDS = 10.0
-# What HubSpot says of a property or an object type that it does not have, or that has no unique
-# values (any more). That another object has the same value is said otherwise.
+# HubSpot's messages about a property or an object type that it does not have, or that has no unique
+# values (any more). They do not match its messages about an equal value in another object.
 _MISSING = re.compile(
     r"(?:does not|doesn't|do not) exist|not found|could not find|unable to infer|unknown|no such"
     r"|idProperty|not (?:a |an )?(?:valid )?unique",
@@ -33,7 +33,7 @@ _MISSING = re.compile(
 
 
 def of_batch(response: Response, size: int, time_zone: str, id_property: str) -> Outcome:
-    """What a call means for each of its records when the answer is no whole 2xx."""
+    """The outcome of each record of a call whose answer is no whole 2xx."""
     body = client.read_json(response) if response.body else None
     error = body if isinstance(body, Mapping) else {}
     status = response.status
@@ -51,7 +51,7 @@ def of_batch(response: Response, size: int, time_zone: str, id_property: str) ->
 
 
 def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
-    """What an error means for one record; every property of HubSpot's object is optional."""
+    """The outcome of one record by its error; every property of HubSpot's object is optional."""
     category = str(error.get("category", ""))
     message = str(error.get("message") or category or _("HubSpot gave no reason."))
     if category == NOT_FOUND:
@@ -71,7 +71,7 @@ def of_record(error: Mapping[str, Any], time_zone: str) -> Outcome:
 
 
 def is_not_found(response: Response) -> bool:
-    """Whether a call as a whole found no object with the id that was sent."""
+    """True if a call as a whole found no object with the id that was sent."""
     body = client.read_json(response) if response.status == 404 else None
     return isinstance(body, Mapping) and body.get("category") == NOT_FOUND
 
@@ -85,8 +85,7 @@ def missing_names(response: Response) -> set[str]:
 
 
 def names_in(error: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """The trace ids that an error names, and everything else that it names: the ids that were sent
-    are among it."""
+    """The trace ids in an error, and all other names in it, among them the ids that were sent."""
     context = error.get("context")
     names_by_context = (
         {name: _as_list(v) for name, v in context.items()} if isinstance(context, dict) else {}
@@ -106,7 +105,7 @@ def check_time_zone(name: str) -> None:
 
 
 def _is_setup(response: Response, id_property: str) -> bool:
-    """Whether a call is refused for what all records have in common: HubSpot does not have the
+    """True if a call is refused for something that all records share: HubSpot does not have the
     address, the object type, or the property that holds the key."""
     if response.status == 404:
         return not is_not_found(response)
@@ -123,8 +122,8 @@ def _is_setup(response: Response, id_property: str) -> bool:
 
 
 def _fault(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
-    """The property at fault, why, and HubSpot's code for that. HubSpot may put a list of
-    them into the message's text:
+    """The property at fault, the reason, and HubSpot's code for it. HubSpot may put a list of
+    errors into the message's text:
     'Property values were not valid: [{"name":"email","message":"…"}]'."""
     start = message.find("[{")
     if start >= 0:
@@ -153,7 +152,7 @@ def _as_list(value: Any) -> list[str]:
 
 
 def _limit(error: Mapping[str, Any], time_zone: str) -> float:
-    """Seconds to wait, by the limit that was reached."""
+    """Seconds until the limit that was reached allows calls again."""
     policy = str(error.get("policyName", ""))
     if policy == "DAILY":
         now = datetime.now(ZoneInfo(time_zone))

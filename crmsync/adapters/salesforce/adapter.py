@@ -59,7 +59,7 @@ class SalesforceAdapter(RestAdapter):
             if updates:
                 update_outcomes, missing = self._update(updates)
                 outcomes.update(update_outcomes)
-                # Somebody deleted them in Salesforce: they are stored anew, by key.
+                # They were deleted in Salesforce: they are stored anew, by key.
                 others += [dataclasses.replace(record, remote_id="") for record in missing]
             if others:
                 outcomes.update(self._upsert(others))
@@ -176,7 +176,7 @@ class SalesforceAdapter(RestAdapter):
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
     def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """Delete records. One that Salesforce does not hold counts as deleted."""
+        """Delete records. A record that Salesforce does not hold counts as deleted."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:
@@ -268,7 +268,7 @@ class SalesforceAdapter(RestAdapter):
 
 
 def _key(record: Record) -> str | None:
-    """A deleted record of people is kept, and no longer found by our key."""
+    """The key, None for a deleted record that people made: it is kept without our key."""
     return None if record.deleted else record.key
 
 

@@ -1,4 +1,4 @@
-"""What Salesforce's errors mean for a record, and for a whole call.
+"""The meaning of Salesforce's errors for a record, and for a whole call.
 
 A refused call is answered with a list of errors that have an `errorCode`; in the result of a record
 the same thing is called `statusCode`.
@@ -50,7 +50,7 @@ def raise_for(response: Response) -> None:
 
 
 def of_call(response: Response, size: int) -> Outcome:
-    """What a call means for each of its records when the answer is not the expected one."""
+    """The outcome of each record of a call without the expected answer."""
     if client.is_whole(response):
         return Unknown(_("Salesforce's answer has no result for each record."))
     body = client.read_json(response) if response.body else None
@@ -70,7 +70,7 @@ def of_call(response: Response, size: int) -> Outcome:
 
 
 def of_result(result: Any, external_id: str) -> Outcome:
-    """What a result in the answer to a call means for its record."""
+    """The outcome of a record by its result in the answer to a call."""
     if not isinstance(result, Mapping):
         return Unknown(_("Salesforce's answer has a result that is no object."))
     if result.get("success"):
@@ -84,7 +84,7 @@ def of_result(result: Any, external_id: str) -> Outcome:
 
 
 def is_gone(result: Any) -> bool:
-    """Whether Salesforce has no record with the id that was sent."""
+    """True if Salesforce has no record with the id that was sent."""
     result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
     # With `fields` the id is that of another record, to which this one refers.
     return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)

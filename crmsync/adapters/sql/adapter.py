@@ -123,7 +123,7 @@ class SqlAdapter(CRMAdapter):
         try:
             table = self._table()
             if self._missing_column(table) or any(map(table.problem, batch)):
-                self._cached_table = None  # somebody may have added or widened a column since
+                self._cached_table = None  # a column may have been added or widened since
                 table = self._table()
         except DatabaseError as error:
             return [self._outcome(error, len(batch))] * len(batch)
@@ -185,7 +185,7 @@ class SqlAdapter(CRMAdapter):
         return self._cached_table
 
     def _missing_column(self, table: Table) -> str:
-        """The column of the settings that the table does not have, '' when it has all."""
+        """The first column of the settings that the table does not have, '' when it has all."""
         return next((name for name in self._own if name and name not in table.columns), "")
 
     def _no_column(self, name: str) -> str:
@@ -225,6 +225,6 @@ class SqlAdapter(CRMAdapter):
             self._drop()
 
     def _drop(self) -> None:
-        """The next call connects anew."""
+        """Close the connection; the next call connects anew."""
         with suppress(DatabaseError):
             self._open().close()

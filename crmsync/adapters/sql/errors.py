@@ -1,4 +1,4 @@
-"""What a database's errors mean for the records of a batch."""
+"""The meaning of a database's errors for the records of a batch."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '
 _SQLITE_COLUMN = re.compile(
     r"(?:constraint failed: [^.\s]+\.|no such column: |has no column named )(\w+)"
 )
-# A server that cannot be reached comes back no sooner.
+# The minimum wait for a server that cannot be reached.
 _BUSY_SECONDS = 5.0
 
 
 def verdict(error: DatabaseError, size: int) -> Outcome:
-    """What a statement on `size` records that was rolled back means for each of them."""
+    """The outcome of each of `size` records whose statement was rolled back with this error."""
     code, text = transactions.error_code(error), message(error)
     if is_credentials(error) or is_setup(error):
         return Auth(text)
@@ -68,11 +68,11 @@ def is_unknown_column(error: DatabaseError) -> bool:
 
 
 def column(text: str) -> str:
-    """The column that the message blames, '' when it names none."""
+    """The column at fault by the message, '' when it names none."""
     if column_match := _SQLITE_COLUMN.search(text):
         return column_match.group(1)
     names = [quoted_name or field for quoted_name, field in _COLUMN.findall(text)]
-    return names[-1] if names else ""  # what stands before it may be a value
+    return names[-1] if names else ""  # an earlier match may be a value
 
 
 def message(error: BaseException) -> str:

@@ -49,7 +49,9 @@ class Statements:
     def write(self, records: Sequence[Record]) -> dict[str, Outcome]:
         """An outcome for each record; counts once the transaction is committed."""
         settings, table = self.settings, self.table
-        present_keys = self._present_keys([record.key for record in records])
+        key_column = self._quote(settings.key_column)
+        keys = [record.key for record in records]
+        present_keys = {str(key) for (key,) in self._rows(key_column, keys)}
         # Deletions without the values of a row are statements of their own.
         deletions = [
             r for r in records if r.deleted and not (settings.deleted_column and self._is_row(r))
@@ -72,7 +74,9 @@ class Statements:
             for record in records
         }
         if table.can_find_other_row and upserts:
-            versions = self._versions([record.key for record in upserts])
+            columns = f"{key_column}, {self._quote(settings.version_column)}"
+            rows = self._rows(columns, [record.key for record in upserts])
+            versions = {str(key): version for key, version in rows}
             for record in upserts:
                 # The row may exist and all the same not be the one that the upsert found.
                 version = versions.get(record.key)
@@ -85,13 +89,13 @@ class Statements:
         columns = [settings.key_column, *names]
         if settings.deleted_column:
             columns.append(settings.deleted_column)
-        columns.append(settings.version_column)  # last: what goes before compares with the old one
+        columns.append(settings.version_column)  # last: earlier columns compare with the old one
         rows = [self._row(record, names) for record in records]
         start = f"INSERT INTO {quote(settings.table)} ({', '.join(map(quote, columns))}) VALUES "  # noqa: S608
         changed_columns = [quote(name) for name in columns[1:]]
         key, version = quote(settings.key_column), quote(settings.version_column)
         if self.table.connection.vendor == "mysql":
-            # Another unique key may be the duplicate one: that row is somebody else's.
+            # The duplicate may be of another unique key: then the row belongs to another record.
             takes = (
                 f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
                 f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
@@ -128,7 +132,7 @@ class Statements:
         )
         for some in chunks(records, _KEYS_AT_ONCE):
             keys = [self.table.key(record.key) for record in some]
-            # By the index, and then exactly: a collation takes keys of other rows for the same.
+            # By the index, and then exactly: a collation may treat keys of other rows as equal.
             is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
             each = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
             condition = " OR ".join([each] * len(some))
@@ -154,21 +158,12 @@ class Statements:
         return f"CAST({key} AS BLOB)"
 
     def _is_row(self, record: Record) -> bool:
-        """Whether the record has what an INSERT needs: without it the statement is refused, even
-        where the row exists already."""
+        """True if the record has every value that an INSERT needs: without one the statement is
+        refused, even where the row exists already."""
         settings = self.settings
         own = (settings.key_column, settings.version_column, settings.deleted_column)
         required_names = {name for name, field in self.table.columns.items() if field.required}
         return required_names - {*own} <= record.fields.keys()
-
-    def _present_keys(self, keys: Collection[str]) -> set[str]:
-        column = self._quote(self.settings.key_column)
-        return {str(key) for (key,) in self._rows(column, keys)}
-
-    def _versions(self, keys: Collection[str]) -> dict[str, Any]:
-        settings = self.settings
-        columns = ", ".join(map(self._quote, (settings.key_column, settings.version_column)))
-        return {str(key): version for key, version in self._rows(columns, keys)}
 
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
         settings, table = self.settings, self.table

@@ -1,4 +1,4 @@
-"""A table as the database describes it, and which records it cannot take."""
+"""A table as the database describes it, and the check of records against it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Table:
 
     @property
     def can_find_other_row(self) -> bool:
-        """Whether an upsert may find a row that is not this record's: by another unique key, or by
-        a key that the column's collation treats as equal. The former only MySQL does silently."""
+        """True if an upsert may find another record's row: by another unique key, which only MySQL
+        does silently, or by a key that the column's collation treats as equal."""
         is_mysql = self.connection.vendor == "mysql"
         return not self.key_is_number or (is_mysql and bool(self.others))
 
     def problem(self, record: Record) -> Invalid | None:
-        """Why the table cannot take the record, as far as that shows before anything is sent."""
+        """The reason why the table cannot take the record, as far as it shows beforehand."""
         if not self.takes_key(record.key):
             text = _("The key %(key)r is no number as the column %(column)s writes it.")
             return Invalid("", text % {"key": record.key, "column": self.key_column})

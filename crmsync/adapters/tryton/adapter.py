@@ -34,7 +34,7 @@ _ALL = {"active_test": False}  # inactive records too
 
 @dataclass(frozen=True, slots=True)
 class TrytonRecord:
-    """A record in Tryton; one that is not active is hidden."""
+    """A record in Tryton; an inactive one is hidden."""
 
     id: int
     key: str
@@ -65,7 +65,7 @@ class TrytonAdapter(RestAdapter):
         outcomes: dict[str, Outcome] = {}
         try:
             names = self._field_names(batch)
-            # Tryton has no upsert: what exists is written, everything else created.
+            # Tryton has no upsert: existing records are written, the others created.
             held_records = self._find(batch)
         except (NotAnswered, RpcError) as error:
             return dict.fromkeys((r.key for r in batch), session.meaning(error, 1, is_change=False))
@@ -99,8 +99,8 @@ class TrytonAdapter(RestAdapter):
         return outcomes
 
     def _field_names(self, records: Sequence[Record]) -> frozenset[str]:
-        """The names of the model's fields, read anew when a record has a field without one: a
-        module may have added it since."""
+        """The names of the model's fields, read anew for a record with an unknown field: a module
+        may have added it since."""
         field_names = {name for record in records if not record.deleted for name in record.fields}
         if self._names is None or not field_names <= self._names:
             self._names = frozenset(self._session.call("fields_get", [], 0))
@@ -133,7 +133,7 @@ class TrytonAdapter(RestAdapter):
     def _check_late_arrival(
         self, record: Record, create_outcomes: dict[str, Outcome]
     ) -> dict[str, Outcome]:
-        """Tryton refused a key as not unique: perhaps an earlier call, which was not answered,
+        """Check a key that Tryton refused as not unique: an earlier call without an answer may have
         arrived late."""
         try:
             if record.key not in self._find([record]):
@@ -194,7 +194,7 @@ class TrytonAdapter(RestAdapter):
         return contacts.first(self._search(domain, names, contacts.CONTACTS, {}))
 
     def _find(self, records: Sequence[Record]) -> dict[str, TrytonRecord]:
-        """What Tryton holds of these records, by their keys."""
+        """Tryton's records for these records, by their keys."""
         key = self.settings.key_field
         by_id = {int(r.remote_id): r.key for r in records if r.remote_id.isdigit()}
         # By id where one is known, by key for the others: one call for all.

@@ -1,5 +1,5 @@
 """JSON-RPC with Tryton, in a session that is opened with the first call, and anew once when it has
-ended. Errors of a method come with HTTP 200."""
+ended; and the meaning of its errors. Errors of a method come with HTTP 200."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crmsync.adapters.client import HttpClient, read_json, wait_seconds
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
 from msgplatform.core.http.engine import Response
 
-# What a person has to change in the record; other errors are faults of the server's own.
+# Errors that a person has to correct in the record; other errors are the server's own faults.
 _OF_RECORD = ("UserError", "UserWarning")
 _LATER = ("ConcurrencyException", "DatabaseOperationalError", "DatabaseTimeoutError")
 
@@ -29,7 +29,7 @@ class RpcError(Exception):
 
 
 class NotAnswered(Exception):
-    """A call was not answered as it should be; `outcome` says what that means for its records."""
+    """A call without a proper answer; `outcome` is the outcome of its records."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(outcome))
@@ -37,7 +37,7 @@ class NotAnswered(Exception):
 
 
 def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcome:
-    """What an error means for `size` records; `sent`: the call would have changed them."""
+    """The outcome that an error gives to `size` records; `is_change`: the call changes records."""
     if isinstance(error, NotAnswered):
         outcome = error.outcome
         # Looking for the keys changed nothing.

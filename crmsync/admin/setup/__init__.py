@@ -2,12 +2,10 @@
 
 crms           list with the live state, form, test, resume
 crm_form       the form of a CRM, and the help with its kind's settings
-crm_health     live state and queues of all CRMs on a page, read at once
 trial_lead     one made-up lead, sent to a CRM at once; the calls and their answers
 sources        list, form, test
 policies       list, form, page of one: run now, watermark, last runs
 policy_form    the form of a policy
-policy_health  state and last run of all policies on a page, read at once
 policy_trial   views that try a policy before it is saved: sample, dry run, fields of both sides
 preview        reads the newest rows for these trials and tests of sources, without a page
 probes         questions to other systems, with a deadline

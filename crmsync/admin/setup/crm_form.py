@@ -1,10 +1,12 @@
-"""The form of a CRM, and the help with the settings of its kind."""
+"""The form of a CRM, the help with the settings of its kind, and the addresses in its settings:
+stored credentials serve only there."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -19,14 +21,57 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import open_adapter, registry
-from crmsync.admin.setup import crm_addresses
-from crmsync.admin.setup.examples import EXAMPLES
+from crmsync.adapters.settings import read_settings
 from crmsync.models import Crm
 from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
 from msgplatform.admin.fields import ObjectField, SecretObjectField, WaitsField, each
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import Unreadable
+from msgplatform.core.http import destinations
+
+_HTTP = {
+    "url": "https://crm.example.com/api/leads",
+    "headers": {"Authorization": "Bearer {secret.token}"},
+    "body": {"external_id": "{key}", "fields": "{fields}"},
+    "is_upsert": True,
+    "update": {
+        "method": "PATCH", "url": "https://crm.example.com/api/leads/{remote_id}",
+        "body": {"fields": "{fields}"},
+    },
+    "delete": {"method": "DELETE", "url": "https://crm.example.com/api/leads/{remote_id}"},
+    "read": {
+        "url": "https://crm.example.com/api/leads?external_id={key}", "record": "items.0.fields",
+        "remote_id": "items.0.id",
+    },
+    "read_by_id": {"url": "https://crm.example.com/api/leads/{remote_id}", "record": "fields"},
+    "test": {"url": "https://crm.example.com/api/me"},
+    "answer": {"remote_id": "id", "existing_id": "existing_id", "message": "message"},
+}  # fmt: skip
+
+# By the adapter's name: settings, credentials.
+EXAMPLES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "http": (_HTTP, {"token": ""}),
+    "hubspot": ({"object": "contacts", "id_property": "hive_id"}, {"token": ""}),
+    "salesforce": (
+        {
+            "login_url": "https://example.my.salesforce.com", "object": "Lead",
+            "external_id": "Hive_Id__c",
+        },
+        {"client_id": "", "client_secret": ""},
+    ),
+    "sql": (
+        {"table": "customer", "key_column": "id", "version_column": "version",
+         "deleted_column": "is_deleted"},
+        {"url": "mysql://user:password@db.example.com:3306/crm"},
+    ),
+    "tryton": (
+        {"url": "https://tryton.example.com", "database": "crm", "user": "msgplatform",
+         "model": "party.party", "key_field": "code"},
+        {"password": ""},
+    ),
+}  # fmt: skip
+
 
 _CODE = re.compile(r"`([^`]+)`")
 # Lists show these kinds under other titles, since theirs are made for sentences: “The database
@@ -41,7 +86,7 @@ def kinds() -> list[tuple[str, str]]:
 
 
 def kind_title(name: str) -> str:
-    """As lists show it."""
+    """The title of a kind in lists."""
     kind = registry().adapters.get(name)
     return str(_GENERIC.get(name) or (kind.title if kind else name))
 
@@ -109,7 +154,7 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
             credentials.keep(
                 credentials_value, gettext("Set: %s.") % ", ".join(names) if names else ""
             )
-            self._stored_for = crm_addresses.of(self.instance.adapter, self.instance.settings)
+            self._stored_for = addresses_of(self.instance.adapter, self.instance.settings)
         self.initial.pop("credentials", None)
 
     def clean_retry_seconds(self) -> Any:
@@ -136,8 +181,8 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         return form_values
 
     def _keep_credentials_at_home(self, name: str, form_values: dict[str, Any]) -> None:
-        """Refuse to send the stored credentials to a host for which nobody entered them."""
-        others = crm_addresses.of(name, form_values["settings"]) - self._stored_for
+        """Refuse to send the stored credentials to a host for which they were not entered."""
+        others = addresses_of(name, form_values["settings"]) - self._stored_for
         if others and form_values.get("credentials"):
             words = _(
                 "The stored credentials were entered for another address: enter them again for "
@@ -147,7 +192,7 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
 
 
 def _field_of(kind: type[CRMAdapter], error: InvalidInput) -> str:
-    """The form's field that an adapter complains about."""
+    """The form's field for an error of an adapter."""
     setting_name = error.field.partition(".")[0].partition("[")[0]
     secrets = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
     is_secret = setting_name in secrets and setting_name not in kind.Settings.__struct_fields__
@@ -163,30 +208,29 @@ def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
         if isinstance(default, msgspec.Struct):
             default = {}
         default_text = "" if field.required else msgspec.json.encode(default).decode()
-        yield {"name": field.name, "type": _words(field.type), "default": default_text}
+        yield {"name": field.name, "type": _describe_type(field.type), "default": default_text}
 
 
-def _words(kind: Any) -> str:
-    """A type, in words."""
-    if get_origin(kind) is Annotated:
-        kind, *_limits = get_args(kind)
+def _describe_type(annotation: Any) -> str:
+    """A Python type in words."""
+    if get_origin(annotation) is Annotated:
+        annotation, *_limits = get_args(annotation)
     names = {
         str: gettext("text"), int: gettext("a number"), float: gettext("a number"),
         bool: gettext("true or false"), Any: gettext("anything"),
     }  # fmt: skip
-    if kind in names:
-        return names[kind]
-    if inner := _struct_in(kind):
+    if annotation in names:
+        return names[annotation]
+    if inner := _struct_in(annotation):
         return gettext("an object with %s") % ", ".join(inner.__struct_fields__)
-    origin = str(get_origin(kind) or kind)
-    if "Sequence" in origin or "list" in origin:
+    if (get_origin(annotation) or annotation) in (list, tuple, Sequence):
         return gettext("a list")
     return gettext("an object")
 
 
-def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     """The class of the settings inside a setting; None when it holds a plain value."""
-    classes = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
+    classes = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
     return next((each for each in classes if issubclass(each, msgspec.Struct)), None)
 
 
@@ -205,3 +249,28 @@ def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
             prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
             notes.append((", ".join(names), prose))
     return notes
+
+
+# Settings of other people's adapters that say where their CRM is without a URL.
+_PLACES = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
+
+
+def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:
+    """Scheme, host and port of every URL in the settings, those left out included."""
+    whole: Any = dict(settings)
+    with suppress(InvalidInput):  # settings of an adapter that is gone, or that it refuses
+        whole = msgspec.to_builtins(read_settings(registry().get(adapter).Settings, settings))
+    return frozenset(_addresses_in(whole))
+
+
+def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _addresses_in(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _addresses_in(inner, name)
+    elif isinstance(value, str) and "://" in value:
+        yield destinations.origin(value)
+    elif name in _PLACES and value not in (None, ""):
+        yield f"{name} {value}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin, messages
@@ -17,18 +19,101 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from crmsync import presence
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_addresses, crm_health, probes, trial_lead
+from crmsync.admin.setup import crm_form, probes, trial_lead
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
+from crmsync.orders import MainQueue, RetryQueue
 from crmsync.policies import mapping
 from msgplatform.admin import HealthList, UndeletableAdmin, audit, cells
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data.counting import capped
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError
+from msgplatform.core.queues import jobs
+
+# Counted no further: a CRM may have a million dead records.
+COUNTED = 10_000
+
+
+@dataclass(frozen=True)
+class Health:
+    """The state of one CRM now. `waiting` and `retries` are work orders in its queues, None while
+    Redis is unavailable; `live` is None when no handler reports the CRM."""
+
+    live: presence.LiveCrm | None
+    waiting: int | None
+    retries: int | None
+    dead: int
+
+
+def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
+    """By CRM id: two queries to Redis and one to the database for any number of rows."""
+    keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
+    counts = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
+    dead = dict(zip([row.pk for row in rows], counts, strict=True))
+    names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
+    try:
+        depths = jobs.depths([name for pair in names.values() for name in pair])
+        states = presence.read_crms()
+    except RedisError:
+        return {row.pk: Health(None, None, None, dead[row.pk]) for row in rows}
+    return {
+        pk: Health(states.get(pk), depths[main], depths[retry_queue], dead[pk])
+        for pk, (main, retry_queue) in names.items()
+    }
+
+
+# -- as cells ------------------------------------------------------------------------------------
+def state_cell(row: Crm, health: Health) -> SafeString:
+    """The state of the CRM, with the reason why it does nothing."""
+    if row.paused_at:
+        since = gettext("since %s") % cells.moment(row.paused_at)
+        return cells.mark(gettext("paused"), "bad", below=f"{since}: {row.paused_because}")
+    if not row.enabled:
+        return cells.enabled(False)
+    if health.waiting is None:
+        return cells.unknown()
+    live = health.live
+    if live is None:
+        return cells.mark(gettext("not served"), "warn", below=gettext("no handler reports it"))
+    if live.is_open:
+        below = gettext("next try in %s") % age(live.retry_in)
+        return cells.mark(gettext("breaker open"), "bad", below=below)
+    if live.held_for > 0:
+        below = gettext("it wants fewer calls; next in %s") % age(live.held_for)
+        return cells.mark(gettext("held back"), "warn", below=below)
+    return cells.mark(gettext("working"), "good")
+
+
+def latency_cell(health: Health) -> str:
+    live = health.live
+    return f"{live.latency * 1000:.0f} ms" if live and live.latency else cells.NOTHING
+
+
+def speed_cell(health: Health) -> str:
+    live = health.live
+    return gettext("%.0f/s") % live.per_second if live and live.per_second else cells.NOTHING
+
+
+def queue_cell(health: Health) -> str:
+    """Orders that wait, and below the retries among them."""
+    if health.waiting is None or health.retries is None:
+        return cells.unknown()
+    if not (health.waiting or health.retries):
+        return cells.nothing("0")
+    text = str(health.waiting)
+    return (
+        cells.lines(text, gettext("%d to be tried again") % health.retries)
+        if health.retries
+        else text
+    )
 
 
 class CrmList(HealthList):
-    read_health = staticmethod(crm_health.read)
+    read_health = staticmethod(read_health)
 
 
 @admin.register(Crm)
@@ -90,13 +175,13 @@ class CrmAdmin(UndeletableAdmin):
         )
         context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
         if row:
-            health = crm_health.read([row])[row.pk]
+            health = read_health([row])[row.pk]
             may_follow = request.user.has_perm("crmsync.view_recoveryentry")
-            context["state"] = crm_health.state(row, health)
+            context["state"] = state_cell(row, health)
             context["figures"] = [
-                (gettext("orders waiting"), crm_health.queues(health)),
-                (gettext("a call takes"), crm_health.latency(health)),
-                (gettext("records a second"), crm_health.speed(health)),
+                (gettext("orders waiting"), queue_cell(health)),
+                (gettext("a call takes"), latency_cell(health)),
+                (gettext("records a second"), speed_cell(health)),
                 (gettext("in flight"), health.live.in_flight if health.live else cells.NOTHING),
                 (gettext("dead"), self._dead(row, health, link=may_follow)),
             ]
@@ -111,7 +196,7 @@ class CrmAdmin(UndeletableAdmin):
         if isinstance(form, HttpResponse):
             return form
         row: Crm = form.instance
-        addresses = sorted(crm_addresses.of(row.adapter, row.settings))
+        addresses = sorted(crm_form.addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         result = _check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")
@@ -150,28 +235,28 @@ class CrmAdmin(UndeletableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> SafeString:
-        return crm_health.state(row, row.health)
+        return state_cell(row, row.health)
 
     @admin.display(description=_("a call takes"))
     def latency(self, row: Any) -> str:
-        return crm_health.latency(row.health)
+        return latency_cell(row.health)
 
     @admin.display(description=_("records a second"))
     def speed(self, row: Any) -> str:
-        return crm_health.speed(row.health)
+        return speed_cell(row.health)
 
     @admin.display(description=_("orders waiting"))
     def queues(self, row: Any) -> str:
-        return crm_health.queues(row.health)
+        return queue_cell(row.health)
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any) -> str:
         return self._dead(row, row.health)
 
-    def _dead(self, row: Crm, health: crm_health.Health, *, link: bool = True) -> str:
+    def _dead(self, row: Crm, health: Health, *, link: bool = True) -> str:
         if not health.dead:
             return cells.nothing("0")
-        text = f"{health.dead}+" if health.dead >= crm_health.COUNTED else str(health.dead)
+        text = f"{health.dead}+" if health.dead >= COUNTED else str(health.dead)
         mark = cells.mark(text, "bad")
         if not link:
             return mark

@@ -2,29 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from crmsync import presence
 from crmsync.admin import run_cells
-from crmsync.admin.setup import policy_health, policy_trial
+from crmsync.admin.setup import policy_trial
 from crmsync.admin.setup.policy_form import PolicyForm
-from crmsync.models import Policy, Run
+from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
 from msgplatform.admin import (
     AutocompleteFilter,
     HealthList,
     UndeletableAdmin,
+    cells,
 )
+from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, NotNow
+
+
+@dataclass(frozen=True)
+class Health:
+    """The state of one policy now. `facts` is None when no poller reports the policy; `is_known`
+    is False while Redis is unavailable. `run` is the newest run."""
+
+    facts: presence.PolicyFacts | None
+    is_known: bool
+    watermark: Watermark | None
+    run: Run | None
+    progress: progress.Progress | None
+
+
+def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
+    """By policy id: one query to Redis and five to the database for any number of rows."""
+    ids = [row.pk for row in rows]
+    # By the index on (policy, id): no run but the newest of each is read.
+    newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
+    runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
+    by_policy = {run.policy_id: run for run in runs.values()}
+    how_far = progress.of_runs(runs.values())
+    watermarks = Watermark.objects.in_bulk(ids)
+    try:
+        facts, is_known = presence.read_policies(), True
+    except RedisError:
+        facts, is_known = {}, False
+    return {
+        pk: Health(
+            facts.get(pk), is_known, watermarks.get(pk), by_policy.get(pk),
+            how_far.get(by_policy[pk].pk) if pk in by_policy else None,
+        )
+        for pk in ids
+    }  # fmt: skip
+
+
+def state_cell(row: Policy, health: Health) -> SafeString:
+    """The state of the policy, with the reason why it does nothing."""
+    if not row.enabled:
+        return cells.enabled(False)
+    if not row.crm.enabled:
+        return cells.mark(gettext("waits"), "plain", below=gettext("its CRM is switched off"))
+    if row.crm.paused_at:
+        return cells.mark(gettext("waits"), "bad", below=gettext("its CRM is paused"))
+    if row.requested:
+        kind = Policy.Kind(row.requested).label
+        return cells.mark(gettext("asked for"), "warn", below=str(kind))
+    if not health.is_known:
+        return cells.unknown()
+    if health.facts is None:
+        return cells.mark(gettext("not served"), "warn", below=gettext("no poller reports it"))
+    if health.facts.problem:
+        return cells.mark(gettext("cannot be read"), "bad", below=problem_text(health.facts))
+    return cells.mark(gettext("working"), "good")
+
+
+def problem_text(facts: presence.PolicyFacts) -> str:
+    """The reason why the source cannot be read, and for how long it has not been."""
+    return gettext("%(why)s (for %(time)s)") % {
+        "why": facts.problem,
+        "time": age(facts.problem_for),
+    }
+
+
+def watermark_cell(health: Health) -> str:
+    """The place up to which the source was read, and when that moved last."""
+    mark = health.watermark
+    if mark is None:
+        return cells.NOTHING
+    time_since_move = age(max(0.0, (timezone.now() - mark.moved_at).total_seconds()))
+    return cells.lines(mark.update_time[:19], gettext("moved %s ago") % time_since_move)
+
+
+def schedule_cell(row: Policy) -> str:
+    """The interval of looks for changes; below the hours, and the zone of times."""
+    often = row.cron or gettext("every %s") % age(row.interval_seconds).replace(".0", "")
+    zone = timezone.get_default_timezone_name() if row.cron or row.hours else ""
+    return cells.lines(often, f"{row.hours} {zone}".strip())
+
 
 _RUNS = 5  # that the page of a policy shows
 _VIEWS = {
@@ -35,7 +122,7 @@ _VIEWS = {
 
 
 class PolicyList(HealthList):
-    read_health = staticmethod(policy_health.read)
+    read_health = staticmethod(read_health)
 
 
 @admin.register(Policy)
@@ -93,13 +180,13 @@ class PolicyAdmin(UndeletableAdmin):
         }
         if row:
             # The same figures as in the list, for one policy.
-            health = policy_health.read([row])[row.pk]
+            health = read_health([row])[row.pk]
             runs = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
             how_far = progress.of_runs(runs)
             context |= {
-                "health": health, "state": policy_health.state(row, health),
-                "watermark": policy_health.watermark(health),
-                "problem": policy_health.problem(health.facts)
+                "health": health, "state": state_cell(row, health),
+                "watermark": watermark_cell(health),
+                "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
                 "runs": [(run, run_cells.progress(run, how_far[run.pk])) for run in runs],
                 "kinds": run_requests.kinds(row),
@@ -144,15 +231,15 @@ class PolicyAdmin(UndeletableAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        return policy_health.state(row, row.health)
+        return state_cell(row, row.health)
 
     @admin.display(description=_("looks for changes"))
     def schedule(self, row: Policy) -> str:
-        return policy_health.schedule(row)
+        return schedule_cell(row)
 
     @admin.display(description=_("read up to"))
     def read_up_to(self, row: Any) -> str:
-        return policy_health.watermark(row.health)
+        return watermark_cell(row.health)
 
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:

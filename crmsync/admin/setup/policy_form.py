@@ -1,4 +1,4 @@
-"""The form of a policy: every mistake is explained beside its field."""
+"""The form of a policy: every mistake is explained at its field."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Increment:
         transaction, whose snapshot could be older than the horizon (else RuntimeError). Raises
         SourceUnavailable, SourceRefused, SourceMismatch.
         """
-        if transactions.in_transaction(self._database.alias):
+        if transactions.is_in_transaction(self._database.alias):
             raise RuntimeError("changes are read outside any transaction")
         reading = self._read_horizon()
         rows: list[Row] = []

@@ -1,7 +1,8 @@
 """XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
 
 The API key is the first parameter of every method. Every error is a fault with a stable code
-(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it.
+(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it. The bytes are read with
+bounds on depth, without DTD and entities.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import faults
-from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, named, shown_by
+from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.api.access import keys
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
@@ -34,6 +35,11 @@ from msgplatform.core.errors import InvalidInput
 log = logging.get(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
+# A level of arrays or structs takes three or four elements; no method takes more than two levels.
+MAX_DEPTH = 24
+# Characters that XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may
+# send them.
+_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 # The key is in the body: a browser does not add it, so that there is nothing to forge.
@@ -53,15 +59,18 @@ def endpoint(request: HttpRequest) -> HttpResponse:
             text, status=405, content_type="text/plain; charset=utf-8", headers={"Allow": "POST"}
         )
     try:
-        name, parameters = read_call(read_body(request, MAX_BODY_BYTES))
-        answer = _answer(_dispatch(request, name, parameters))
+        name, parameters = _read_call(read_body(request, MAX_BODY_BYTES))
+        value: Any = (_writable(_dispatch(request, name, parameters)),)
+        answer = xmlrpc.client.dumps(value, methodresponse=True)
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
-        answer = _fault_answer(_fault(error))
+        fault = _fault(error)
+        value = xmlrpc.client.Fault(fault.code, fault.text)
+        answer = xmlrpc.client.dumps(value, methodresponse=True)
     return HttpResponse(answer, content_type="text/xml; charset=utf-8")
 
 
 def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
-    method = named(name)
+    method = find_method(name)
     count = len(parameters)
     if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
@@ -69,13 +78,13 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
             raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")
-        if sum(map(shown_by, calls)) > MAX_SHOWN:
+        if sum(map(count_messages, calls)) > MAX_SHOWN:
             raise InvalidInput(f"ask for at most {MAX_SHOWN} messages at once", "calls")
         return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)
     key, *rest = parameters
-    return method.call(_admitted(request, key, method.scope), *rest)
+    return method.call(_authenticate(request, key, method.scope), *rest)
 
 
 def _one_of_many(request: HttpRequest, call: Any) -> Any:
@@ -91,7 +100,7 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
         return {"faultCode": fault.code, "faultString": fault.text}
 
 
-def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
+def _authenticate(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
     """The key's owner. Raises Fault, MissingScope, Throttled."""
     api = cast(Any, request)  # the throttle looks at META alone
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
@@ -101,19 +110,19 @@ def _admitted(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
             faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
-    # A call that reads counts as reading, though every XML-RPC call is a POST.
+    # A call that only reads counts as reading, though every XML-RPC call is a POST.
     method = "GET" if scope.endswith(":read") else "POST"
     throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
     if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
         raise Throttled(throttle.wait())
-    # After the throttle: a call that is refused counts, too.
+    # The scope is checked after the throttle, so that a refused call counts, too.
     if scope not in caller.scopes:
         raise MissingScope(scope)
     return caller
 
 
 def _fault(error: Exception) -> faults.Fault:
-    """The fault that an error is to the caller. An unexpected error is logged under an id."""
+    """The fault of an error; an unexpected error is logged, and its fault has an id for the log."""
     fault = faults.of(error)
     if fault is not None:
         return fault
@@ -122,12 +131,7 @@ def _fault(error: Exception) -> faults.Fault:
     return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
 
 
-# A level of arrays or structs takes three or four elements; no method takes more than two levels.
-MAX_DEPTH = 24
-# Characters that XML 1.0 cannot carry (§2.2). A handset may send them, and the library writes them.
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
+# -- bytes ----------------------------------------------------------------------------------------
 class _Unmarshaller(xmlrpc.client.Unmarshaller):
     def __init__(self) -> None:
         super().__init__(use_datetime=True)
@@ -145,7 +149,7 @@ class _Unmarshaller(xmlrpc.client.Unmarshaller):
         super().end(tag)
 
 
-def read_call(body: bytes) -> tuple[str, list[Any]]:
+def _read_call(body: bytes) -> tuple[str, list[Any]]:
     """The method's name and its parameters; times are aware. Raises Fault."""
     target = _Unmarshaller()
     parser = DefusedExpatParser(target, forbid_dtd=True)
@@ -165,7 +169,8 @@ def read_call(body: bytes) -> tuple[str, list[Any]]:
 
 
 def _aware(value: Any) -> Any:
-    """XML-RPC's times say no zone: ours are UTC. Depth is bounded by the parser."""
+    """The value with aware times: XML-RPC's times have no zone, and mean UTC here. The parser
+    bounds the depth."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value
     if isinstance(value, list):
@@ -173,17 +178,6 @@ def _aware(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _aware(item) for name, item in value.items()}
     return value
-
-
-def _answer(value: Any) -> bytes:
-    """The body of a response with one value."""
-    return xmlrpc.client.dumps((_writable(value),), methodresponse=True).encode()
-
-
-def _fault_answer(fault_answer: faults.Fault) -> bytes:
-    """The body of a response with a fault."""
-    xml_fault = xmlrpc.client.Fault(fault_answer.code, fault_answer.text)
-    return xmlrpc.client.dumps(xml_fault, methodresponse=True).encode()
 
 
 def _writable(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 from django.db.utils import InterfaceError, OperationalError
 from rest_framework import exceptions as drf
 
-from gateway.intake.daily_limit import LimitReached
+from gateway.intake.request import LimitReached
 from msgplatform.api.problems.problem import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
@@ -32,7 +32,7 @@ OUTCOME_UNKNOWN: Final = 504
 
 
 class Fault(Exception):
-    """Answered to the caller as it is."""
+    """An error whose code and text the caller gets unchanged."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -40,11 +40,11 @@ class Fault(Exception):
 
 
 def of(error: Exception) -> Fault | None:
-    """The fault that this error is to the caller; None for an unexpected error."""
+    """The fault that the caller gets for an error; None for an unexpected error."""
     match error:
         case Fault():
             return error
-        # Before InvalidInput: to a batch a limit is one item's fault.
+        # Before InvalidInput, of which a limit is one kind: in a batch it is one item's fault.
         case LimitReached() | drf.Throttled():
             what = str(error) if isinstance(error, LimitReached) else "Too many calls"
             seconds = max(1, int(getattr(error, "wait", None) or 1))
@@ -60,7 +60,7 @@ def of(error: Exception) -> Fault | None:
             return Fault(TOO_LARGE, str(error.detail))
         case drf.ParseError() | drf.UnsupportedMediaType():
             return Fault(NOT_XML, str(error.detail))
-        # Before Temporary: whether it is stored is unknown, so that a repeat needs its key.
+        # Before Temporary: the request may be stored, so that its repeat needs its key.
         case errors.OutcomeUnknown():
             return Fault(
                 OUTCOME_UNKNOWN,

@@ -11,11 +11,12 @@ import msgspec
 
 from gateway.api import requests
 from gateway.api.xmlrpc import faults
+from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
 from msgplatform.api.access.key_cache import ApiCaller
+from msgplatform.api.bodies import MAX_BATCH
 from msgplatform.api.filters import number
-from msgplatform.api.intake import MAX_BATCH
 from msgplatform.api.json import decode_item
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -45,10 +46,10 @@ def send(caller: ApiCaller, to: Any, text: Any, options: Any = None) -> Struct:
         options = {}
     if not isinstance(options, dict):
         raise InvalidInput("give a struct", "options")
-    if doubled_names := {"to", "text"} & set(options):
-        raise InvalidInput("it is a parameter of its own", sorted(doubled_names)[0])
+    if parameters := {"to", "text"} & set(options):
+        raise InvalidInput("it is a parameter of its own", sorted(parameters)[0])
     body = _read({**options, "to": to, "text": text}, requests.Send)
-    (verdict,) = requests.accept([requests.request(caller.biz_id, body)])
+    verdict = accept.accept_one(requests.request(caller.biz_id, body))
     verdict.raise_rejected()
     return verdict.as_dict()
 
@@ -60,7 +61,7 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
     verdicts = judge_each(
         messages,
         lambda item: requests.request(caller.biz_id, _read(item, requests.Send)),
-        requests.accept_many,
+        accept.accept_many,
     )
     return [verdict.as_dict() for verdict in verdicts]
 
@@ -69,8 +70,8 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
     requested_ids = _read(ids if isinstance(ids, list) else [ids], list[str])
     if not 1 <= len(requested_ids) <= states.MOST:
         raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
-    if doubled_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
-        raise InvalidInput(f"{doubled_ids[0]} is given twice", "ids")
+    if repeated_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
+        raise InvalidInput(f"{repeated_ids[0]} is given twice", "ids")
     states_by_id = states.states(caller.biz_id, requested_ids)
     answers: list[Struct] = []
     for id in requested_ids:
@@ -90,7 +91,7 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     return [msgspec.to_builtins(message) for message in incoming.shown(page)]
 
 
-def shown_by(call: Any) -> int:
+def count_messages(call: Any) -> int:
     """How many messages this call of a multicall may show."""
     match call:
         case {"methodName": "sms.query", "params": [_, list(ids)]}:
@@ -102,7 +103,7 @@ def shown_by(call: Any) -> int:
     return 0
 
 
-def named(name: Any) -> Method:
+def find_method(name: Any) -> Method:
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         raise faults.Fault(faults.NO_METHOD, "There is no such method: see system.listMethods.")
@@ -154,12 +155,12 @@ METHODS: Mapping[str, Method] = {
     ),
     "system.listMethods": Method(lambda: sorted(METHODS), [["array"]], "The names of all methods."),
     "system.methodHelp": Method(
-        lambda name: named(name).help,
+        lambda name: find_method(name).help,
         [["string", "string"]],
         "system.methodHelp(name): what a method does.",
     ),
     "system.methodSignature": Method(
-        lambda name: named(name).signatures,
+        lambda name: find_method(name).signatures,
         [["array", "string"]],
         "system.methodSignature(name): the types of the answer and the parameters.",
     ),

@@ -36,18 +36,19 @@ class Command(BaseCommand):
         )  # fmt: skip
         add("--journal", type=Path, help="where it keeps Reports and MOs until they are answered")
 
-    def handle(self, *args: Any, **given: Any) -> None:
+    def handle(self, *args: Any, **arguments: Any) -> None:
+        receiver = arguments["sp_host"], arguments["sp_port"]
         try:
             options = Options(
-                log=given["log"] or settings.STATE_DIR / "smg-simulator.log",
-                behaviour=behaviour(given["behaviour"], given["changes"]),
-                host=given["host"],
-                port=given["port"],
-                listener=(given["sp_host"], given["sp_port"]) if given["sp_port"] else None,
-                login=Login(given["login_name"], given["login_password"]),
-                smg_login=Login(given["smg_login_name"], given["smg_login_password"]),
-                mos=[parse_mo(mo) for mo in given["mo"]],
-                journal=given["journal"],
+                log=arguments["log"] or settings.STATE_DIR / "smg-simulator.log",
+                behaviour=behaviour(arguments["behaviour"], arguments["changes"]),
+                host=arguments["host"],
+                port=arguments["port"],
+                listener=receiver if arguments["sp_port"] else None,
+                login=Login(arguments["login_name"], arguments["login_password"]),
+                smg_login=Login(arguments["smg_login_name"], arguments["smg_login_password"]),
+                mos=[parse_mo(mo) for mo in arguments["mo"]],
+                journal=arguments["journal"],
             )
             asyncio.run(run(options, self._say))
         except (ValueError, KeyError, OSError) as error:

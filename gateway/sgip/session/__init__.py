@@ -1,1 +1,1 @@
-"""One connection, seen from one of its ends: what it sends and takes, and when it ends."""
+"""A connection, seen from one of its ends: its frames, its state and its end."""

@@ -1,4 +1,4 @@
-"""Remembers the commands that came, so that one that is sent again is taken once (§3.7.2.4.3)."""
+"""Remembers commands, so that a command that is sent again is taken once (§3.7.2.4.3)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Duplicates:
     def admit(self, frame: bytes) -> int | None:
         """None for a new command, which is remembered.
 
-        For one that came before: UNANSWERED, or the Result of its response; for another command
-        under the same sequence Result.SEQUENCE.
+        For a command that came before: UNANSWERED, or the Result of its response; for another
+        command under the same sequence Result.SEQUENCE.
         """
         # A hash is enough: a peer that makes its own commands collide harms itself.
         key, fingerprint = frame[8:20], hash(frame)
-        known = self._young.get(key)
-        if known is None:
-            known = self._old.get(key)
-        if known is None:
-            if len(self._young) >= self._capacity:  # what is known of the older is forgotten
+        known_fingerprint = self._young.get(key)
+        if known_fingerprint is None:
+            known_fingerprint = self._old.get(key)
+        if known_fingerprint is None:
+            if len(self._young) >= self._capacity:  # the older commands are forgotten
                 self._unanswered.difference_update(self._old)
                 for old in self._refused.keys() & self._old.keys():
                     del self._refused[old]
@@ -42,14 +42,14 @@ class Duplicates:
             self._young[key] = fingerprint
             self._unanswered.add(key)
             return None
-        if known != fingerprint:
+        if known_fingerprint != fingerprint:
             return int(Result.SEQUENCE)
         return UNANSWERED if key in self._unanswered else self._refused.get(key, 0)
 
     def answered(self, key: bytes, result: int) -> None:
         """The command with this sequence (12 bytes) got a response.
 
-        One that was asked to come again later is forgotten, so that it can.
+        A command that was asked to come again later is forgotten, so that it can.
         """
         self._unanswered.discard(key)
         if not result:

@@ -1,4 +1,4 @@
-"""What an end of a connection sends, and what it does when time passes."""
+"""The part of a session that needs no bytes from the peer: sending, and the passing of time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Endpoint:
         return len(self._window)
 
     def data_to_send(self) -> bytes:
-        """What is to be written; each byte is given once."""
+        """The bytes to be written; each byte is given once."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -92,7 +92,7 @@ class Endpoint:
         self._unbind_when_answered(now)
 
     def next_tick(self) -> float | None:
-        """When `tick` will have something to do, as far as is known now."""
+        """When `tick` will have something to do, as far as it is known now."""
         if self.phase is CLOSED:
             return None
         if (due := self._window.due) is not None:
@@ -104,24 +104,24 @@ class Endpoint:
         return None if self._idle_reported else self._active + self.limits.idle_timeout
 
     def tick(self, now: float) -> list[Event]:
-        """What the time that passed means. Call it from `next_tick()` on, and again then."""
+        """The events of the time that passed. Call it from `next_tick()` on, and again then."""
         events: list[Event] = []
         due = self.next_tick()
         if due is None or now < due:
             return events
         if len(self._window):
-            again, timed_out = self._window.overdue(now)
-            self._out.extend(again)
+            repeated_frames, lost_commands = self._window.overdue(now)
+            self._out.extend(repeated_frames)
             self._active = now
-            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in timed_out)
-            # Not one byte since a command was sent for the first time: nobody is there.
-            if any(self._heard <= first for _, _, first, _, _ in timed_out):
+            events.extend(TimedOut(context, frame) for frame, context, _, _, _ in lost_commands)
+            # Not one byte since a command was sent for the first time: the peer is gone.
+            if any(self._heard <= first for _, _, first, _, _ in lost_commands):
                 self._close(CloseReason.SILENT, events)
             else:
                 self._unbind_when_answered(now)
         elif self.phase is not BOUND:
-            came_in = self.phase is BINDING and self._bind is None
-            self._close(CloseReason.NOT_BOUND if came_in else CloseReason.SILENT, events)
+            is_incoming = self.phase is BINDING and self._bind is None
+            self._close(CloseReason.NOT_BOUND if is_incoming else CloseReason.SILENT, events)
         elif self._bind is None:
             self._close(CloseReason.IDLE, events)
         else:

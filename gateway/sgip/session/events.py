@@ -1,4 +1,4 @@
-"""What a session reports to its owner; requests of the peer come as their commands."""
+"""The events that a session reports to its owner; requests of the peer are their commands."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-# What is asked for each frame: a member is six times slower to reach through its class.
+# Read for each frame: a member is six times slower to reach through its class.
 BINDING, BOUND, UNBINDING, CLOSED = Phase
 
 
@@ -46,4 +46,4 @@ class Limits:
     resends: int = 2  # how often a command is sent again before it is given up
     idle_timeout: float = IDLE_TIMEOUT
     login_timeout: float = LOGIN_TIMEOUT  # of who connects to us, until its Bind
-    packet: int = MAX_PACKET  # of what is sent; what is received may be longer
+    packet: int = MAX_PACKET  # of sent frames; received frames may be longer

@@ -1,4 +1,4 @@
-"""One connection, seen from one of its ends: bytes and the time go in, events and bytes come out.
+"""A connection, seen from one of its ends: bytes and the time go in, events and bytes come out.
 
 Both ends and both directions are this one class. The end that opens the connection binds. An SP
 serves Deliver, Report and UserRpt, an SMG serves Submit and Trace, whichever end opened the
@@ -56,15 +56,15 @@ class Session(Endpoint):
     ) -> None:
         if (bind is None) == (login is None):
             raise ValueError("a session either binds or checks a login")
-        known = Duplicates() if duplicates is None else duplicates
-        super().__init__(bind, limits or Limits(), known, now)
+        memory = Duplicates() if duplicates is None else duplicates
+        super().__init__(bind, limits or Limits(), memory, now)
         self.side = side
         self._login = login
         self._served = SERVED[side]
         self._stream = FrameStream()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """What the bytes that came mean: requests to be answered as their commands, and events."""
+        """The events of received bytes: requests to be answered as their commands, and others."""
         events: list[Event] = []
         if self.phase is CLOSED:
             return events
@@ -87,10 +87,10 @@ class Session(Endpoint):
         except SgipError as error:
             self._take_error(frame, error, events)
             return
-        sent = self._window.take(frame)
-        if sent is not None:
-            asked_for, context, _, _, _ = sent
-            events.append(_answered(response, context, asked_for))
+        command = self._window.take(frame)
+        if command is not None:
+            frame_sent, context, _, _, _ = command
+            events.append(_answered(response, context, frame_sent))
             if self._unbind is not None:
                 self._unbind_when_answered(now)
             return
@@ -125,23 +125,23 @@ class Session(Endpoint):
             if self.phase is BINDING:
                 without_login = NotBound("a command came before the login")
                 # A peer that accepted our Bind may be quicker than its Bind_Resp: it sends again.
-                # One that connected to us and does not log in is closed.
+                # A peer that connected to us and does not log in is closed.
                 result = Result.LOGIN if self._bind is None else Result.BUSY
                 self._refuse(frame, without_login, result, events)
                 if self._bind is None:
                     self._close(CloseReason.NOT_BOUND, events, without_login)
-            elif type(command) is Trace or (known := self._duplicates.admit(frame)) is None:
+            elif type(command) is Trace or (earlier := self._duplicates.admit(frame)) is None:
                 events.append(command)  # type: ignore[arg-type]  # what is served is a Request
             else:
-                self._came_before(frame, known, events)
+                self._came_before(frame, earlier, events)
         elif isinstance(command, Bind):
             self._bind_request(command, frame, now, events)
         elif isinstance(command, Unbind):
             self._out.append(response_to(frame, Result.OK))
             self._close(CloseReason.UNBOUND, events)
         else:
-            unserved = UnservedCommand(f"an {self.side.value} does not serve {command.command}")
-            self._refuse(frame, unserved, Result.COMMAND, events)
+            refusal = UnservedCommand(f"an {self.side.value} does not serve {command.command}")
+            self._refuse(frame, refusal, Result.COMMAND, events)
 
     def _take_error(self, frame: bytes, error: SgipError, events: list[Event]) -> None:
         if error.closes:
@@ -153,24 +153,24 @@ class Session(Endpoint):
         self._out.append(response_to(frame, result))
         events.append(Ignored(frame, error))
 
-    def _came_before(self, frame: bytes, known: int, events: list[Event]) -> None:
-        if known == UNANSWERED:  # the response to the first one is still to come
+    def _came_before(self, frame: bytes, earlier_result: int, events: list[Event]) -> None:
+        if earlier_result == UNANSWERED:  # the response to the first one is still to come
             events.append(Ignored(frame, None))
-        elif known == Result.SEQUENCE:
-            self._refuse(frame, DuplicateSequence("its sequence was used"), known, events)
+        elif earlier_result == Result.SEQUENCE:
+            self._refuse(frame, DuplicateSequence("its sequence was used"), earlier_result, events)
         else:
-            self._out.append(response_to(frame, known))
+            self._out.append(response_to(frame, earlier_result))
             events.append(Ignored(frame, None))
 
     def _bind_request(self, bind: Bind, frame: bytes, now: float, events: list[Event]) -> None:
         if self.phase is not BINDING:
-            again = SessionError("a second login on one connection")
-            self._refuse(frame, again, Result.REPEATED_LOGIN, events)
+            second_login = SessionError("a second login on one connection")
+            self._refuse(frame, second_login, Result.REPEATED_LOGIN, events)
         elif self._login is None:
-            unserved = UnservedCommand("the end that connected does not serve Bind")
-            self._refuse(frame, unserved, Result.COMMAND, events)
+            refusal = UnservedCommand("the end that connected does not serve Bind")
+            self._refuse(frame, refusal, Result.COMMAND, events)
         else:
-            known_type = bind.login_type in LOGIN_TYPES[self.side]
-            result = self._login(bind) if known_type else int(Result.LOGIN_TYPE)
+            is_known_type = bind.login_type in LOGIN_TYPES[self.side]
+            result = self._login(bind) if is_known_type else int(Result.LOGIN_TYPE)
             self._out.append(response_to(frame, result))
             self._login_result(bind, result, now, events)

@@ -31,7 +31,7 @@ class Window:
     @property
     def due(self) -> float | None:
         """When the first response will be overdue."""
-        # The first of the dict: what is sent again is put to its end.
+        # The first of the dict: a command that is sent again is put to its end.
         for _, _, _, last, _ in self._sent.values():
             return last + self._timeout
         return None
@@ -47,32 +47,34 @@ class Window:
     def take(self, response: bytes) -> Sent | None:
         """The command that this frame answers, which waits no longer."""
         key = response[8:20]
-        sent = self._sent.get(key)
+        command = self._sent.get(key)
         # The command id but for the bit that marks a response.
-        if sent is None or sent[0][5:8] != response[5:8]:
+        if command is None or command[0][5:8] != response[5:8]:
             return None
         del self._sent[key]
-        return sent
+        return command
 
     def overdue(self, now: float) -> tuple[list[bytes], list[Sent]]:
-        """What must be sent again, under the same sequence, and what is given up."""
-        again: list[bytes] = []
-        timed_out: list[Sent] = []
+        """Frames to be sent again, under the same sequence, and commands that are not tried any
+        more."""
+        repeated_frames: list[bytes] = []
+        lost_commands: list[Sent] = []
         while (due := self.due) is not None and due <= now:
-            key, sent = next(iter(self._sent.items()))
+            key, command = next(iter(self._sent.items()))
             del self._sent[key]
-            frame, context, first, _, resends = sent
+            frame, context, first, _, resends = command
             if resends >= self._resends:
-                timed_out.append(sent)
+                lost_commands.append(command)
             else:
                 # The last to be overdue now.
                 self._sent[key] = (frame, context, first, now, resends + 1)
-                again.append(frame)
-        return again, timed_out
+                repeated_frames.append(frame)
+        return repeated_frames, lost_commands
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
-        """All that waits, as (context, frame), oldest first; the window is empty then."""
-        # By the first time: what was sent again stands at the end of the dict, and is older.
-        waiting = sorted(self._sent.values(), key=lambda sent: sent[2])
+        """All waiting commands, as (context, frame), oldest first; the window is empty then."""
+        # By the first time: a command that was sent again stands at the end of the dict, and is
+        # older.
+        waiting = sorted(self._sent.values(), key=lambda command: command[2])
         self._sent = {}
         return tuple((context, frame) for frame, context, _, _, _ in waiting)

@@ -72,7 +72,7 @@ def alphabet_of(coding: int) -> Coding:
 
 
 def _in_gbk(text: str) -> bool:
-    """Whether GBK has it all, and a receiver that knows GB18030 reads the same."""
+    """True if GBK has all characters, and a receiver that knows GB18030 reads the same."""
     try:
         return text.encode("gbk").decode("gb18030") == text
     except UnicodeError:

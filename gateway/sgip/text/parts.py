@@ -106,7 +106,7 @@ def _capacity(coding: Coding, header: int, is_packed: bool) -> int:
 
 
 def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
-    """What each character takes, in bytes; packed: in septets."""
+    """The bytes that each character takes; packed: in septets."""
     if is_packed:
         return [2 if character in _GSM_EXTENSION else 1 for character in text]
     if coding is Coding.UCS2:
@@ -131,15 +131,15 @@ def part_of(command: Deliver | Submit) -> Part:
     """Which part of which message it is; a header that makes no sense is text."""
     content = command.message_content
     header = content[: content[0] + 1] if content else b""
-    flagged = bool(command.tp_udhi & 1)
-    if flagged and 1 < len(header) <= len(content) and header[0] == len(header) - 1:
-        found = _concatenation(header[1:])
-        return Part(*(found or (0, 1, 1)), content[len(header) :])
+    has_udhi = bool(command.tp_udhi & 1)
+    if has_udhi and 1 < len(header) <= len(content) and header[0] == len(header) - 1:
+        numbers = _concatenation(header[1:])
+        return Part(*(numbers or (0, 1, 1)), content[len(header) :])
     # Seen in the field: the header without TP_udhi.
-    if not flagged and header[:3] in (b"\5\0\3", b"\6\x08\4"):
-        found = _concatenation(header[1:])
-        if found:
-            return Part(*found, content[len(header) :])
+    if not has_udhi and header[:3] in (b"\5\0\3", b"\6\x08\4"):
+        numbers = _concatenation(header[1:])
+        if numbers:
+            return Part(*numbers, content[len(header) :])
     return Part(0, 1, 1, content)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import Http404
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers, status
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
@@ -25,6 +24,7 @@ from msgplatform.api.management.fields import (
 )
 from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView, QueryView
+from msgplatform.api.schema import operation
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.jobs import control
 from msgplatform.models import BulkJob
@@ -84,45 +84,41 @@ class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
-@extend_schema(tags=["bulk jobs"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List bulk jobs",
-        description="Every bulk job, newest first, those of the console too.",
-    )
-)
 class JobListView(ListView):
+    """List bulk jobs.
+
+    Every bulk job, newest first, those of the console too.
+    """
+
+    tag = "bulk jobs"
     required_scope = SCOPE
     accepts_idempotency_key = True
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 
-    @extend_schema(
-        summary="Start a bulk job",
-        description="Counts the messages that the filter matches and starts the job; its status is "
-        "at the address of its id. With `preview` it only counts. An action that a flow does not "
-        "have is answered with those that it has, and so is a filter.",
-        request=NewJobSerializer,
-        responses={
-            201: OpenApiResponse(
-                JobSerializer, "The job was started, by this request or by one that it repeats."
-            ),
-            200: OpenApiResponse(PreviewSerializer, "The preview that was asked for."),
+    @operation(
+        NewJobSerializer,
+        {
+            201: (JobSerializer, "The job was started, by this request or by one that it repeats."),
+            200: (PreviewSerializer, "The preview that was asked for."),
         },
-        examples=[
-            OpenApiExample(
-                "send exhausted deliveries again",
-                {
-                    "flow": "notify",
-                    "action": "resend",
-                    "filter": {"subscription": "orders/warehouse", "status": "exhausted"},
-                    "rate": 50,
-                },
-                request_only=True,
-            )
-        ],
+        (
+            "send exhausted deliveries again",
+            {
+                "flow": "notify",
+                "action": "resend",
+                "filter": {"subscription": "orders/warehouse", "status": "exhausted"},
+                "rate": 50,
+            },
+        ),
     )
     def post(self, request: Request) -> Response:
+        """Start a bulk job.
+
+        Counts the messages that the filter matches and starts the job; its status is at the address
+        of its id. With `preview` it only counts. An action that a flow does not have is answered
+        with those that it has, and so is a filter.
+        """
         serializer = NewJobSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         body = serializer.validated_data
@@ -155,27 +151,28 @@ def _request_key(request: Request, body: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-@extend_schema(tags=["bulk jobs"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="Show a bulk job",
-        description="Its state, and how many of its messages are done. It has ended when the state "
-        "is done, failed or cancelled.",
-    )
-)
 class JobView(QueryView, RetrieveAPIView[BulkJob]):
+    """Show a bulk job.
+
+    Its state, and how many of its messages are done. It has ended when the state is done, failed or
+    cancelled.
+    """
+
+    tag = "bulk jobs"
     required_scope = SCOPE
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 
 
 class _ChangeView(APIView):
-    """POST without a body."""
+    """A change of a job; its POST has no body."""
 
+    tag = "bulk jobs"
     required_scope = SCOPE
     answers_not_now = True
     change = ""
 
+    @operation(None, {200: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
         with transaction.atomic():
             try:
@@ -187,28 +184,30 @@ class _ChangeView(APIView):
         return Response(JobSerializer(job).data)
 
 
-def _changing(summary: str, description: str) -> Any:
-    return extend_schema_view(
-        post=extend_schema(
-            tags=["bulk jobs"],
-            summary=summary,
-            description=f"{description} Again it changes nothing; 409 when the job has ended.",
-            request=None,
-            responses=JobSerializer,
-        )
-    )
-
-
-@_changing("Pause a bulk job", "It stops after the page of messages that it works on.")
 class JobPauseView(_ChangeView):
+    """Pause a bulk job.
+
+    It stops after the page of messages that it works on. Again it changes nothing; 409 when the job
+    has ended.
+    """
+
     change = "pause"
 
 
-@_changing("Resume a bulk job", "A paused job goes on where it stopped.")
 class JobResumeView(_ChangeView):
+    """Resume a bulk job.
+
+    A paused job goes on where it stopped. Again it changes nothing; 409 when the job has ended.
+    """
+
     change = "resume"
 
 
-@_changing("Cancel a bulk job", "It ends for good; what it has done stays done.")
 class JobCancelView(_ChangeView):
+    """Cancel a bulk job.
+
+    It ends for good; what it has done stays done. Again it changes nothing; 409 when the job has
+    ended.
+    """
+
     change = "cancel"

@@ -30,7 +30,7 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management import fields
 from msgplatform.api.query import NAME, ListView, QueryView
-from msgplatform.core.json.values import same
+from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog
 
 V = TypeVar("V", bound=type[Any])
@@ -109,19 +109,19 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         """The row's name in the audit log."""
         return str(row.name)
 
-    def saved(self, row: Any, is_new: bool) -> Mapping[str, Any]:
+    def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
         """Called in the transaction that stored a change; returns more fields for the answer."""
         return {}
 
-    def also(self, row: Any, names: Sequence[str]) -> Sequence[str]:
+    def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
         """Set further fields that follow from a change; returns their names."""
         return ()
 
-    def audited(self, name: str, value: Any) -> Any:
+    def audit_value(self, name: str, value: Any) -> Any:
         """A field's value as the audit log shows it."""
         return value
 
-    def found(self, for_change: bool = False) -> Any:
+    def get_row(self, for_change: bool = False) -> Any:
         """The row. Raises Http404."""
         rows = self.rows()
         row = (rows.select_for_update() if for_change else rows).first()
@@ -130,7 +130,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         return row
 
     def get(self, request: Request, **_address: str) -> Response:
-        return Response(self.get_serializer(self.found()).data)
+        return Response(self.get_serializer(self.get_row()).data)
 
     def put(self, request: Request, **_address: str) -> Response:
         try:
@@ -140,7 +140,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
 
     def delete(self, request: Request, **_address: str) -> Response:
         with transaction.atomic():
-            self.remove(request, self.found(for_change=True))
+            self.remove(request, self.get_row(for_change=True))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _put(self, request: Request) -> Response:
@@ -154,25 +154,25 @@ class ResourceView(QueryView, GenericAPIView[Any]):
             self._fill(row, body)
             row.full_clean(validate_unique=False, validate_constraints=False)
             after = self._values(row)
-            changed_names = sorted(name for name in after if not same(before[name], after[name]))
+            changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
             more: Mapping[str, Any] = {}
             if is_new or changed_names:
-                also = self.also(row, changed_names)
+                also = self.set_dependent_fields(row, changed_names)
                 row.save(update_fields=None if is_new else [*changed_names, *also])
-                more = self.saved(row, is_new)
+                more = self.after_save(row, is_new)
                 self._audit(request, row, is_new, changed_names, before, after)
         answer = {**self.get_serializer(row).data, **more}
         return Response(answer, status.HTTP_201_CREATED if is_new else status.HTTP_200_OK)
 
     def _fill(self, row: Any, body: Any) -> None:
         """The body's values, and the default of each field that it leaves out."""
-        for field in self._written():
+        for field in self._body_fields():
             if field.name in body.validated_data:
                 setattr(row, field.name, body.validated_data[field.name])
             elif field.name not in self.kept_fields:
                 setattr(row, field.name, field.get_default())
 
-    def _written(self) -> list[Field[Any, Any]]:
+    def _body_fields(self) -> list[Field[Any, Any]]:
         """The model's fields that a body sets."""
         serializer: Any = self.get_serializer()
         names = {name for name, field in serializer.fields.items() if not field.read_only}
@@ -180,7 +180,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         return [column for column in columns if column.name in names]
 
     def _values(self, row: Any) -> dict[str, Any]:
-        return {field.name: field.value_from_object(row) for field in self._written()}
+        return {field.name: field.value_from_object(row) for field in self._body_fields()}
 
     def _audit(
         self,
@@ -194,13 +194,13 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
 
-        def shown(values: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: self.audited(name, values[name]) for name in sorted(names)}
+        def values_of(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: self.audit_value(name, values[name]) for name in sorted(names)}
 
         if is_new:
-            audit(request, f"{self.word}_created", self.title(row), after=shown(after))
+            audit(request, f"{self.word}_created", self.title(row), after=values_of(after))
         else:
-            both = {"fields": changed_names, "before": shown(before), "after": shown(after)}
+            both = {"fields": changed_names, "before": values_of(before), "after": values_of(after)}
             audit(request, f"{self.word}_changed", self.title(row), **both)
 
 
@@ -221,13 +221,13 @@ class ResourceListView(ListView):
         cls.serializer_class = cls.resource.serializer_class
 
 
-def listed(tag: str, summary: str, description: str) -> Callable[[V], V]:
+def describe_list(tag: str, summary: str, description: str) -> Callable[[V], V]:
     """Describes a ResourceListView."""
     description_of_get = extend_schema(tags=[tag], summary=summary, description=description)
     return cast(Callable[[V], V], extend_schema_view(get=description_of_get))
 
 
-def documented(
+def describe_resource(
     what: str,
     tag: str,
     serializer: type[serializers.BaseSerializer[Any]],

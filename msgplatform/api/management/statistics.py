@@ -9,13 +9,14 @@ from typing import Any, cast
 from django.db.models import Sum
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgplatform.api.filters import business_system
 from msgplatform.api.query import NAME, QueryView, moment
+from msgplatform.api.schema import operation
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Activity
@@ -66,6 +67,7 @@ def _groups() -> list[OpenApiParameter]:
 
 
 class StatisticsView(QueryView):
+    tag = "statistics"
     required_scope = "manage:statistics"
     query = [
         OpenApiParameter(
@@ -78,43 +80,31 @@ class StatisticsView(QueryView):
         *_groups(),
     ]
 
-    @extend_schema(
-        tags=["statistics"],
-        summary="Count what happened",
-        description="The counters of a flow in steps of time: of Notify, for example, accepted, "
-        "delivered, failed (attempts) and exhausted (deliveries that failed for good). Minutes and "
-        "hours are kept for two weeks unless configured otherwise, days for three years.",
-        responses=StatisticsSerializer,
-    )
+    @operation(None, {200: StatisticsSerializer})
     def get(self, request: Request) -> Response:
-        activity, step = self._activity(), self._step()
+        """Count what happened.
+
+        The counters of a flow in steps of time: of Notify, for example, accepted, delivered, failed
+        (attempts) and exhausted (deliveries that were given up). Minutes and hours are kept for two
+        weeks unless configured otherwise, days for three years.
+        """
+        activity, step = self._activity(), cast(Step, self.query_values.get("step", "hour"))
         since, until = self._period(step)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in CounterQuery(activity, step, since, until, self._chosen(activity)).rows():
+        for table in CounterQuery(activity, step, since, until, self._group_keys(activity)).rows():
             rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        answer = {
-            "flow": self.query_values["flow"],
-            "step": step,
-            "total": dict(total),
-            "points": points,
-        }
-        return Response(answer)
+        flow = self.query_values["flow"]
+        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
 
     def _activity(self) -> Activity:
         flow = flows.get(self.query_values.get("flow", ""))
         if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
         return flow.health.activity
-
-    def _step(self) -> Step:
-        step = self.query_values.get("step", "hour")
-        if step not in _STEPS:
-            raise InvalidInput(f"Use one of {', '.join(_STEPS)}.", "step")
-        return cast(Step, step)
 
     def _period(self, step: Step) -> tuple[datetime, datetime]:
         """Raises InvalidInput for one that is too long for its step, or not of our time."""
@@ -129,7 +119,7 @@ class StatisticsView(QueryView):
     def _time(self, name: str, usual: datetime) -> datetime:
         return moment(self.query_values[name], name) if name in self.query_values else usual
 
-    def _chosen(self, activity: Activity) -> dict[str, str]:
+    def _group_keys(self, activity: Activity) -> dict[str, str]:
         """Dimension → key of the group that is asked for."""
         has = [dimension.name for dimension in activity.dimensions]
         groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}

@@ -20,8 +20,8 @@ from msgplatform.api.management.resources import (
     WholeSerializer,
     audit,
     body_of,
-    documented,
-    listed,
+    describe_list,
+    describe_resource,
 )
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
@@ -36,7 +36,7 @@ class SystemSerializer(WholeSerializer):
         read_only_fields = ["name", "created_at"]
 
 
-@documented(
+@describe_resource(
     "business system",
     "business systems",
     SystemSerializer,
@@ -55,7 +55,7 @@ class SystemView(ResourceView):
     def new(self) -> Biz:
         return Biz(name=self.kwargs["name"])
 
-    def saved(self, row: Biz, is_new: bool) -> dict[str, Any]:
+    def after_save(self, row: Biz, is_new: bool) -> dict[str, Any]:
         if not is_new:  # it may have been disabled: its keys are cached in this process
             transaction.on_commit(keys.forget)
         return {}
@@ -68,7 +68,7 @@ class SystemView(ResourceView):
             transaction.on_commit(keys.forget)
 
 
-@listed(
+@describe_list(
     "business systems",
     "List business systems",
     "Every business system, by name, those that are disabled too.",
@@ -111,7 +111,7 @@ class NewKeySerializer(KeySerializer):
         fields = [*KeySerializer.Meta.fields, "key"]
 
 
-@documented(
+@describe_resource(
     "API key",
     "API keys",
     KeySerializer,
@@ -170,7 +170,7 @@ class KeyView(ResourceView):
         with transaction.atomic():
             row = self._active(self._locked_system())
             if row is None:
-                self.found()  # one that is revoked already may be deleted again
+                self.get_row()  # one that is revoked already may be deleted again
             else:
                 keys.revoke(row)
                 audit(request, "api_key_revoked", str(row), biz=self.kwargs["system"])
@@ -198,7 +198,7 @@ class KeyView(ResourceView):
         audit(request, action, str(row), biz=self.kwargs["system"], after=after, **detail)
 
 
-@listed(
+@describe_list(
     "API keys",
     "List the API keys of a business system",
     "Newest first, revoked ones too. A key itself is never shown again.",

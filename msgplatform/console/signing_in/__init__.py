@@ -1,1 +1,1 @@
-"""Logging in, passwords that people choose, and those that the platform made."""
+"""Logging in, and the pages where people choose and change their password."""

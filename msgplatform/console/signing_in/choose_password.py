@@ -1,4 +1,4 @@
-"""The page where a one-time password is replaced by one that its user chooses."""
+"""The page behind the link that `up` prints: the first user chooses a password there."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.forms import SetPasswordForm
-from django.contrib.auth.views import PasswordChangeView
-from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
+from django.contrib.auth.views import PasswordResetConfirmView
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import INPUT_CLASSES
 
-from msgplatform.console.signing_in.one_time_password import must_choose
+from msgplatform.admin.auditing import SECRET, audit
 
 
 class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # generic for mypy only
-    """Without the old password: its user has just logged in with it."""
+    """Django's form with the theme's inputs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -25,18 +24,32 @@ class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # generic 
             field.widget.attrs["class"] = " ".join(INPUT_CLASSES)
 
 
-class ChoosePasswordView(PasswordChangeView):
+class ChoosePasswordView(PasswordResetConfirmView):
+    """Django's view for a link with a token, which ends when a password is chosen or
+    PASSWORD_RESET_TIMEOUT is over. Afterwards the user is logged in.
+
+    The token is a query parameter, because logs have the path of a request and not its query.
+    """
+
     template_name = "console/choose_password.html"
-    form_class = ChoosePasswordForm  # type: ignore[assignment]  # it needs a user, as theirs does
+    form_class = ChoosePasswordForm
     success_url = reverse_lazy("console:overview")
+    post_reset_login = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        # Any other change of a password asks for the old one.
-        if request.user.is_authenticated and not must_choose(request):
-            return redirect("console:overview")
-        return super().dispatch(request, *args, **kwargs)
+        # Without a token in the address the view looks for the one that it has put into the
+        # session, so that the token leaves the address with the first answer.
+        token = request.GET.get("token", self.reset_url_token)
+        return super().dispatch(request, *args, **kwargs, token=token)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        changes = {"password": [SECRET, SECRET]}
+        audit(self.request, "own_password_changed", form.user.get_username(), changes=changes)
+        return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
+        title = _("Choose a password") if self.validlink else _("This link no longer works")
         frame = {**admin.site.each_context(self.request), "site_url": ""}  # nothing opens there
-        return {**frame, **context, "title": _("Choose a password")}
+        return {**frame, **context, "title": title}

@@ -88,7 +88,7 @@ class _Guesses:
     """Wrong passwords for a name, from an address, and for both together."""
 
     def __init__(self, request: HttpRequest, name: str) -> None:
-        self._request, self._name = request, folded(name)
+        self._request, self._name = request, fold_name(name)
 
     def refuse_guesser(self) -> None:
         if waiting := self.wait(0):
@@ -112,7 +112,7 @@ class _Guesses:
         return max(waits)
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """One form of all spellings that a database may take for the same name: of MariaDB's usual
     collations neither case nor accents make a difference."""
     parts = unicodedata.normalize("NFKD", name.casefold())

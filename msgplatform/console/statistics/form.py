@@ -94,13 +94,13 @@ class StatisticsForm(forms.Form):
             )
         return {**values, "since": since, "until": until, "step": step}
 
-    def counted(self, activity: Activity) -> CounterQuery:
+    def query(self, activity: Activity) -> CounterQuery:
         """The query for the counters of the period and groups of this form."""
         values = self.cleaned_data
         since: datetime = values["since"]
-        return CounterQuery(activity, values["step"], since, values["until"], self.chosen())
+        return CounterQuery(activity, values["step"], since, values["until"], self.selection())
 
-    def chosen(self) -> dict[str, str]:
+    def selection(self) -> dict[str, str]:
         """Dimension → key of the group that the person chose."""
         keys = {}
         for dimension in self.activity.dimensions if self.activity else ():

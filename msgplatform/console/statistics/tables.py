@@ -15,7 +15,7 @@ from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, Tone, labels
 from msgplatform.console import flow_card
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
-from msgplatform.core.flows import Activity, Dimension, Flow, Measure
+from msgplatform.core.flows import Activity, Dimension, Flow
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics import groups
@@ -30,12 +30,12 @@ _FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
 
 @dataclass(frozen=True)
 class Row:
-    """`narrowed` is the address of the statistics of this row alone, `page` that of the thing
+    """`url` is the address of the statistics of this row alone, `page` that of the subject
     itself; '' for none. `values` are numbers and marks, in the order of the columns."""
 
     title: str
     values: Sequence[Any]
-    narrowed: str = ""
+    url: str = ""
     page: str = ""
 
 
@@ -55,10 +55,10 @@ def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
 ) -> dict[str, Any]:
     """The statistics of one flow."""
-    query = form.counted(activity)
+    query = form.query(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
-    without = activity.without(query.selection)
+    uncounted_names = activity.uncounted(query.selection)
     tables = [
         _by_dimension(query, dimension, sums, request)
         for dimension in activity.dimensions
@@ -72,7 +72,9 @@ def of_flow(
         for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
-        "numbers": list(zip(_columns(activity), _values(activity, counts, without), strict=True)),
+        "numbers": list(
+            zip(_columns(activity), _values(activity, counts, uncounted_names), strict=True)
+        ),
         "chosen": selected_groups,
         "is_empty": not any(counts.values()),
         "charts": _charts(query, points, by_day),
@@ -83,12 +85,16 @@ def of_flow(
     }
 
 
-def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> dict[str, Any]:
+def of_all(
+    form: StatisticsForm, visible_flows: Iterable[Flow], request: HttpRequest
+) -> dict[str, Any]:
     """Each flow, and each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
-    for flow, activity in ((flow, flow.health.activity) for flow in able if flow.health.activity):
-        query = form.counted(activity)
+    for flow, activity in (
+        (flow, flow.health.activity) for flow in visible_flows if flow.health.activity
+    ):
+        query = form.query(activity)
         query.check()
         sums = groups.sums(query)
         counts = groups.whole(sums)
@@ -99,10 +105,10 @@ def of_all(form: StatisticsForm, able: Iterable[Flow], request: HttpRequest) -> 
         for line in (line for one in systems for line in groups.table(query, one, sums)):
             url = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
             values = [flow.title, *_common(activity, line.counts)]
-            failures = activity.counted("lost", line.counts)
+            failures = activity.total("lost", line.counts)
             by_system.append((failures, Row(line.group.title, values, url)))
     by_system.sort(key=lambda pair: -pair[0])
-    rows = [row for _lost, row in by_system]
+    rows = [row for _failures, row in by_system]
     columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
     title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
     tables = [
@@ -117,11 +123,11 @@ def _by_dimension(
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     may_open = request.user.has_perm(dimension.permission)
-    without = {*dimension.without, *query.activity.without(query.selection)}
+    uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
     rows = [
         Row(
             line.group.title,
-            _values(query.activity, line.counts, without),
+            _values(query.activity, line.counts, uncounted_names),
             _address(request, **{dimension.name: line.group.key}),
             line.group.url if may_open else "",
         )
@@ -136,12 +142,12 @@ def _by_dimension(
 def _by_step(
     query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
 ) -> Table:
-    activity, without = query.activity, query.activity.without(query.selection)
+    activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
     times = labels([point.at for point in shown_points], by_day)
     rows = [
-        Row(time, _values(activity, point.counts, without))
+        Row(time, _values(activity, point.counts, uncounted_names))
         for time, point in zip(times, shown_points, strict=True)
     ]
     file = _address(request, "console:statistics-csv")
@@ -152,9 +158,11 @@ def _by_step(
 
 def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
     activity, step = query.activity, str(STEPS[query.step])
-    without = activity.without(query.selection)
+    uncounted_names = activity.uncounted(query.selection)
     charts = [
-        flow_card.over_time("counts", activity, points, step=step, by_day=by_day, without=without)
+        flow_card.over_time(
+            "counts", activity, points, step=step, by_day=by_day, omitted_names=uncounted_names
+        )
     ]
     lines = [
         Line(figure.title, [figure.of(point.counts) for point in points], tone)
@@ -171,35 +179,29 @@ def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[
 
 
 def _columns(activity: Activity) -> list[Text]:
-    titles = [measure.title for measure in activity.stored]
+    titles = [measure.title for measure in activity.stored_measures]
     return [*titles, _("success"), *(figure.title for figure in activity.figures)]
 
 
-def _values(activity: Activity, counts: Counts, without: Collection[str] = ()) -> list[Any]:
-    """`without` are measures that are not counted here: a dash, and not 0."""
-    numbers = [
-        cells.NOTHING if measure.name in without else _shown(measure, measure.of(counts))
-        for measure in activity.stored
-    ]
-    share = cells.percent(activity.success(counts))
-    return [
-        *numbers,
-        share,
-        *(flow_card.format_figure(figure, counts) for figure in activity.figures),
-    ]
+def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str] = ()) -> list[Any]:
+    """`uncounted_names` are measures that are not counted here: a dash, and not 0."""
+    row: list[Any] = []
+    for measure in activity.stored_measures:
+        value = measure.of(counts)
+        cell = _failures_cell(value) if measure.tone == "lost" else value
+        row.append(cells.NOTHING if measure.name in uncounted_names else cell)
+    row.append(cells.percent(activity.success(counts)))
+    row += [flow_card.format_figure(figure, counts) for figure in activity.figures]
+    return row
 
 
 def _common(activity: Activity, counts: Counts) -> list[Any]:
     """The columns that every flow has."""
-    good, failures, bad = (activity.counted(tone, counts) for tone in ("good", "lost", "bad"))
-    return [good, _marked(failures), bad, cells.percent(activity.success(counts))]
+    good, failures, bad = (activity.total(tone, counts) for tone in ("good", "lost", "bad"))
+    return [good, _failures_cell(failures), bad, cells.percent(activity.success(counts))]
 
 
-def _shown(measure: Measure, value: int) -> Any:
-    return _marked(value) if measure.tone == "lost" else value
-
-
-def _marked(failures: int) -> Any:
+def _failures_cell(failures: int) -> Any:
     return cells.mark(grouped(failures), "bad") if failures else failures
 
 

@@ -21,24 +21,26 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
 
+_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
+
 
 @staff_member_required
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     """The statistics of one flow (`flow` in the address), or of all that the user may see."""
-    able = [flow for flow in visible(request) if flow.health.activity]
-    if not able:
+    visible_flows = [flow for flow in visible(request) if flow.health.activity]
+    if not visible_flows:
         raise PermissionDenied
     flow = _flow(request)
     form = StatisticsForm(flow.health.activity if flow else None, request.GET)
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
-            context = _figures(request, form, flow, able)
+            context = _figures(request, form, flow, visible_flows)
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
-        request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=able,
+        request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
         period=request.GET.get("period", ""), **context,
     )  # fmt: skip
 
@@ -57,7 +59,7 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         form.add_error(None, _("There is no such choice."))
     if form.is_valid():
         try:
-            query = form.counted(flow.health.activity)
+            query = form.query(flow.health.activity)
             rows = groups.csv_lines(query, dimension)
             header = next(rows)  # a time that is too long is refused before anything is sent
         except InvalidInput as error:
@@ -81,15 +83,15 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
 
 
 def _figures(
-    request: HttpRequest, form: StatisticsForm, flow: flows.Flow | None, able: list[flows.Flow]
+    request: HttpRequest,
+    form: StatisticsForm,
+    flow: flows.Flow | None,
+    visible_flows: list[flows.Flow],
 ) -> dict[str, Any]:
     context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
     if flow is None or flow.health.activity is None:
-        return context | tables.of_all(form, able, request)
+        return context | tables.of_all(form, visible_flows, request)
     return context | tables.of_flow(form, flow, flow.health.activity, request)
-
-
-_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:

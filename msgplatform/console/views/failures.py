@@ -116,23 +116,27 @@ class FlowFailures:
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
     user: Any = request.user
-    able = visible(request)
-    listings = [_flow_failures(flow, user, sees_personal(request)) for flow in able]
+    visible_flows = visible(request)
+    listings = [_flow_failures(flow, user, sees_personal(request)) for flow in visible_flows]
     return page(
         request,
         "failures.html",
         _("Failures"),
         listings=[one for one in listings if one.places or one.problem],
         may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
-        acknowledged=_acknowledged(able, sees_personal(request)),
+        acknowledged=_latest_acknowledgements(visible_flows, sees_personal(request)),
         max_note=MAX_NOTE,
     )
 
 
-def _acknowledged(able: Sequence[flows.Flow], clear: bool) -> list[Acknowledgement]:
+def _latest_acknowledgements(
+    visible_flows: Sequence[flows.Flow], clear: bool
+) -> list[Acknowledgement]:
     """The latest acknowledgements, with notes and answers as this person may read them."""
     rows = list(
-        failure_store.latest_acknowledgements([flow.name for flow in able], ACKNOWLEDGED_SHOWN)
+        failure_store.latest_acknowledgements(
+            [flow.name for flow in visible_flows], ACKNOWLEDGED_SHOWN
+        )
     )
     for row in rows:
         row.answer = answer_title(row.answer)
@@ -174,9 +178,9 @@ def _resend_forms(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[Res
         if one.place_filter and (url := _bulk_url(flow, one.action, one.place_filter)):
             together[url].append(one)
     return [
-        ResendForm(url, sum(one.count for one in same))
-        for url, same in together.items()
-        if same[1:]
+        ResendForm(url, sum(one.count for one in failures))
+        for url, failures in together.items()
+        if failures[1:]
     ]
 
 

@@ -41,7 +41,7 @@ class Line:
 
     title: str
     help: str
-    done: bool
+    is_done: bool
     link: str
 
 
@@ -49,8 +49,8 @@ class Line:
 class Part:
     """The steps of the platform or of one flow.
 
-    `commands` bring the first message, with a key that has the `scope`; of the `snippets` one is
-    `shown`. `anchor` names the part in the page's address.
+    `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of
+    the `snippets` that the page shows. `anchor` names the part in the page's address.
     """
 
     anchor: str
@@ -59,17 +59,17 @@ class Part:
     commands: str = ""
     scope: str = ""
     snippets: Sequence[flows.Snippet] = ()
-    shown: flows.Snippet | None = None
+    snippet: flows.Snippet | None = None
     problem: str = ""
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         """How many steps are done."""
-        return sum(step.done for step in self.steps)
+        return sum(step.is_done for step in self.steps)
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.steps) and self.done == len(self.steps)
+        return bool(self.steps) and self.done_count == len(self.steps)
 
 
 @staff_member_required
@@ -167,7 +167,14 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
         calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = _key(request, scope) if calls else ""
-        commands = "\n\n".join(_command(call, key) for call in calls)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        commands = "\n\n".join(
+            curl.command(
+                flows.Call("", call.path, headers, json.dumps(call.body, ensure_ascii=False)),
+                settings.PUBLIC_URL,
+            )
+            for call in calls
+        )
     except UNAVAILABLE as error:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.setup.snippets()
@@ -175,12 +182,6 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
     matches = [one for one in snippets if one.name == language] or snippets
     snippet = matches[0] if matches else None
     return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
-
-
-def _command(call: flows.FirstCall, key: str) -> str:
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    body = json.dumps(call.body, ensure_ascii=False)
-    return curl.command(flows.Call("", call.path, headers, body), settings.PUBLIC_URL)
 
 
 def _key(request: HttpRequest, scope: str) -> str:

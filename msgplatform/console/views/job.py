@@ -28,6 +28,12 @@ from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
 
 _State = BulkJob.State
+SHOWN = 50
+_TITLES: Mapping[flows.Ending, Any] = {
+    "arrived": gettext_lazy("Sent again by this job, and arrived"),
+    "failed": gettext_lazy("Sent again by this job, and failed again"),
+    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
+}
 
 
 @staff_member_required
@@ -63,7 +69,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "job": row,
         "flow": flow,
         "action": action,
-        "left": _left(row),
+        "left": _time_left(row),
         "outcome": sums,
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
@@ -105,7 +111,7 @@ def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
     return [(str(labels.get(name, name)), str(value)) for name, value in row.filter.items()]
 
 
-def _left(row: BulkJob) -> timedelta | None:
+def _time_left(row: BulkJob) -> timedelta | None:
     """The time until the job ends; None while it cannot be estimated."""
     if row.more or not row.done or row.state not in (_State.PENDING, _State.RUNNING):
         return None
@@ -113,14 +119,6 @@ def _left(row: BulkJob) -> timedelta | None:
     if row.rate:
         return timedelta(seconds=missing / row.rate)
     return (timezone.now() - row.created_at) * (missing / row.done)
-
-
-SHOWN = 50
-_TITLES: Mapping[flows.Ending, Any] = {
-    "arrived": gettext_lazy("Sent again by this job, and arrived"),
-    "failed": gettext_lazy("Sent again by this job, and failed again"),
-    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
-}
 
 
 @staff_member_required

@@ -64,7 +64,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "found": state,
         "failures": condition.failures(request),
         **_alerts(request),
-        "ended": _ended(request, state),
+        "ended": _last_words(request, state),
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": _jobs(request),
         "seconds": seconds,
@@ -81,12 +81,12 @@ def overview(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
-def _ended(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
+def _last_words(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
     """Program → its last words, as this person may read them, of programs that end again and
     again."""
     if sees_personal(request):
-        return state.ended
-    return {role: personal.in_sentence(text) for role, text in state.ended.items()}
+        return state.exits
+    return {role: personal.in_sentence(text) for role, text in state.exits.items()}
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:
@@ -117,11 +117,11 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     """A card for each flow that this user may see, and the groups in most trouble."""
     # All flows: a problem of one that this person may not see keeps the page from being calm, too.
     statuses = {flow: flow.health.status() for flow in flows.all()}
-    able, now = visible(request), sql.now()
-    points = recent.series(able, span, now)
-    waiting = _backlogs(able, span, now)
-    failures = failure_store.count_by_flow(flow.name for flow in able)
-    lags = {flow: statuses[flow].oldest_by for flow in able}
+    visible_flows, now = visible(request), sql.now()
+    points = recent.series(visible_flows, span, now)
+    waiting = _backlogs(visible_flows, span, now)
+    failures = failure_store.count_by_flow(flow.name for flow in visible_flows)
+    lags = {flow: statuses[flow].oldest_by for flow in visible_flows}
     worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
     cards = [
         flow_card.card(
@@ -133,7 +133,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
             step,
             period,
         )
-        for flow in able
+        for flow in visible_flows
     ]
     idle_flows = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
     return {
@@ -156,11 +156,11 @@ def _is_set_up(flow: flows.Flow) -> bool:
 
 
 def _backlogs(
-    able: Sequence[flows.Flow], span: Span, now: datetime
+    visible_flows: Sequence[flows.Flow], span: Span, now: datetime
 ) -> Mapping[str, list[float | None]]:
     """Flow → how many messages waited at most in each step; None where nobody has looked."""
     try:
-        counts_by_flow = backlogs.read(flow.name for flow in able)
+        counts_by_flow = backlogs.read(flow.name for flow in visible_flows)
     except RedisError:  # the page says so above
         return {}
     values_by_flow: dict[str, list[float | None]] = {}
@@ -176,5 +176,5 @@ def _backlogs(
 def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
     """The address of the group in trouble, '' for people who may not see it."""
     activity = trouble.flow.health.activity
-    may = activity and request.user.has_perm(activity.dimensions[0].permission)
-    return trouble.group.url if may else ""
+    can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
+    return trouble.group.url if can_open else ""

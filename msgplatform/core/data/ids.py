@@ -151,7 +151,7 @@ class Allocator:
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")
-        if transactions.in_transaction(self._using):
+        if transactions.is_in_transaction(self._using):
             raise RuntimeError("reserve ids before transaction.atomic(), not inside it")
         if block := self._give(n):
             return block

@@ -46,7 +46,7 @@ class Locked(Exception):
     """Another transaction, perhaps of a frozen process, holds the lock that is needed."""
 
 
-def in_transaction(using: str = "default") -> bool:
+def is_in_transaction(using: str = "default") -> bool:
     """True if the caller has a transaction open; the one around a Django TestCase does not count.
 
     Opens no connection.

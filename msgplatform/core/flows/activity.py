@@ -1,5 +1,5 @@
-"""What a flow counts, and how that is grouped: for the charts of the overview and for the
-page of statistics.
+"""The counters of a flow and their groups, for the charts of the overview and the page of
+statistics.
 
 The counters themselves are the platform's (`MinuteCounter` and `DayCounter` in its models); a flow
 says what their names mean. All reading is in `msgplatform/monitor/statistics/`.
@@ -24,12 +24,12 @@ Counts = Mapping[str, int]  # name of a counter → its sum
 # negative subjects.
 WHOLE = Q(subject__gte=0)
 SYSTEM = "system"  # the dimension that can be combined with every other one
-# What a measure means for the people who look at it: its colour, and what lists are ranked by.
+# The meaning of a measure for people: its colour, and the rank in lists.
 Tone = Literal["accepted", "good", "lost", "bad", "plain"]
 
 
 class Key(NamedTuple):
-    """What a counter is about: business system, subject (0: none) and name."""
+    """The identity of a counter: business system, subject (0: none) and name."""
 
     biz: int
     subject: int
@@ -85,25 +85,25 @@ class Dimension(ABC):
     # The foreign key by which its rows are found while one types ("notify.ReceiveMsg.biz_receive"),
     # or '' when `choices` are few enough to be shown in full.
     relation: str = ""
-    # Whether `narrow` names subjects: an index has their counters together.
+    # True if `narrow` names subjects: an index has their counters together.
     names_subjects: bool = False
-    without: Collection[str] = ()  # measures that are not counted under it
+    uncounted: Collection[str] = ()  # names of measures that are not counted under it
     permission: str = ""  # to open the pages of its groups
     # Each message is counted under this dimension a second time, with negative subjects.
     is_apart: bool = False
 
     @abstractmethod
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        """The key of the group to which each counter belongs; those that belong to none are left
-        out. At most one statement, however many counters there are."""
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        """The key of the group to which each counter belongs, without counters of no group. At most
+        one statement, however many counters there are."""
 
     @abstractmethod
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
-        """The groups that are there still, by their keys. At most one statement."""
+        """The groups that still exist, by their keys. At most one statement."""
 
-    def groups(self, counted: Collection[Key]) -> Mapping[Key, Group]:
-        """The group of each counter. One that was deleted keeps its counts, under its key."""
-        keys = self.keys_of(counted)
+    def groups(self, counter_keys: Collection[Key]) -> Mapping[Key, Group]:
+        """The group of each counter. A deleted group keeps its counts, under its key."""
+        keys = self.keys_of(counter_keys)
         named = self.named(set(keys.values()))
         return {counter: named.get(key, Group(key, key)) for counter, key in keys.items()}
 
@@ -135,41 +135,44 @@ class Activity:
     live: Callable[[datetime, datetime], Mapping[datetime, Counts]] | None = None
 
     @property
-    def stored(self) -> list[Measure]:
+    def stored_measures(self) -> list[Measure]:
         """The measures whose counters are in the database."""
         return [measure for measure in self.measures if not measure.is_live]
 
-    def counted(self, tone: Tone, counts: Counts) -> int:
+    def total(self, tone: Tone, counts: Counts) -> int:
         """The sum of all measures of this tone."""
         return sum(measure.of(counts) for measure in self.measures if measure.tone == tone)
 
-    def without(self, chosen: Mapping[str, str]) -> set[str]:
-        """The measures that are not counted for the chosen groups."""
-        return {name for one in self._wanted(chosen) for name in one.without}
+    def uncounted(self, selection: Mapping[str, str]) -> set[str]:
+        """The names of the measures that are not counted for the selected groups."""
+        dimensions = self._selected_dimensions(selection)
+        return {name for dimension in dimensions for name in dimension.uncounted}
 
     def success(self, counts: Counts) -> float | None:
         """Delivered, of all that ended, 0 to 1; None when nothing did."""
-        good, lost = self.counted("good", counts), self.counted("lost", counts)
+        good, lost = self.total("good", counts), self.total("lost", counts)
         return good / (good + lost) if good + lost else None
 
-    def narrowed(self, chosen: Mapping[str, str]) -> Q:
-        """The counters of the chosen groups (dimension → key). Raises InvalidInput."""
-        found, wanted = Q(), self._wanted(chosen)
-        for dimension in wanted:
-            found &= dimension.narrow(chosen[dimension.name])
-        others = [one for one in wanted if not one.is_apart and one.name != SYSTEM]
-        if others and self.is_apart(chosen):
+    def condition(self, selection: Mapping[str, str]) -> Q:
+        """The counters of the selected groups (dimension → key), as a filter. Raises
+        InvalidInput."""
+        condition, dimensions = Q(), self._selected_dimensions(selection)
+        for dimension in dimensions:
+            condition &= dimension.narrow(selection[dimension.name])
+        others = [one for one in dimensions if not one.is_apart and one.name != SYSTEM]
+        if others and self.is_apart(selection):
             raise InvalidInput(
                 gettext("This is counted for each alone: choose one of them."), others[0].name
             )
-        return found
+        return condition
 
-    def names_subjects(self, chosen: Mapping[str, str]) -> bool:
-        return any(one.names_subjects for one in self._wanted(chosen))
+    def names_subjects(self, selection: Mapping[str, str]) -> bool:
+        """True if the condition of a selected dimension names subjects."""
+        return any(one.names_subjects for one in self._selected_dimensions(selection))
 
-    def is_apart(self, chosen: Mapping[str, str]) -> bool:
-        """Whether a group is chosen that is counted apart."""
-        return any(one.is_apart for one in self._wanted(chosen))
+    def is_apart(self, selection: Mapping[str, str]) -> bool:
+        """True if a selected dimension is counted apart."""
+        return any(one.is_apart for one in self._selected_dimensions(selection))
 
-    def _wanted(self, chosen: Mapping[str, str]) -> list[Dimension]:
-        return [one for one in self.dimensions if one.name in chosen]
+    def _selected_dimensions(self, selection: Mapping[str, str]) -> list[Dimension]:
+        return [one for one in self.dimensions if one.name in selection]

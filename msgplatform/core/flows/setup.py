@@ -55,6 +55,12 @@ class DemoRun(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def progress(self, flow: str, text: str) -> None:
+        """Say how far a flow is, now and then."""
+
+    def start_together(self) -> None:
+        """Wait until every flow has made its rows; the traffic begins after it."""
+
     def trickle(self, name: str, step: Callable[[int], None], seconds: float) -> None:
         """After the accounting, until the demo is stopped: call `step` with 0, 1, 2 … every so many
         seconds, in a thread of its own. A step that raises is called again with its number."""

@@ -130,7 +130,7 @@ def _number(part: str) -> int:
     return int(part, 8) if part[0] == "0" else int(part)
 
 
-def inside(text: str, networks: Iterable[Network]) -> bool:
+def is_inside(text: str, networks: Iterable[Network]) -> bool:
     """True if one of the networks holds this address; False for a text that is no address.
 
     IPv4-mapped IPv6 counts as IPv4, in the address and in the networks.

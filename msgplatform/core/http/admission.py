@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http.addresses import AddressGuard, inside
+from msgplatform.core.http.addresses import AddressGuard, is_inside
 from msgplatform.core.http.jobs import MAX_SECONDS, Deadlines, Job, Proxy
 from msgplatform.core.http.messages import Request, Response, all_lines, outline_of, printable
 from msgplatform.core.http.resolver import Answer, Resolver
@@ -35,7 +35,7 @@ class Admission:
         self._proxy, self._names = proxy, names
         self._takes_names = proxy is not None and proxy.resolves
         self._reason = lru_cache(maxsize=4096)(guard.reason)
-        self._inside = lru_cache(maxsize=4096)(inside)
+        self._is_inside = lru_cache(maxsize=4096)(is_inside)
         self._queue: deque[Job] = deque()
         self._parked: dict[str, list[Job]] = {}  # name → jobs that need it
         self._deadlines = Deadlines()
@@ -83,12 +83,12 @@ class Admission:
         """Use the names that were resolved, answer the jobs that are late, fill the window."""
         for answer in self._names.collect():
             for job in self._parked.pop(answer.name, ()):
-                if job.waiting:
+                if job.is_waiting:
                     self._find_addresses(job)
         for job in self._deadlines.expired(now):
-            self._refuse(job, "timeout", _NO_NAME if job.admitted else _NO_SLOT)
+            self._refuse(job, "timeout", _NO_NAME if job.is_admitted else _NO_SLOT)
         while self._queue and self.in_flight < self.window:
-            if (job := self._queue.popleft()).waiting:
+            if (job := self._queue.popleft()).is_waiting:
                 self._admit(job)
 
     def next_deadline(self) -> float:
@@ -102,12 +102,12 @@ class Admission:
 
     def _admit(self, job: Job) -> None:
         self.in_flight += 1
-        job.admitted = True
+        job.is_admitted = True
         self._find_addresses(job)
 
     def _find_addresses(self, job: Job) -> None:
         if self._find_target(job) and (self._proxy is None or self._find_proxy(job, self._proxy)):
-            job.waiting = False
+            job.is_waiting = False
             self._ready.append(job)
 
     def _find_target(self, job: Job) -> bool:
@@ -141,7 +141,7 @@ class Admission:
         A proxy that takes names picks the address itself, so then all of them have to be inside.
         """
         networks, host = job.request.networks, job.destination.host
-        inside_addresses = [address for address in addresses if self._inside(address, networks)]
+        inside_addresses = [address for address in addresses if self._is_inside(address, networks)]
         if inside_addresses and (len(inside_addresses) == len(addresses) or not self._takes_names):
             return inside_addresses
         others = [address for address in addresses if address not in inside_addresses]
@@ -175,10 +175,10 @@ class Admission:
         return answer
 
     def _refuse(self, job: Job, error: str, detail: str) -> None:
-        job.waiting = False
+        job.is_waiting = False
         seconds = time.monotonic() - job.submitted
         self.refused.append(
             Response(job.request, 0, b"", b"", seconds, error, printable(detail), "")
         )
-        if job.admitted:
+        if job.is_admitted:
             self.release()

@@ -18,7 +18,8 @@ MAX_SECONDS = 86400.0  # the longest timeout of a request
 
 
 class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it holds refers to it
-    """A request in flight. `waiting` until a transfer takes it; `admitted` once it has a slot.
+    """A request in flight. `is_waiting` until a transfer takes it; `is_admitted` once it has a
+    slot.
 
         queued ── a slot is free ──▶ admitted ── its addresses are known ──▶ transfer ──▶ Response
         queued or admitted ── refused by the guard, or late ──▶ Response with an error
@@ -36,8 +37,8 @@ class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it hold
     addresses: Sequence[str] = ()
     peers: Sequence[str] = ()
     attempt: int = 0
-    admitted: bool = False
-    waiting: bool = True
+    is_admitted: bool = False
+    is_waiting: bool = True
 
 
 class Deadlines:
@@ -53,7 +54,7 @@ class Deadlines:
 
     def next(self) -> float:
         """The earliest deadline of a waiting job; infinity when none waits."""
-        while self._heap and not self._heap[0][2].waiting:
+        while self._heap and not self._heap[0][2].is_waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
@@ -62,7 +63,7 @@ class Deadlines:
         late = []
         while self.next() <= now:
             job = heapq.heappop(self._heap)[2]
-            job.waiting = False
+            job.is_waiting = False
             late.append(job)
         return late
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pycurl
 
-from msgplatform.core.http.addresses import AddressGuard, canonical, inside
+from msgplatform.core.http.addresses import AddressGuard, canonical, is_inside
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
@@ -234,7 +234,7 @@ class Transfer:
             self._fault = ("address_forbidden", f"{address} is not the address that was vetted.")
         elif not has_proxy and (reason := self._policy.guard.reason(address)):
             self._fault = ("address_forbidden", reason)
-        elif not has_proxy and networks and not inside(address, networks):
+        elif not has_proxy and networks and not is_inside(address, networks):
             self._fault = ("address_forbidden", f"{address} is not in an allowed network.")
         if self._fault:
             return pycurl.SOCKET_BAD

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """True if both values are the same JSON, in any order of members. 1 and true differ in JSON;
     Python compares them as equal."""
     if one != other or not isinstance(one, bool | int | dict | list):

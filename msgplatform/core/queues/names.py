@@ -27,7 +27,7 @@ def is_allowed(name: str) -> bool:
     return name in _fixed() or any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
-def holds_only_copies(name: str) -> bool:
+def has_only_copies(name: str) -> bool:
     """True if the orders in this queue cannot be made again from the database."""
     return any(name in flow.only_copies for flow in flows.all())
 

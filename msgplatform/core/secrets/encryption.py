@@ -68,9 +68,9 @@ def state(stored_text: str) -> State:
         return State.CLEAR if stored_text else State.CURRENT
     keys = _keys()
     # With the first key alone: MultiFernet does not say which of its keys decrypted a text.
-    if _opens(keys[:1], stored_text):
+    if _can_decrypt(keys[:1], stored_text):
         return State.CURRENT
-    return State.OLD if _opens(keys, stored_text) else State.UNREADABLE
+    return State.OLD if _can_decrypt(keys, stored_text) else State.UNREADABLE
 
 
 def _keys() -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def _keys() -> tuple[str, ...]:
     return keys
 
 
-def _opens(keys: tuple[str, ...], stored_text: str) -> bool:
+def _can_decrypt(keys: tuple[str, ...], stored_text: str) -> bool:
     try:
         _decrypted(stored_text, keys)
     except Undecryptable:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform import demo
+from msgplatform.demo import show
 
 
 class Command(BaseCommand):
@@ -30,43 +30,43 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        demo.enter(options["port"])
+        show.enter(options["port"])
         stop = threading.Event()
         waiting = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: _interrupted(stop, waiting))
-        show = demo.Demo(options["messages"], options["timeout"])
+            signal.signal(number, lambda *_: _interrupt(stop, waiting))
+        demo = show.Demo(options["messages"], options["timeout"])
         try:
-            show.start()
-            result = show.account()
-            sys.stderr.write(demo.table(result) + "\n")
+            demo.start()
+            result = demo.account()
+            sys.stderr.write(show.table(result) + "\n")
             if options["json"]:
                 self.stdout.write(json.dumps(result))
             if not options["exit"]:
                 sys.stderr.write(
-                    f"\n  console   {show.run.base_url}/\n"
-                    f"  user      {demo.ADMIN}\n"
-                    f"  password  {show.password}\n"
-                    f"  API docs  {show.run.base_url}/api/docs/\n"
-                    f"  metrics   {show.run.base_url}/metrics\n\n"
+                    f"\n  console   {demo.run.base_url}/\n"
+                    f"  user      {show.ADMIN}\n"
+                    f"  password  {demo.password}\n"
+                    f"  API docs  {demo.run.base_url}/api/docs/\n"
+                    f"  metrics   {demo.run.base_url}/metrics\n\n"
                     "A few messages a second go on through every flow. Whatever fails here, fails "
                     "on purpose and says so.\nCtrl-C stops everything.\n"
                 )
-                show.go_on()
+                demo.go_on()
                 waiting.set()
                 stop.wait()
         except KeyboardInterrupt:
-            show.run.say("interrupted; stopping …")
+            demo.run.say("interrupted; stopping …")
             sys.exit(130)
         finally:
-            show.stop()
+            demo.stop()
         if not result["ok"]:
             raise CommandError(
                 "messages are unaccounted for, too few were sent, or programs logged errors"
             )
 
 
-def _interrupted(stop: threading.Event, waiting: threading.Event) -> None:
+def _interrupt(stop: threading.Event, waiting: threading.Event) -> None:
     """The first signal ends the waiting, or interrupts the work; later ones change nothing."""
     if stop.is_set():
         return

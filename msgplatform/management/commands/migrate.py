@@ -1,10 +1,10 @@
 """Django's `migrate`, without the limit for the time that one statement may take.
 
 Errors that the platform raises on purpose are one sentence, and a database whose load was cut short
-is refused.
+is refused. A database of an earlier tree is brought over first (`management.earlier_database`).
 
-A server goes on with a statement of which the client has had enough: a large table would be
-changed, and the migration not be noted as applied, so that it could never be applied again.
+A server goes on with a statement that its client gave up: a large table would be changed, and the
+migration not be noted as applied, so that it could never be applied again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from msgplatform.core.data import schema_state
 from msgplatform.core.errors import PlatformError
+from msgplatform.management import earlier_database
 
 _LIMITS = ("read_timeout", "write_timeout")
 
@@ -38,9 +40,20 @@ class Command(migrate.Command):
             connection.settings_dict["OPTIONS"] = options_before
 
     def _migrate(self, *args: Any, **options: Any) -> None:
-        if missing := schema_state.missing_tables(connections[options["database"]]):
-            raise CommandError(missing)
+        connection = connections[options["database"]]
         try:
+            self._bring_over(connection, **options)
+            if missing := schema_state.missing_tables(connection):
+                raise CommandError(missing)
             super().handle(*args, **options)
         except PlatformError as error:
             raise CommandError(str(error)) from error
+
+    def _bring_over(self, connection: BaseDatabaseWrapper, **options: Any) -> None:
+        is_read_only = options.get("plan") or options.get("check_unapplied")
+        if is_read_only and earlier_database.earlier_apps(connection):
+            raise CommandError(
+                "The database is of an earlier tree: run migrate without --plan and --check first."
+            )
+        if labels := earlier_database.bring_over(connection):
+            self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")

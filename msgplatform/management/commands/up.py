@@ -57,9 +57,9 @@ class Command(BaseCommand):
         if serves:
             self._invite(platform)
         code = platform.wait()
-        asked = platform.stop_requested
+        is_requested = platform.stop_requested
         platform.stop()
-        if not asked:
+        if not is_requested:
             raise CommandError(f"supervisord ended with code {code}; see {platform.log}")
 
     def _invite(self, platform: Platform) -> None:
@@ -69,18 +69,17 @@ class Command(BaseCommand):
             f" · logs in {platform.log.parent} · Ctrl-C stops it, a second one kills it"
         )
 
-        def show(password: str) -> None:
-            _say(
-                "There was no user, so this one was created. The password is shown only here, and "
-                "serves one login: the console then asks for another.\n"
-                f"  user      {first_user.NAME}\n"
-                f"  password  {password}"
-            )
-
         try:
-            first_user.make(show)
+            link = first_user.link()
         except DatabaseError as error:
             _say(f"The users could not be read: {error}. See: manage.py doctor")
+            return
+        if link:
+            _say(
+                f"The user {first_user.NAME} has no password yet: choose one on this page. The "
+                "link is shown only here and serves once, within a day; as long as there is no "
+                f"password, each start prints a new one.\n  {platform.url}{link}"
+            )
 
 
 def _processes(text: str) -> tuple[str, int]:
@@ -94,6 +93,6 @@ def _processes(text: str) -> tuple[str, int]:
 
 
 def _say(text: str) -> None:
-    """Print to the terminal, never to the log: the text may hold a password."""
+    """Print to the terminal, never to the log: the text may hold a link that logs in."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -50,11 +50,11 @@ class BySubject(Dimension):
     names_subjects = True
 
     def __init__(
-        self, subject: Subject, *,
-        relation: str = "", sign: int = 1, is_apart: bool = False, without: Collection[str] = (),
+        self, subject: Subject, *, relation: str = "", sign: int = 1, is_apart: bool = False,
+        uncounted_names: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.name, self.title, self.permission = subject.name, subject.title, subject.permission
-        self.relation, self.is_apart, self.without = relation, is_apart, without
+        self.relation, self.is_apart, self.uncounted = relation, is_apart, uncounted_names
         self._rows, self._sign = subject.rows, sign
 
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:

@@ -18,10 +18,10 @@ from django.utils.translation import gettext as _
 from msgplatform.core.flows import Activity, Dimension, Group, Key
 from msgplatform.core.flows.activity import Counts
 from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery
 
 Sums = Mapping[Key, int]
+_WHOLE = Group("", "")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]
     from `sums`."""
     if not dimension.is_apart and not query.activity.is_apart(query.selection):
         totals = {key: value for key, value in totals.items() if key.subject >= 0}
-    return ranked(query.activity, dimension, totals)
+    return rank_groups(query.activity, dimension, totals)
 
 
 def whole(totals: Sums) -> Counts:
@@ -60,7 +60,7 @@ def whole(totals: Sums) -> Counts:
     return counts
 
 
-def ranked(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
+def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
     """The groups of a dimension: first by failures, then by failed attempts, then by deliveries."""
     groups = dimension.groups(totals.keys())
     counts: dict[Group, Counter[str]] = defaultdict(Counter)
@@ -69,7 +69,7 @@ def ranked(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]
 
     def rank(line: Line) -> tuple[int, int, int, str]:
         failures, failed_attempts, deliveries = (
-            activity.counted(tone, line.counts) for tone in ("lost", "bad", "good")
+            activity.total(tone, line.counts) for tone in ("lost", "bad", "good")
         )
         return -failures, -failed_attempts, -deliveries, line.group.title
 
@@ -87,9 +87,6 @@ def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
     return [(title, value) for title, value in totals.most_common() if value > 0]
 
 
-_WHOLE = Group("", "")
-
-
 def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
     """A line for every step in which anything was counted, and for each group of the dimension; the
     header first.
@@ -100,10 +97,10 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     query.check()
     activity = query.activity
     tables = query.rows_of_groups() if dimension and dimension.is_apart else query.rows()
-    of = dimension.groups(groups.sums(query).keys()) if dimension else None
+    group_by_key = dimension.groups(sums(query).keys()) if dimension else None
     titles = [dimension.name, f"{dimension.name}_title"] if dimension else []
     yield [
-        _("time"), *titles, *(measure.name for measure in activity.stored),
+        _("time"), *titles, *(measure.name for measure in activity.stored_measures),
         "success", *(figure.name for figure in activity.figures),
     ]  # fmt: skip
     columns = ("at", "biz_id", "subject", "name", "value")
@@ -116,7 +113,7 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):
         counts: dict[Group, Counter[str]] = defaultdict(Counter)
         for _at, *key, value in step_rows:
-            group = of.get(tuple(key)) if of is not None else _WHOLE  # type: ignore[call-overload]
+            group = group_by_key.get(tuple(key)) if group_by_key is not None else _WHOLE  # type: ignore[call-overload]
             if group is not None:
                 counts[group][key[-1]] += value
         for group, each in sorted(counts.items(), key=lambda pair: pair[0].title):
@@ -126,6 +123,6 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
 
 def _numbers(query: CounterQuery, counts: Counts) -> list[str]:
     activity = query.activity
-    measures = [str(measure.of(counts)) for measure in activity.stored]
+    measures = [str(measure.of(counts)) for measure in activity.stored_measures]
     shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]
     return [*measures, *("" if share is None else f"{share:.4f}" for share in shares)]

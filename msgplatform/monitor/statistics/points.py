@@ -63,7 +63,7 @@ class CounterQuery:
     @cached_property
     def condition(self) -> Q:
         """The condition for the counters of the selection. Raises InvalidInput."""
-        return self.activity.narrowed(self.selection)
+        return self.activity.condition(self.selection)
 
     def rows(self) -> list[QuerySet[Any]]:
         """The counters in which each message counts once; each with `at`, the start of its step.

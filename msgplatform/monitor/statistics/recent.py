@@ -63,14 +63,14 @@ def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, lis
             if counters in activities:
                 counts[activities[counters][0].name][span.start(at)][name] += value
     return {
-        name: [Point(start, found.get(start, {})) for start in starts]
-        for name, found in counts.items()
+        name: [Point(start, counts_by_start.get(start, {})) for start in starts]
+        for name, counts_by_start in counts.items()
     }
 
 
 def _overview_counters(activity: Activity) -> set[str]:
     """The counters that the overview shows."""
-    measures = [one for one in activity.stored if one.tone in ("accepted", "good", "lost")]
+    measures = [one for one in activity.stored_measures if one.tone in ("accepted", "good", "lost")]
     names = {name for measure in measures for name in measure.counters}
     return names.union(*(figure.counters for figure in activity.figures))
 
@@ -93,13 +93,13 @@ def _live_counts(
 class Trouble:
     """A group of a flow's first dimension, such as a subscription.
 
-    `lost` and `failed` count the last hour; `oldest_seconds` is None when nothing is late.
-    """
+    `failures` and `failed_attempts` are those of the last hour; `oldest_seconds` is None when
+    nothing is late."""
 
     flow: Flow
     group: Group
-    lost: int
-    failed: int
+    failures: int
+    failed_attempts: int
     oldest_seconds: float | None
 
 
@@ -111,23 +111,28 @@ def worst(
     `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
     trouble. One statement for the counters, and at most three for the names of each flow.
     """
-    activities = [(flow, flow.health.activity) for flow in lags]
-    able = [(flow, activity) for flow, activity in activities if activity and activity.dimensions]
-    sums = _last_hour([activity for _flow, activity in able], now)
+    activities = [
+        (flow, flow.health.activity)
+        for flow in lags
+        if flow.health.activity and flow.health.activity.dimensions
+    ]
+    sums = _last_hour([activity for _flow, activity in activities], now)
     groups_in_trouble = [
         trouble
-        for flow, activity in able
+        for flow, activity in activities
         for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
     ]
-    groups_in_trouble.sort(key=lambda one: (-one.lost, -(one.oldest_seconds or 0), -one.failed))
+    groups_in_trouble.sort(
+        key=lambda one: (-one.failures, -(one.oldest_seconds or 0), -one.failed_attempts)
+    )
     return groups_in_trouble[:limit]
 
 
-def _last_hour(able: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
+def _last_hour(activities: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
     """Flow → its counters of failures and failed attempts."""
     names = {
         name
-        for activity in able
+        for activity in activities
         for measure in activity.measures
         if measure.tone in ("lost", "bad")
         for name in measure.counters
@@ -144,14 +149,14 @@ def _troubles_of(
     flow: Flow, activity: Activity, sums: groups.Sums, lags: Mapping[str, float], late: float
 ) -> Iterator[Trouble]:
     dimension = activity.dimensions[0]
-    lines = {line.group.key: line for line in groups.ranked(activity, dimension, sums)}
+    lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, sums)}
     ages = {key: age for key, age in lags.items() if age >= late}
     silent = dimension.named([key for key in ages if key not in lines])
     for group in (*(line.group for line in lines.values()), *silent.values()):
         counts = lines[group.key].counts if group.key in lines else {}
         failures, failed_attempts = (
-            activity.counted("lost", counts),
-            activity.counted("bad", counts),
+            activity.total("lost", counts),
+            activity.total("bad", counts),
         )
         if failures > 0 or failed_attempts > 0 or group.key in ages:
             yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))

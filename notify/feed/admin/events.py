@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
@@ -30,16 +32,18 @@ from msgplatform.admin import (
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
 from notify.feed.actions.resend import resend_events
-from notify.feed.admin import queue_bar, rows, scheduler, users
+from notify.feed.admin import rows, scheduler, users
 from notify.feed.admin.posts import TONES
 from notify.feed.models import EventQueue
+from notify.feed.monitor import backlog
 
 _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
-_MOST = 500  # events of a selection; more are a bulk job's work
-_SHOWN = 20
+MAX_SELECTED = 500  # events of a selection; more are a bulk job's work
+COUNTED = 10_000  # of each topic and status, in the bar: a backlog may be a million
+_SHOWN = 20  # events of a confirmation
 _SET_ASIDE = str(_STATUS.SET_ASIDE)
-# What each filter of the list is called in a bulk job.
+# A filter of the list → the field of a bulk job.
 _BULK = {"topic__exact": "topic", "biz__id__exact": "biz", "q": "user", "qid_since": "since",
          "qid_until": "until"}  # fmt: skip
 _NO_FILTERS = ("status__exact", "p", "all", "o", "e")
@@ -57,10 +61,10 @@ class StatusFilter(ChoiceFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[EventQueue]
     ) -> QuerySet[EventQueue]:
-        found: QuerySet[EventQueue] | None = super().queryset(request, queryset)
-        if found is None or found is queryset:
+        rows: QuerySet[EventQueue] | None = super().queryset(request, queryset)
+        if rows is None or rows is queryset:
             return queryset
-        return found.filter(topic__in=EventQueue.Topic.values)
+        return rows.filter(topic__in=EventQueue.Topic.values)
 
 
 class AgeFilter(PickFilter):
@@ -102,37 +106,37 @@ class EventAdmin(rows.HotRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
 
-    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
+    def indexed_parameters(self, filters: Mapping[str, str], query: str) -> set[str]:
         """A status that few events have, or one of a chosen topic."""
-        found = {"qid_since", "qid_until", "age"}
-        status = selection.get("status__exact")
-        if status and (selection.get("topic__exact") or status in _RARE):
-            found |= {"topic__exact", "status__exact"}
+        names = {"qid_since", "qid_until", "age"}
+        status = filters.get("status__exact")
+        if status and (filters.get("topic__exact") or status in _RARE):
+            names |= {"topic__exact", "status__exact"}
         if _is_event(query):
-            found.add("q")
-        return found
+            names.add("q")
+        return names
 
     def search_rows(self, rows: QuerySet[EventQueue], text: str) -> QuerySet[EventQueue]:
         return super().search_rows(rows, text) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        queue = queue_bar.lines()
-        some = any(line.set_aside != "0" for line in queue)
-        bulk_url = _bulk_url(request.GET) if some else ""
-        given = {"queue": queue, "set_aside": _SET_ASIDE, "bulk_url": bulk_url}
-        return super().changelist_view(request, given | (extra_context or {}))
+        queue = queue_lines()
+        has_set_aside = any(line.set_aside != "0" for line in queue)
+        bulk_url = _bulk_url(request.GET) if has_set_aside else ""
+        context = {"queue": queue, "set_aside": _SET_ASIDE, "bulk_url": bulk_url}
+        return super().changelist_view(request, context | (extra_context or {}))
 
     # -- replaying -------------------------------------------------------------------------------
     @admin.action(description=_("Replay events that were set aside"), permissions=["operate"])
     def replay(self, request: HttpRequest, queryset: QuerySet[EventQueue]) -> HttpResponse | None:
         """Replays just the events that were shown: the confirmation names them one by one, also
         after "select all"."""
-        chosen = queryset.order_by().values_list("pk", flat=True)[: _MOST + 1]
-        qids = sorted(chosen)
-        if len(qids) > _MOST:
+        selection = queryset.order_by().values_list("pk", flat=True)[: MAX_SELECTED + 1]
+        qids = sorted(selection)
+        if len(qids) > MAX_SELECTED:
             text = gettext("More than %d are selected: use a bulk job, which can be paced and "
                            "stopped.")  # fmt: skip
-            messages.warning(request, text % _MOST)
+            messages.warning(request, text % MAX_SELECTED)
             return None
         if not qids:  # the confirmation stayed open until retention had deleted all of them
             messages.info(request, gettext("There is nothing to replay any more."))
@@ -144,13 +148,13 @@ class EventAdmin(rows.HotRowsAdmin):
             audit(request, "events_replayed", str(count), ids=[str(qid) for qid in qids])
             text = ngettext("%d event waits again.", "%d events wait again.", count)
             messages.success(request, text % count)
-        if left := len(qids) - count:
+        if count_left := len(qids) - count:
             text = ngettext(
                 "%d was left alone: only events that were set aside are replayed.",
                 "%d were left alone: only events that were set aside are replayed.",
-                left,
+                count_left,
             )
-            messages.info(request, text % left)
+            messages.info(request, text % count_left)
         # From the page of one event: back to it.
         if request.POST.get("back_to") == str(qids[0]):
             return redirect("admin:feed_eventqueue_change", qids[0])
@@ -158,16 +162,16 @@ class EventAdmin(rows.HotRowsAdmin):
 
     def confirmation(self, request: HttpRequest, qids: Sequence[int]) -> HttpResponse:
         """Asks before anything is replayed."""
-        found = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
-        given = {
+        events = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
+        context = {
             **self.admin_site.each_context(request),
-            "title": gettext("Are you sure?"), "opts": self.opts, "rows": found[:_SHOWN],
-            "count": found.count(), "others": len(qids) - found.count(),
-            "more": max(0, found.count() - _SHOWN), "ids": [str(qid) for qid in qids],
+            "title": gettext("Are you sure?"), "opts": self.opts, "rows": events[:_SHOWN],
+            "count": events.count(), "others": len(qids) - events.count(),
+            "more": max(0, events.count() - _SHOWN), "ids": [str(qid) for qid in qids],
             "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
             "list": reverse("admin:feed_eventqueue_changelist"),
         }  # fmt: skip
-        return TemplateResponse(request, "admin/feed/replay.html", given)
+        return TemplateResponse(request, "admin/feed/replay.html", context)
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
@@ -221,21 +225,59 @@ class EventAdmin(rows.HotRowsAdmin):
         return row.position or cells.NOTHING
 
 
+@dataclass(frozen=True)
+class QueueLine:
+    """Counts are texts: "10000+" when there are more than COUNTED."""
+
+    topic: str
+    title: str
+    waiting: str
+    in_slices: str
+    set_aside: str
+    oldest_seconds: float | None
+    is_late: bool
+
+
+def queue_lines() -> list[QueueLine]:
+    """The bar above the list: a line for each topic."""
+    counts = backlog.counts(COUNTED + 1)
+    oldest = backlog.oldest(sql.now())
+
+    def count(topic: str, status: int) -> str:
+        number = counts[topic, status]
+        return f"{COUNTED}+" if number > COUNTED else str(number)
+
+    return [
+        QueueLine(
+            topic=str(topic),
+            title=str(topic.label),
+            waiting=count(topic, _STATUS.WAITING),
+            in_slices=count(topic, _STATUS.IN_SLICES),
+            set_aside=count(topic, _STATUS.SET_ASIDE),
+            oldest_seconds=oldest.get(topic),
+            is_late=oldest.get(topic, 0.0) > settings.FEED_LATE_SECONDS,
+        )
+        for topic in EventQueue.Topic
+    ]
+
+
 def _is_event(text: str) -> bool:
     number = row_id(text.strip())
     return number is not None and EventQueue.objects.filter(pk=number).exists()
 
 
-def _bulk_url(chosen: QueryDict) -> str:
+def _bulk_url(parameters: QueryDict) -> str:
     """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
-    given = {_BULK[name]: str(value) for name, value in chosen.items() if name in _BULK and value}
-    others = {name for name, value in chosen.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
-    if others or chosen.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
+    form_values = {
+        _BULK[name]: str(value) for name, value in parameters.items() if name in _BULK and value
+    }
+    others = {name for name, value in parameters.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
+    if others or parameters.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
         return ""
-    span, _words = _AGES.get(chosen.get("age", ""), (None, ""))
+    span, _words = _AGES.get(parameters.get("age", ""), (None, ""))
     if span is not None:
         before = timezone.localtime(timezone.now() - span).replace(tzinfo=None)
         earlier = before.isoformat(timespec="seconds")
-        given["until"] = min(given.get("until", earlier), earlier)
-    query = urlencode({"action": "resend", "count": "1"} | given)
+        form_values["until"] = min(form_values.get("until", earlier), earlier)
+    query = urlencode({"action": "resend", "count": "1"} | form_values)
     return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"

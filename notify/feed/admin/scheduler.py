@@ -1,4 +1,4 @@
-"""The scheduler: how fast dispatchers work now and why, and how fast in the last hours or days."""
+"""The page of the scheduler: the pace of dispatchers now, its reason, and charts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from notify.feed import presence
-from notify.feed.dispatcher.pace import COMFORTABLE
-from notify.feed.dispatcher.schedule import hours
+from notify.feed.dispatcher.pace import COMFORTABLE, parse_hours
 from notify.feed.models import EventQueue, FeedPace
-from notify.feed.presence import Decision
+from notify.feed.presence import PaceDecision
 
 PERIODS = {
     "1h": (timedelta(hours=1), _("an hour")),
@@ -39,7 +38,7 @@ _LIVE = ("1h", "6h")  # a longer period reads tens of thousands of rows, and is 
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
-    """For whoever may see the queue."""
+    """The page, for people with the permission to see the queue."""
 
     def page(request: HttpRequest) -> HttpResponse:
         if not model_admin.has_view_permission(request):
@@ -47,7 +46,7 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         period = request.GET.get("period", "")
         period = period if period in PERIODS else next(iter(PERIODS))
         charts = _charts(PERIODS[period][0])
-        given = {
+        context = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Scheduler"), "period": period,
             "seconds": _REFRESH_SECONDS if period in _LIVE else 0,
@@ -56,35 +55,35 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             "nothing_recorded": all(value is None for value in charts[0].lines[0].values),
         }  # fmt: skip
         if "live" in request.GET:
-            return TemplateResponse(request, "admin/feed/scheduler_live.html", given)
-        return TemplateResponse(request, "admin/feed/scheduler.html", given)
+            return TemplateResponse(request, "admin/feed/scheduler_live.html", context)
+        return TemplateResponse(request, "admin/feed/scheduler.html", context)
 
     return page
 
 
 # -- now -------------------------------------------------------------------------------------------
 def _now() -> dict[str, Any]:
-    """The last decision, what it followed from, and the rules that bound it."""
+    """The last decision with its figures, and the rules that bound it."""
     policies = [
-        {"from": rule.first, "to": rule.end, "most": cells.percent(rule.most),
+        {"from": rule.first, "to": rule.end, "max_share": cells.percent(rule.max_share),
          "is_now": rule.holds(timezone.localtime(timezone=timezone.get_default_timezone()).hour)}
-        for rule in hours.parse(settings.FEED_SHARE_BY_HOUR)
+        for rule in parse_hours(settings.FEED_SHARE_BY_HOUR)
     ]  # fmt: skip
-    found: dict[str, Any] = {
+    context: dict[str, Any] = {
         "policies": policies,
         "least": cells.percent(settings.FEED_MIN_SHARE),
     }
     try:
-        decision, working = presence.read(), presence.dispatchers.read()
+        decision, reports = presence.read_decision(), presence.dispatchers.read()
     except RedisError:
-        return found | {"is_unavailable": True}
+        return context | {"is_unavailable": True}
     if decision is None:
-        return found | {"working": len(working)}
-    return found | {
+        return context | {"working": len(reports)}
+    return context | {
         "decision": decision,
         "why": _why(decision),
         "is_giving_way": decision.load > 1,
-        "figures": _figures(decision, len(working)),
+        "figures": _figures(decision, len(reports)),
         "oldest": [
             (str(EventQueue.Topic(topic).label), age(seconds))
             for topic, seconds in decision.oldest.items()
@@ -93,7 +92,7 @@ def _now() -> dict[str, Any]:
     }
 
 
-def _figures(decision: Decision, working: int) -> list[tuple[str, str]]:
+def _figures(decision: PaceDecision, dispatchers: int) -> list[tuple[str, str]]:
     return [
         (gettext("share of their time that dispatchers work"), cells.percent(decision.share)),
         (gettext("events in a batch, at most"), str(decision.events)),
@@ -105,21 +104,21 @@ def _figures(decision: Decision, working: int) -> list[tuple[str, str]]:
          % {"now": decision.latency, "rest": decision.baseline}),
         (gettext("processors at work, target %d %%") % round(settings.FEED_TARGET_CPU * 100),
          cells.percent(decision.cpu)),
-        (gettext("dispatchers"), str(working)),
+        (gettext("dispatchers"), str(dispatchers)),
         (gettext("decided by"), decision.by),
         (gettext("decided"), gettext("%s ago") % age(max(0.0, time.time() - decision.at))),
     ]  # fmt: skip
 
 
-def _why(decision: Decision) -> str:
+def _why(decision: PaceDecision) -> str:
     cause = str(dict(FeedPace.Cause.choices).get(decision.cause, decision.cause))
     if decision.load > 1:
         text = gettext("Dispatchers give way, because of: %s.") % cause
-        if decision.share <= decision.least:
+        if decision.share <= decision.min_share:
             text += " " + gettext("They keep the least share.")
         return text
-    if decision.share >= decision.most:
-        if decision.most < 1:
+    if decision.share >= decision.max_share:
+        if decision.max_share < 1:
             return gettext("Dispatchers work as much as the policy of this hour allows.")
         return gettext("Dispatchers work at full speed: nobody has to wait for them.")
     if decision.load < COMFORTABLE:
@@ -148,7 +147,7 @@ def _charts(span: timedelta) -> list[Chart]:
         _chart("load", gettext("Load"), times, load, "number", limit=1.0,
                note=gettext("Above the dashed line dispatchers give way.")),
         _chart("share", gettext("Share of their time that dispatchers work"), times, share,
-               "share", least_top=1.0, note=gettext("The smallest within each step.")),
+               "share", min_top=1.0, note=gettext("The smallest within each step.")),
         _chart("events", gettext("Events in a batch"), times, events),
         _chart("backlog", gettext("Events waiting"), times, backlog),
         _chart("oldest", gettext("Age of the oldest event"), times, oldest, "seconds",
@@ -159,9 +158,9 @@ def _charts(span: timedelta) -> list[Chart]:
 
 def _chart(
     name: str, title: str, times: Sequence[datetime], values: Sequence[float | None],
-    unit: Unit = "count", *, limit: float | None = None, note: str = "", least_top: float = 0.0,
+    unit: Unit = "count", *, limit: float | None = None, note: str = "", min_top: float = 0.0,
 ) -> Chart:  # fmt: skip
     lines = [Line(title, values)]
     if limit is not None:
         lines.append(Line(gettext("limit"), [limit] * len(times), "limit"))
-    return Chart(name, title, labels(times), lines, unit, note, least_top)
+    return Chart(name, title, labels(times), lines, unit, note, min_top)

@@ -6,8 +6,9 @@ a system and a user; all choices are in the address.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -23,14 +24,16 @@ from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.feed import timeline
-from notify.feed.admin import relations, rows
+from notify.feed.admin import rows
 from notify.feed.intake.posts import check_uid
-from notify.feed.models import FeedUser
+from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import explanations
 
 PAGE = 20  # posts of a timeline
+RELATIONS_PAGE = 50
+_Relation = Friend.Relation
 _OFFERED = 500  # systems that the field offers; others are typed
 _TIMELINE = "timeline"
 
@@ -84,21 +87,21 @@ def allowed(request: HttpRequest) -> bool:
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
-    """For whoever may see posts and users."""
+    """The page, for people with the permissions to see posts and users."""
 
     def page(request: HttpRequest) -> HttpResponse:
         if not allowed(request):
             raise PermissionDenied
         systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
-        asked = "uid" in request.GET or "system" in request.GET
+        is_submitted = "uid" in request.GET or "system" in request.GET
         only = {"system": systems[0]} if len(systems) == 1 else {}
-        form = UserForm(request.GET if asked else None, initial=only)
-        found = _page(request, form) if form.is_valid() else {}
-        given = {
+        form = UserForm(request.GET if is_submitted else None, initial=only)
+        details = _page(request, form) if form.is_valid() else {}
+        context = {
             **model_admin.admin_site.each_context(request),
-            "title": gettext("Users"), "form": form, "systems": systems, **found,
+            "title": gettext("Users"), "form": form, "systems": systems, **details,
         }  # fmt: skip
-        response = TemplateResponse(request, "admin/feed/users.html", given)
+        response = TemplateResponse(request, "admin/feed/users.html", context)
         response["Cache-Control"] = "no-store"
         return response
 
@@ -110,54 +113,126 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
     user = FeedUser.objects.filter(biz_id=biz.pk, uid=uid).first()
     address = urlencode({"system": biz.name, "uid": uid})
     show = request.GET.get("show", _TIMELINE)
-    found: dict[str, Any] = {
+    context: dict[str, Any] = {
         "biz": biz, "uid": uid, "feed_user": user, "address": address, "show": show,
-        "figures": _figures(biz, uid, user), "sides": relations.SIDES.items(),
+        "figures": _figures(biz, uid, user), "sides": SIDES.items(),
     }  # fmt: skip
-    if show not in relations.SIDES:
+    if show not in SIDES:
         # Looking at it here is no visit of the user.
         before = row_id(request.GET.get("before"))
         page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
         posts = page.posts
         if not sees_personal(request):
             posts = [replace(post, data=personal.text(post.data)) for post in posts]
-        found |= {
+        context |= {
             "posts": [(post, rows.user_link(biz.name, post.uid)) for post in posts],
             "next": page.next, "is_later": before is not None,
         }  # fmt: skip
-        found |= _why(biz, uid, request.GET)
+        context |= _why(biz, uid, request.GET)
     else:
-        side = relations.SIDES[show]
-        lines, after = relations.page(biz, uid, side, request.GET.get("after", ""))
+        side = SIDES[show]
+        lines, after = _relations_page(biz, uid, side, request.GET.get("after", ""))
         query = urlencode({"show": show, "after": after})
-        found |= {"side": side, "lines": lines, "next": f"{address}&{query}" if after else "",
+        context |= {"side": side, "lines": lines, "next": f"{address}&{query}" if after else "",
                   "is_later": "after" in request.GET}  # fmt: skip
-    return found
+    return context
 
 
 def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
-    """The form that asks for a post, and why it is in the timeline or not."""
+    """The form that asks for a post, and the reasons why it is in the timeline or not."""
     form = WhyForm(query if "post" in query else None)
     if not form.is_valid():
         return {"why_form": form}
     post: int = form.cleaned_data["post"]
-    answer = explanations.why(biz.pk, uid, post)
+    answer = explanations.explain(biz.pk, uid, post)
     sentences = [str(reason.label) for reason in answer.reasons]
     is_there = explanations.Reason.UNKNOWN not in answer.reasons
     return {"why_form": form, "answer": answer, "sentences": sentences,
-            "asked": post if is_there else None}  # fmt: skip
+            "post_id": post if is_there else None}  # fmt: skip
 
 
 def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]:
     if user is None:
         return []
-    nothing = user.floor == NOTHING_WRITTEN
-    unread = timeline.unread(biz.pk, uid)
+    is_empty = user.floor == NOTHING_WRITTEN
+    unread = timeline.count_unread(biz.pk, uid)
     return [
         (gettext("friends"), str(user.friends)),
         (gettext("followers"), str(user.followers)),
         (gettext("posts are"), str(FeedUser.Merging(user.merging).label)),
         (gettext("last visit"), cells.moment(user.visit_date) or gettext("never")),
-        (gettext("unread"), f"{unread.count}+" if unread.more else str(unread.count)),
-        (gettext("timeline"), gettext("not written") if nothing else gettext("written")),
+        (gettext("unread"), f"{unread.count}+" if unread.has_more else str(unread.count)),
+        (gettext("timeline"), gettext("not written") if is_empty else gettext("written")),
     ]
+
+
+# -- relations -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Side:
+    """Rows of one relation in which the column `own` has the user, and `other` the other user.
+
+    `delivery` is the heading above how posts are delivered; '' when none are.
+    """
+
+    title: Any
+    relation: str
+    own: str
+    other: str
+    delivery: Any
+    empty: Any
+
+
+SIDES = {
+    "friends": Side(
+        _("Friends"), _Relation.FRIEND, "fri_uid", "uid", _("Their posts are"),
+        _("No friends."),
+    ),
+    "follows": Side(
+        _("Follows"), _Relation.FOLLOW, "fri_uid", "uid", _("Their posts are"),
+        _("Follows nobody."),
+    ),
+    "followers": Side(
+        _("Followers"), _Relation.FOLLOW, "uid", "fri_uid", _("Posts reach them"),
+        _("No followers."),
+    ),
+    "blocks": Side(
+        _("Has blocked"), _Relation.BLOCK, "fri_uid", "uid", "", _("Has blocked nobody."),
+    ),
+    "blocked": Side(
+        _("Is blocked by"), _Relation.BLOCK, "uid", "fri_uid", "", _("Is blocked by nobody."),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    other: str
+    address: str  # the query of their page
+    delivery: str
+    since: datetime
+
+
+def _relations_page(biz: Biz, uid: str, side: Side, after: str) -> tuple[Sequence[Line], str]:
+    """The next relations by the other user's id, and the start of the page after this one, '' at
+    the end."""
+    rows = Friend.objects.filter(
+        biz_id=biz.pk, relation=side.relation,
+        **{side.own: uid, f"{side.other}__gt": after},
+    )  # fmt: skip
+    if side.own == "fri_uid":
+        # In the index of readers the delivery comes before the relation: every delivery is named,
+        # so that the index can be used.
+        rows = rows.filter(delivery__in=Friend.Delivery.values)
+    page_rows = rows.order_by(side.other)[: RELATIONS_PAGE + 1]
+    lines = [
+        Line(
+            other := getattr(row, side.other),
+            urlencode({"system": biz.name, "uid": other}),
+            str(Friend.Delivery(row.delivery).label),
+            row.create_date,
+        )
+        for row in page_rows
+    ]
+    return lines[:RELATIONS_PAGE], lines[RELATIONS_PAGE - 1].other if len(
+        lines
+    ) > RELATIONS_PAGE else ""

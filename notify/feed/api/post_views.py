@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.http import Http404, HttpResponse
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -28,18 +22,17 @@ from msgplatform.api.intake import (
 )
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
-from msgplatform.core.errors import InvalidInput
+from msgplatform.api.schema import operation
 from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
-from notify.feed.api.requests import EditBody, PostBody
-from notify.feed.api.serializers import (
+from notify.feed.api.requests import (
     KIND_PATTERN,
     UID_PATTERN,
-    EditSerializer,
-    NewPostSerializer,
-    NewPostsSerializer,
-    PostSerializer,
+    EditBody,
+    NewPostBody,
+    NewPostsBody,
 )
+from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.models import Feed
@@ -54,17 +47,14 @@ APP_ID = OpenApiParameter("app_id", KIND, description="Only posts of this applic
 SRC_TYPE = OpenApiParameter("src_type", KIND, description="Only posts of this kind")
 
 
-@extend_schema(tags=["feed"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List an author's posts",
-        description="The posts of one author, newest first. A page may be short, or empty, and "
-        "have a `next`: go on until there is none.",
-    ),
-)
 class PostListView(ListView):
-    """Create a post, or list the posts of an author, newest first."""
+    """List an author's posts.
 
+    The posts of one author, newest first. A page may be short, or empty, and have a `next`: go on
+    until there is none.
+    """
+
+    tag = "feed"
     required_scope = {"GET": "feed:read", "POST": "feed:write"}
     accepts_idempotency_key = True
     serializer_class = PostSerializer
@@ -81,65 +71,54 @@ class PostListView(ListView):
             return Feed.objects.none()
         uid, topic = self.query_values.get("uid", ""), self.query_values.get("topic")
         posts.check_uid(uid)
-        if topic is not None and topic not in Topic.values:
-            raise InvalidInput(f"Use one of: {', '.join(Topic.values)}.", "topic")
         app_id, src_type = kinds(self.query_values)
         return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
 
-    @extend_schema(
-        summary="Create a post",
-        description="Post something; those who receive the author's posts see it within seconds. "
-        "To be able to repeat a request whose answer was lost, send an idempotency key.",
-        request=NewPostSerializer,
-        responses={
-            202: OpenApiResponse(
-                AcceptedSerializer, "Accepted and durable; its recipients get it within seconds."
+    @operation(
+        NewPostBody,
+        {
+            202: (
+                AcceptedSerializer,
+                "Accepted and durable; its recipients get it within seconds.",
             ),
-            200: OpenApiResponse(AcceptedSerializer, "A repeat: this post was accepted before."),
+            200: (AcceptedSerializer, "A repeat: this post was accepted before."),
         },
-        examples=[
-            OpenApiExample(
-                "an update for friends",
-                {
-                    "uid": "1001",
-                    "data": "Good morning!",
-                    "topic": "friend",
-                    "app_id": "mobile",
-                    "src_type": "update",
-                    "idempotency_key": "update-1001-17",
-                },
-                request_only=True,
-            )
-        ],
+        (
+            "an update for friends",
+            {
+                "uid": "1001",
+                "data": "Good morning!",
+                "topic": "friend",
+                "app_id": "mobile",
+                "src_type": "update",
+                "idempotency_key": "update-1001-17",
+            },
+        ),
     )
     def post(self, request: Request) -> HttpResponse:
-        body = decode(request, PostBody, MAX_POST_BYTES)
+        """Create a post.
+
+        Post something; those who receive the author's posts see it within seconds. To be able to
+        repeat a request whose answer was lost, send an idempotency key.
+        """
+        body = decode(request, NewPostBody, MAX_POST_BYTES)
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         return answer(posts.add(_post(caller_of(request).biz_id, body)))
 
 
-@extend_schema(tags=["feed"])
-@extend_schema_view(
-    post=extend_schema(
-        summary="Create many posts",
-        description="Send up to 1000 posts in one request. A wrong post does not keep the others "
-        "from being accepted: the answer has a result for each post, in order.",
-        request=NewPostsSerializer,
-        responses={
-            200: OpenApiResponse(
-                VerdictsSerializer, "What became of each post; everything created is durable."
-            )
-        },
-    )
-)
 class PostBatchView(BatchView):
-    """Up to 1000 posts in one request; the answer has a verdict for each, in order."""
+    """Create many posts.
 
+    Send up to 1000 posts in one request. A wrong post does not keep the others from being accepted:
+    the answer has a result for each post, in order.
+    """
+
+    tag = "feed"
     required_scope = "feed:write"
-    item = PostBody
-    items_name = "posts"
+    body = NewPostsBody
+    answer = VerdictsSerializer, "What became of each post; everything created is durable."
 
-    def read(self, body: PostBody) -> Post:
+    def read(self, body: NewPostBody) -> Post:
         return _post(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[Post]) -> list[Verdict]:
@@ -149,48 +128,44 @@ class PostBatchView(BatchView):
 # How the web process answers a plain POST without Django; `PostListView.post` defines the address.
 POST = SingleIntake(
     "/api/v1/feed/posts",
-    PostBody,
+    NewPostBody,
     lambda biz, body, call: posts.add_later(_post(biz, body), call),
 )
 
 
-@extend_schema(tags=["feed"])
+# Timelines hold only the id of a post, so that readers see a change at once.
 class PostView(APIView):
-    """One post. Timelines hold only its id, so that readers see a change at once."""
+    """One post."""
 
+    tag = "feed"
     required_scope = {"GET": "feed:read", "PATCH": "feed:write", "DELETE": "feed:write"}
     max_body_bytes = MAX_POST_BYTES
 
-    @extend_schema(
-        summary="Show a post",
-        description="One post, as its author wrote it last.",
-        responses=PostSerializer,
-    )
+    @operation(None, {200: PostSerializer})
     def get(self, request: Request, pk: int) -> Response:
-        return _shown(request, pk)
+        """Show a post.
 
-    @extend_schema(
-        summary="Edit a post",
-        description="Change the text of a post; the rest stays as it is. Timelines show the new "
-        "text at once.",
-        request=EditSerializer,
-        responses=PostSerializer,
-        examples=[OpenApiExample("a new text", {"data": "Good night!"}, request_only=True)],
-    )
+        One post, as its author wrote it last.
+        """
+        return _post_answer(request, pk)
+
+    @operation(EditBody, {200: PostSerializer}, ("a new text", {"data": "Good night!"}))
     def patch(self, request: Request, pk: int) -> Response:
-        """Change its text; the rest of a post stays as it is."""
+        """Edit a post.
+
+        Change the text of a post; the rest stays as it is. Timelines show the new text at once.
+        """
         body = decode(request, EditBody, MAX_POST_BYTES)
         if not posts.edit(caller_of(request).biz_id, pk, body.data):
             raise _missing()
-        return _shown(request, pk)
+        return _post_answer(request, pk)
 
-    @extend_schema(
-        summary="Delete a post",
-        description="Nobody sees the post from now on. The request can be repeated.",
-        responses={204: OpenApiResponse(description="Deleted, now or before.")},
-    )
+    @operation(None, {204: "Deleted, now or before."})
     def delete(self, request: Request, pk: int) -> Response:
-        """Nobody sees it from now on."""
+        """Delete a post.
+
+        Nobody sees the post from now on. The request can be repeated.
+        """
         if not posts.delete(caller_of(request).biz_id, pk):
             raise _missing()
         return Response(status=204)
@@ -203,7 +178,7 @@ def kinds(query: Mapping[str, str]) -> tuple[str, str]:
     return query.get("app_id", ""), query.get("src_type", "")
 
 
-def _post(biz: int, body: PostBody) -> Post:
+def _post(biz: int, body: NewPostBody) -> Post:
     return Post(
         biz,
         body.uid,
@@ -215,7 +190,7 @@ def _post(biz: int, body: PostBody) -> Post:
     )
 
 
-def _shown(request: Request, pk: int) -> Response:
+def _post_answer(request: Request, pk: int) -> Response:
     rows = Feed.objects.filter(pk=pk, biz_id=caller_of(request).biz_id, delete_date=None)
     post = rows.first()
     if post is None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-    extend_schema_view,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,15 +12,14 @@ from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import BatchView
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
-from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.api.schema import operation
+from msgplatform.core.errors import NotNow
 from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.api import lists
 from notify.feed.api.post_views import UID
-from notify.feed.api.requests import RelationBody
+from notify.feed.api.requests import ChangeBody, ChangesBody
 from notify.feed.api.serializers import (
     ChangedSerializer,
-    ChangeSerializer,
-    ChangesSerializer,
     ChangeVerdictsSerializer,
     RelationSerializer,
 )
@@ -40,17 +33,14 @@ _DIRECTIONS = ("recipients", "authors")
 _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 
 
-@extend_schema(tags=["feed"])
-@extend_schema_view(
-    get=extend_schema(
-        summary="List a user's relations",
-        description="A user's relations of one kind, in the order of the other users' ids. In a "
-        "block the reader has blocked the author.",
-    ),
-)
 class RelationListView(ListView):
-    """Change a relation, or list the relations of a user."""
+    """List a user's relations.
 
+    A user's relations of one kind, in the order of the other users' ids. In a block the reader has
+    blocked the author.
+    """
+
+    tag = "feed"
     required_scope = {"GET": "feed:read", "POST": "feed:write"}
     answers_not_now = True
     serializer_class = RelationSerializer
@@ -77,101 +67,72 @@ class RelationListView(ListView):
 
     @property
     def direction(self) -> str:
-        value = self.query_values.get("direction", _DIRECTIONS[0])
-        return _one_of(_DIRECTIONS, value, "direction")
+        return self.query_values.get("direction", _DIRECTIONS[0])
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):  # there is no database then
             return Friend.objects.none()
         uid, relation = self.query_values.get("uid", ""), self.query_values.get("relation", "")
         check_uid(uid)
-        _one_of(Friend.Relation.values, relation, "relation")
         read = lists.authors if self.direction == "authors" else lists.recipients
         return read(caller_of(self.request).biz_id, uid, relation)
 
-    @extend_schema(
-        summary="Change a relation",
-        description="Timelines change at once. The answer is 409 when one of the two users has "
-        "blocked the other one, or the reader has FEED_MAX_AUTHORS authors already.",
-        request=ChangeSerializer,
-        responses={200: OpenApiResponse(ChangedSerializer, "The relation is as asked for.")},
-        examples=[
-            OpenApiExample(
-                "1001 follows 2002",
-                {"action": "follow", "uid": "1001", "other": "2002"},
-                request_only=True,
-            )
-        ],
+    @operation(
+        ChangeBody,
+        {200: (ChangedSerializer, "The relation is as asked for.")},
+        ("1001 follows 2002", {"action": "follow", "uid": "1001", "other": "2002"}),
     )
     def post(self, request: Request) -> Response:
-        body = decode(request, RelationBody, _BODY_BYTES)
+        """Change a relation.
+
+        Timelines change at once. The answer is 409 when one of the two users has blocked the other
+        one, or the reader has FEED_MAX_AUTHORS authors already.
+        """
+        body = decode(request, ChangeBody, _BODY_BYTES)
         (verdict,) = relations.change_many([_change(request, body)])
         if verdict.code in (relations.BLOCKED, relations.FULL):
             raise NotNow(verdict.reason)
         verdict.raise_rejected()
-        return Response(_shown(verdict))
+        return Response(_outcome_of(verdict))
 
 
-@extend_schema(tags=["feed"])
-@extend_schema_view(
-    post=extend_schema(
-        summary="Change many relations",
-        description="Up to 1000 changes in one request, applied in their order, with a result for "
-        "each. A change can be repeated: it says what the relation is to be, so that the second "
-        "time nothing changes.",
-        request=ChangesSerializer,
-        responses={
-            200: OpenApiResponse(
-                ChangeVerdictsSerializer, "What became of each change, in their order."
-            )
-        },
-        examples=[
-            OpenApiExample(
-                "two changes",
-                {
-                    "changes": [
-                        {"action": "befriend", "uid": "1001", "other": "1002"},
-                        {"action": "block", "uid": "1001", "other": "3003"},
-                    ]
-                },
-                request_only=True,
-            )
-        ],
-    )
-)
 class RelationBatchView(BatchView):
-    """Up to 1000 changes in one request, applied in their order, with a verdict for each.
+    """Change many relations.
 
-    A change can be repeated: it says what the relation is to be, so that the second time nothing
-    changes.
+    Up to 1000 changes in one request, applied in their order, with a result for each. A change can
+    be repeated: it says what the relation is to be, so that the second time nothing changes.
     """
 
+    tag = "feed"
     required_scope = "feed:write"
-    item = RelationBody
-    items_name = "changes"
+    body = ChangesBody
+    answer = ChangeVerdictsSerializer, "What became of each change, in their order."
+    example = (
+        "two changes",
+        {
+            "changes": [
+                {"action": "befriend", "uid": "1001", "other": "1002"},
+                {"action": "block", "uid": "1001", "other": "3003"},
+            ]
+        },
+    )
 
-    def read(self, body: RelationBody) -> Change:
+    def read(self, body: ChangeBody) -> Change:
         return _change(self.request, body)
 
     def accept(self, items: list[Change]) -> list[Verdict]:
         return relations.change_many(items)
 
-    def shown(self, verdict: Verdict) -> dict[str, Any]:
-        return _shown(verdict)
+    def as_dict(self, verdict: Verdict) -> dict[str, Any]:
+        return _outcome_of(verdict)
 
 
-def _change(request: Request, body: RelationBody) -> Change:
+def _change(request: Request, body: ChangeBody) -> Change:
     return Change(caller_of(request).biz_id, body.action, body.uid, body.other)
 
 
-def _shown(verdict: Verdict) -> dict[str, Any]:
+def _outcome_of(verdict: Verdict) -> dict[str, Any]:
     """Without an id: a change makes nothing that could have one."""
     if verdict.outcome == "rejected":
         return verdict.as_dict()
     return {"outcome": _OUTCOMES[verdict.outcome]}
-
-
-def _one_of(known: Any, asked: str, field: str) -> str:
-    if asked not in known:
-        raise InvalidInput(f"Use one of: {', '.join(known)}.", field)
-    return asked

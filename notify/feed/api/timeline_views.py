@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from drf_spectacular.utils import (
-    OpenApiExample,
-    OpenApiParameter,
-    OpenApiResponse,
-    extend_schema,
-)
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
@@ -20,6 +15,7 @@ from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.json import decode
 from msgplatform.api.query import ID, QueryView
+from msgplatform.api.schema import operation
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from notify.feed import timeline
@@ -27,7 +23,6 @@ from notify.feed.api.post_views import APP_ID, SRC_TYPE, UID, kinds
 from notify.feed.api.requests import ReadBody
 from notify.feed.api.serializers import (
     PostSerializer,
-    ReadSerializer,
     TimelineSerializer,
     UnreadSerializer,
 )
@@ -46,14 +41,10 @@ _UID = OpenApiParameter(
 )
 
 
-@extend_schema(tags=["feed"])
 class TimelineView(QueryView):
-    """The posts that a user may see: of friends, of those whom the user follows, and their own.
+    """The timeline of a reader."""
 
-    Newest first. New posts are on the first page; reading the first page counts as a visit of the
-    user.
-    """
-
+    tag = "feed"
     required_scope = "feed:read"
     query = [
         OpenApiParameter(
@@ -70,16 +61,14 @@ class TimelineView(QueryView):
         SRC_TYPE,
     ]
 
-    @extend_schema(
-        summary="Read a timeline",
-        description="The posts that a user may see: of friends, of those whom the user follows, "
-        "and their own; newest first. New posts are on the first page; reading the first page "
-        "counts as a visit of the user. A page may be short, or empty, and have a `next`: go on "
-        "until there is none.",
-        parameters=[_UID],
-        responses=TimelineSerializer,
-    )
+    @operation(None, {200: TimelineSerializer}, parameters=[_UID])
     def get(self, request: Request, uid: str) -> Response:
+        """Read a timeline.
+
+        The posts that a user may see: of friends, of those whom the user follows, and their own;
+        newest first. New posts are on the first page; reading the first page counts as a visit of
+        the user. A page may be short, or empty, and have a `next`: go on until there is none.
+        """
         query = self.query_values
         before = number(query["cursor"], "cursor") if "cursor" in query else None
         limit = query.get("limit", str(_DEFAULT_LIMIT))
@@ -95,42 +84,41 @@ class TimelineView(QueryView):
         return Response({"results": PostSerializer(page.posts, many=True).data, "next": following})
 
 
-@extend_schema(tags=["feed"])
 class UnreadView(APIView):
-    """How many posts of others are newer than the last post that the user has read."""
+    """The unread posts of a reader."""
 
+    tag = "feed"
     required_scope = "feed:read"
 
-    @extend_schema(
-        summary="Count unread posts",
-        description="How many posts of others are newer than the last post that the user has read.",
-        parameters=[_UID],
-        responses=UnreadSerializer,
-    )
+    @operation(None, {200: UnreadSerializer}, parameters=[_UID])
     def get(self, request: Request, uid: str) -> Response:
-        unread = timeline.unread(caller_of(request).biz_id, uid)
-        return Response({"count": unread.count, "more": unread.more})
+        """Count unread posts.
+
+        How many posts of others are newer than the last post that the user has read.
+        """
+        unread = timeline.count_unread(caller_of(request).biz_id, uid)
+        return Response({"count": unread.count, "more": unread.has_more})
 
 
-@extend_schema(tags=["feed"])
 class ReadView(APIView):
-    """Note up to which post the user has read."""
+    """The newest post that a reader has seen."""
 
+    tag = "feed"
     required_scope = "feed:write"
     max_body_bytes = _BODY_BYTES
     bodiless_methods = ("POST",)
 
-    @extend_schema(
-        summary="Note what was read",
-        description="Note up to which post a user has read. It never goes back.",
+    @operation(
+        ReadBody,
+        {204: "Noted; an older post changes nothing."},
+        ("seen", {"up_to": "249443647488000845"}),
         parameters=[_UID],
-        request=ReadSerializer,
-        responses={204: OpenApiResponse(description="Noted; an older post changes nothing.")},
-        examples=[
-            OpenApiExample("seen", {"up_to": "249443647488000845"}, request_only=True),
-        ],
     )
     def post(self, request: Request, uid: str) -> Response:
+        """Note what was read.
+
+        Note up to which post a user has read. It never goes back.
+        """
         up_to = number(decode(request, ReadBody, _BODY_BYTES).up_to, "up_to")
         biz = caller_of(request).biz_id
         # It never goes back, so an id that is too large would hide everything to come. That of a

@@ -1,7 +1,7 @@
 """Trim timelines that are too long, and delete entries that nobody reads.
 
-The floor of a timeline is raised, and that is committed, before entries below it are deleted: what
-a killed cleaner leaves behind is not read by anybody, and the next walk finds it.
+The floor of a timeline is raised and committed before entries below it are deleted: nobody reads
+the entries that a killed cleaner leaves behind, and the next walk finds them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
-from notify.feed.cleaner.readers import Readers
 from notify.feed.models import FeedBroadcast, FeedUser
 from notify.feed.retention import ENTRIES, keep_entries
 from notify.feed.users import lock
@@ -32,28 +31,53 @@ _SLACK = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """What is written for one reader."""
+    """The entries that are written for one reader."""
 
     entries: int
     oldest: int  # a post's id
+
+
+class UserPages:
+    """All users, page by page in the order of the primary key.
+
+    The position is kept in memory only: after a restart the walk begins again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._biz, self._after = -1, ""
+
+    def page(self) -> list[FeedUser]:
+        """The next users, all of one business system; none at the end."""
+        rows = FeedUser.objects.filter(biz_id=self._biz, uid__gt=self._after).order_by("uid")
+        # No user is left in this system: go on with the next one that has users.
+        while not (users := list(rows[: self._size])):
+            next_users = FeedUser.objects.filter(biz_id__gt=self._biz).order_by("biz_id")
+            biz = next_users.values_list("biz_id", flat=True).first()
+            if biz is None:
+                return []
+            self._biz = biz
+            rows = FeedUser.objects.filter(biz_id=biz).order_by("uid")
+        self._after = users[-1].uid
+        return users
 
 
 class Timelines:
     """A walk through all readers; `clean` is one page."""
 
     def __init__(self, now: datetime) -> None:
-        self._readers = Readers(PAGE)
+        self._users = UserPages(PAGE)
         self._after: tuple[int, str, int] | None = None  # an entry of an author without a row
         age = keep_entries()
-        # Where the table has partitions old entries are dropped by the month (months.py).
-        by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
-        self._least_floor = horizon(now, age) - 1 if by_rows and age else 0
+        # Where the table has partitions `cleaner.Months` drops old entries by the month.
+        is_by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
+        self._min_floor = horizon(now, age) - 1 if is_by_rows and age else 0
 
     def clean(self) -> bool:
-        """Trim the timelines of a page of readers; whether there are more."""
-        page = self._readers.page()
+        """Trim the timelines of a page of readers; True if there are more."""
+        page = self._users.page()
         if not page:
-            return self._delete_of_nobody()
+            return self._delete_without_user()
         places = ", ".join(["%s"] * len(page))
         with connection.cursor() as cursor:
             cursor.execute(
@@ -67,48 +91,50 @@ class Timelines:
                 self.trim(user, length)
         return True
 
-    def _delete_of_nobody(self) -> bool:
-        """Delete a page of old entries of authors without a row, who read nothing of them; whether
-        there are more."""
-        if not self._least_floor:
+    def _delete_without_user(self) -> bool:
+        """Delete a page of old entries of authors without a row: nobody reads these timelines. True
+        if there are more."""
+        if not self._min_floor:
             return False
         readers = FeedUser.objects.filter(biz_id=OuterRef("biz_id"), uid=OuterRef("fri_uid"))
-        old = FeedBroadcast.objects.filter(~Exists(readers), feed_id__lte=self._least_floor)
-        rows = old.filter(pk__gt=self._after) if self._after else old
+        old_entries = FeedBroadcast.objects.filter(~Exists(readers), feed_id__lte=self._min_floor)
+        rows = old_entries.filter(pk__gt=self._after) if self._after else old_entries
         page = list(rows.order_by("pk").values_list("biz_id", "fri_uid", "feed_id")[:CHUNK])
         for (biz, uid), entries in groupby(page, lambda entry: entry[:2]):
             last = [feed_id for _biz, _uid, feed_id in entries][-1]
-            transactions.retrying(old.filter(biz_id=biz, fri_uid=uid, feed_id__lte=last).delete)
+            timeline = old_entries.filter(biz_id=biz, fri_uid=uid, feed_id__lte=last)
+            transactions.retrying(timeline.delete)
         self._after = page[-1] if page else self._after
         return len(page) == CHUNK
 
     def trim(self, user: FeedUser, length: Length) -> None:
         """Raise the floor if the timeline is too long or too old, then delete what is below it."""
-        too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
-        if user.active and (too_long or length.oldest <= self._least_floor):
+        is_too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
+        if user.active and (is_too_long or length.oldest <= self._min_floor):
             user.floor = transactions.retrying(partial(self._raise_floor, user.biz_id, user.uid))
             failpoint("feed_after_floor")
-        # Also of an inactive reader, and what a killed cleaner left: their floor is above.
+        # Also the entries of an inactive reader, and those that a killed cleaner left: the floor is
+        # above them.
         if length.oldest <= user.floor:
             while transactions.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
                 pass
 
     def _raise_floor(self, biz: int, uid: str) -> int:
-        """The floor from now on; never below the one that is there."""
+        """Return the floor from now on; it never sinks."""
         with transaction.atomic(durable=True):
             user = lock(biz, [uid])[uid]
             above = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__gt=user.floor)
             ids = above.order_by("-feed_id").values_list("feed_id", flat=True)
             length = settings.FEED_TIMELINE_LENGTH
-            newest_to_go = next(iter(ids[length : length + 1]), 0)
-            floor = max(user.floor, newest_to_go, self._least_floor)
+            highest_deleted = next(iter(ids[length : length + 1]), 0)
+            floor = max(user.floor, highest_deleted, self._min_floor)
             if floor > user.floor:
                 FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
             return floor
 
 
 def _delete_chunk(biz: int, uid: str) -> bool:
-    """Delete some of the entries below the floor; whether there are more."""
+    """Delete some of the entries below the floor; True if there are more."""
     with transaction.atomic(durable=True):
         # Under the lock, because a backfill for a reader who comes back lowers the floor.
         floor = lock(biz, [uid])[uid].floor

@@ -5,42 +5,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
+from msgplatform.api.access import keys
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.flows import DemoRun
-from notify.feed.demo import scenario
-from notify.feed.demo.account import Differences, Shown, compare
-from notify.feed.demo.scenario import Scenario
-from notify.feed.demo.traffic import Traffic, Trickle
+from msgplatform.demo.account import Records, compare, wait_for_none
+from msgplatform.models import Biz
+from notify.feed.demo import town
+from notify.feed.demo.town import Scenario
+from notify.feed.demo.traffic import Traffic, trickle
 from notify.feed.models import FeedUser
 
 # With less than these the demo shows nothing, and says so.
 MIN_POSTS, MIN_RELATIONS, MIN_USERS = 1_000, 50_000, 1_000
 _A_USER, _A_POST = 10, 5  # for so many of the demo's messages
-_LOOK_SECONDS = 0.5
 _TRICKLE_SECONDS = 2.0  # between two posts, after the accounting
-_INACTIVE_SECONDS = 120.0  # within which the cleaner deactivates those who stay away
+_INACTIVE_SECONDS = 120.0  # within which the cleaner deactivates people who stay away
+# Every kind of request must have been answered.
+_KINDS = ("edited", "deleted", "unfriend", "unfollow", "block", "befriend", "follow", "refused")
 
 
-@dataclass
 class Account:
-    """The demo's own list when everything has happened, and what is read then."""
+    """The timelines and unread counts that every reader must see, and those that were read."""
 
-    traffic: Traffic
-    expected: dict[str, list[Shown]]
-    held: dict[str, list[Shown]] = field(default_factory=dict)
-    unread: dict[str, int] = field(default_factory=dict)
+    def __init__(self, traffic: Traffic, readers: Sequence[str]) -> None:
+        self.traffic = traffic
+        self.expected = {uid: traffic.town.timeline(uid) for uid in readers}
+        self.seen: dict[str, Records] = {}
+        self.unread: dict[str, int] = {}
+        self._wrong = list(readers)  # to be read once more
 
-    def read(self, readers: Sequence[str]) -> None:
-        self.held |= self.traffic.timelines(readers)
-        self.unread |= self.traffic.unread(readers)
-
-    def differences(self) -> Differences:
-        return compare(self.expected, self.held)
+    def count_wrong(self) -> int:
+        """Read the timelines that differed at the last look; the number of those that still do."""
+        self.seen |= self.traffic.timelines(self._wrong)
+        self.unread |= self.traffic.unread(self._wrong)
+        differing = compare(self.expected, self.seen, is_ordered=True).receivers
+        self._wrong = sorted({*differing, *self.miscounted()})
+        return len(self._wrong)
 
     def miscounted(self) -> list[str]:
         """Readers whose number of unread posts is wrong."""
@@ -54,92 +57,74 @@ class Account:
 
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """People meet, post, change their minds, stay away and come back; every timeline is read."""
-    begun = time.monotonic()
-    people = scenario.people(max(20, run.messages // _A_USER))
-    posts = max(1, run.messages // _A_POST)
-    who = Scenario(people)
-    biz_id, token = scenario.create()
-    traffic = Traffic(run.base_url, token, who)
+    start = time.monotonic()
+    scenario = Scenario(town.people(max(20, run.messages // _A_USER)))
+    posts, readers = max(1, run.messages // _A_POST), scenario.readers
+    biz, _ = Biz.objects.get_or_create(name="town", defaults={"title": "Town"})
+    token = keys.create(biz, "demo", ["feed:write", "feed:read"])[1]
+    traffic = Traffic(run.base_url, token, scenario)
+    run.say(f"feed: {len(readers)} users make friends, post, edit, delete and fall out")
+    run.start_together()
     traffic.settle()
-    run.say(
-        f"feed: {len(who.readers)} users have {traffic.done['relations']} relations; they come, "
-        "post, edit, delete and fall out"
-    )
-    newcomers = set(who.newcomers)
-    traffic.visit([uid for uid in who.readers if uid not in newcomers])
+    run.progress("feed", f"{traffic.counts['relations']:,} relations are made")
+    newcomers = set(scenario.newcomers)
+    traffic.visit([uid for uid in readers if uid not in newcomers])
     traffic.live(posts // 2)
-    away = _stay_away(biz_id, who.travellers)
+    away = _stay_away(biz.pk, scenario.travellers)
     traffic.live(posts - posts // 2)
-    account = Account(traffic, {uid: traffic.town.timeline(uid) for uid in who.readers})
-    # Their pages are merged from the posts, so nothing has to be waited for.
-    came_back = compare(account.expected, traffic.timelines(who.travellers))
-    run.say(f"feed: {away} who stayed away came back; every timeline is read")
-    traffic.read_up_to({uid: account.expected[uid] for uid in who.readers[::2]})
-    _await_equal(run, account)
-    run.trickle("feed", Trickle(run.base_url, token, who).post, _TRICKLE_SECONDS)
-    return _report(run, account, came_back, away, time.monotonic() - begun)
+    run.progress("feed", f"{len(traffic.town.posts):,} posts are written; every timeline is read")
+    account = Account(traffic, readers)
+    # The pages of people who were away are merged from the posts: there is nothing to wait for.
+    came_back = compare(account.expected, traffic.timelines(scenario.travellers), is_ordered=True)
+    traffic.read_up_to({uid: account.expected[uid] for uid in readers[::2]})
+    wait_for_none(run, "feed", account.count_wrong, "timelines differ")
+    run.trickle("feed", trickle(run.base_url, token, scenario), _TRICKLE_SECONDS)
+    return _report(account, came_back.receivers, away, time.monotonic() - start)
 
 
 def _stay_away(biz_id: int, travellers: Sequence[str]) -> int:
-    """Set their last visit back, because nobody waits for weeks; how many the cleaner then
-    deactivates."""
+    """Set their last visit back, because the demo cannot wait for weeks; the number of them that
+    the cleaner then deactivates."""
     rows = FeedUser.objects.filter(biz_id=biz_id, uid__in=travellers)
-    rows.update(visit_date=sql.now() - timedelta(days=4000))
+    years_ago = sql.now() - timedelta(days=4000)
+    transactions.retrying(lambda: rows.update(visit_date=years_ago))
     deadline = time.monotonic() + _INACTIVE_SECONDS
     while rows.filter(active=True).exists() and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(0.5)
     return rows.filter(active=False).count()
 
 
-def _await_equal(run: DemoRun, account: Account) -> None:
-    """Read all timelines, and again those that differ, until none does or time is up."""
-    deadline = time.monotonic() + run.timeout
-    progress = Every(2.0)
-    left = sorted(account.expected)
-    while left:
-        account.read(left)
-        left = sorted({*account.differences().readers, *account.miscounted()})
-        if time.monotonic() > deadline:
-            return
-        if left:
-            if progress.take():
-                run.say(f"feed: {len(left)} timelines differ")
-            time.sleep(_LOOK_SECONDS)
-
-
 def _report(
-    run: DemoRun, account: Account, came_back: Differences, away: int, seconds: float
+    account: Account, came_back_wrong: Sequence[str], away: int, seconds: float
 ) -> Mapping[str, Any]:
-    traffic, found, miscounted = account.traffic, account.differences(), account.miscounted()
-    done, readers = traffic.done, len(account.held)
+    traffic, miscounted = account.traffic, account.miscounted()
+    counts, readers = traffic.counts, len(account.seen)
+    differences = compare(account.expected, account.seen, is_ordered=True)
     entries = sum(map(len, account.expected.values()))
-    what_is_wrong = {
-        "timelines differ": found.readers,
+    wrong = {
+        "timelines differ": differences.receivers,
         "numbers of unread posts are wrong": miscounted,
-        "of those who came back saw something else": came_back.readers,
+        "people who came back saw something else": came_back_wrong,
         "changes were seen late": traffic.late,
     }
-    problems = [f"{len(some)} {what}: {some[:3]}" for what, some in what_is_wrong.items() if some]
-    kinds = ("edited", "deleted", "unfriend", "unfollow", "block", "befriend", "follow", "refused")
-    problems += [f"nothing was done of {kind}" for kind in kinds if not done[kind]]
-    if done["relations"] < MIN_RELATIONS or readers < MIN_USERS:
-        problems.append(f"only {done['relations']} relations of {readers} users were made")
+    problems = [f"{len(some)} {what}: {some[:3]}" for what, some in wrong.items() if some]
+    problems += [f"nothing was done of {kind}" for kind in _KINDS if not counts[kind]]
+    if counts["relations"] < MIN_RELATIONS or readers < MIN_USERS:
+        problems.append(f"only {counts['relations']} relations of {readers} users were made")
     if not away:
         problems.append("nobody stayed away and came back")
-    if not problems:
-        run.say(f"feed: all {readers} timelines are as the demo's list says, in {seconds:.0f} s")
     return {
         "accepted": len(traffic.town.posts),
         "at_least": MIN_POSTS,
         "users": readers,
-        "relations": done["relations"],
-        **{kind: done[kind] for kind in kinds},
+        "relations": counts["relations"],
+        **{kind: counts[kind] for kind in _KINDS},
         "came_back": away,
         "copies": entries,
-        "delivered": entries - found.missing,
-        "lost": found.missing,
-        "duplicates": found.more,
-        "wrong": len(found.readers),
+        "delivered": entries - len(differences.missing),
+        "lost": len(differences.missing),
+        "duplicates": len(differences.extra),
+        "wrong": len(differences.receivers),
         "unread_wrong": len(miscounted),
         "seen_late": len(traffic.late),
         "seconds": round(seconds, 1),

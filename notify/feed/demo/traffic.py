@@ -1,29 +1,32 @@
-"""What happens in the town, on several threads; the demo's list gets what was answered."""
+"""The traffic of the town, on several threads; the demo's own list gets what was answered."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
+from urllib.parse import quote
 
-from msgplatform.core.api_connection import Connection
 from msgplatform.core.data.chunks import chunks
-from notify.feed.demo.account import FRIEND, VIP, Post, Shown, Town
-from notify.feed.demo.client import BATCH, LONG_PAGE, Change, Client, Draft
-from notify.feed.demo.scenario import PAGE, STAR, Scenario
+from msgplatform.demo.account import Records
+from msgplatform.demo.connection import Connection
+from msgplatform.demo.script import Script, spread
+from notify.feed.demo.town import FRIEND, PAGE, STAR, VIP, Post, Scenario, Town
 
+_FEED = "/api/v1/feed"
+CHANGES = 1000  # of relations, in one request
+LONG_PAGE = 200
 _THREADS = 8
 _POSTS_AT_ONCE = 40
 _MEETINGS = 4  # after so many posts
 _SHORT_PAGE = 20
 _OF_THE_FAMOUS = 12  # posts in one period, each
 _TEXTS = ("Good morning", "新的一天 ☀", "Who lost this cat?", "<b>Sale</b> & 50% \\ off", "مرحبا")
-# What two people do who know each other (_ENDED), and two who do not (_MADE).
-_ENDED = (
+# Actions of two people who know each other, and of two who do not.
+_OF_ACQUAINTANCES = (
     ("unfriend",),
     ("unfollow",),
     ("unfriend", "follow"),
@@ -32,18 +35,75 @@ _ENDED = (
     ("block", "befriend", "follow", "unblock"),
     ("block", "unblock", "befriend"),
 )
-_MADE = (("befriend",), ("follow",), ("befriend", "follow"))
+_OF_STRANGERS = (("befriend",), ("follow",), ("befriend", "follow"))
 T = TypeVar("T")
 
 
-class Traffic:
-    """`done` counts what was answered, by its name. `late` names changes of relations that a read
-    just after them did not show."""
+Change = tuple[str, str, str]  # action, uid, other
+Draft = tuple[str, str, str]  # author, topic, data
 
-    def __init__(self, base_url: str, token: str, cast: Scenario) -> None:
-        self._base_url, self._token, self._cast = base_url, token, cast
+
+class Client(Script):
+    """The business system's calls of Feed."""
+
+    def change_many(self, changes: Sequence[Change]) -> None:
+        """At most CHANGES, none of which a block forbids."""
+        self.send_many(f"{_FEED}/relations/batch", "changes", list(map(_change, changes)))
+
+    def change(self, change: Change) -> bool:
+        """Make one change; False when a block forbids it."""
+        answer = self.request("POST", f"{_FEED}/relations", _change(change))
+        return answer.require(200, 202, 409).status != 409
+
+    def post_many(self, drafts: Sequence[Draft], is_repeated: bool = False) -> list[str]:
+        """The ids of these posts."""
+        posts = [{**_post(draft), "idempotency_key": uuid.uuid4().hex} for draft in drafts]
+        verdicts = self.send_many(f"{_FEED}/posts/batch", "posts", posts, is_repeated)
+        return [str(verdict["id"]) for verdict in verdicts]
+
+    def post(self, draft: Draft) -> str:
+        return str(self.send(f"{_FEED}/posts", _post(draft), key=uuid.uuid4().hex)["id"])
+
+    def edit(self, id: str, data: str) -> None:
+        self.call("PATCH", f"{_FEED}/posts/{id}", {"data": data})
+
+    def delete(self, id: str) -> None:
+        self.call("DELETE", f"{_FEED}/posts/{id}")
+
+    def timeline(self, uid: str, limit: int = LONG_PAGE) -> Records:
+        """All pages of it."""
+        return [post for page in self.timeline_pages(uid, limit) for post in page]
+
+    def timeline_pages(
+        self, uid: str, limit: int
+    ) -> Iterator[list[tuple[str, tuple[str, str, str]]]]:
+        """Posts by their id: author, topic, data."""
+        for page in self.pages(f"{_FEED}/timelines/{quote(uid)}?limit={limit}"):
+            yield [(post["id"], (post["uid"], post["topic"], post["data"])) for post in page]
+
+    def unread(self, uid: str) -> int:
+        return int(self.call("GET", f"{_FEED}/timelines/{quote(uid)}/unread")["count"])
+
+    def mark_read(self, uid: str, up_to: str) -> None:
+        self.call("POST", f"{_FEED}/timelines/{quote(uid)}/read", {"up_to": up_to})
+
+
+def _change(change: Change) -> dict[str, str]:
+    return dict(zip(("action", "uid", "other"), change, strict=True))
+
+
+def _post(draft: Draft) -> dict[str, str]:
+    return dict(zip(("uid", "topic", "data"), draft, strict=True))
+
+
+class Traffic:
+    """`counts` are the answered requests by name; `late` names changes of relations that the next
+    read did not show."""
+
+    def __init__(self, base_url: str, token: str, scenario: Scenario) -> None:
+        self._base_url, self._token, self._scenario = base_url, token, scenario
         self.town = Town()
-        self.done: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.late: list[str] = []
         self._lock = threading.Lock()
         # Each pair of acquaintances is here once, under the name that comes first.
@@ -51,14 +111,14 @@ class Traffic:
 
     def settle(self) -> None:
         """Make everybody's first relations. Raises RuntimeError."""
-        changes = self._cast.relations()
+        changes = self._scenario.relations()
 
         def load(client: Client, some: Sequence[Change]) -> None:
             client.change_many(some)
             for change in some:
                 self.town.change(*change)
 
-        self._spread(load, list(chunks(changes, BATCH)))
+        self._spread(load, list(chunks(changes, CHANGES)))
         for _action, uid, other in changes:
             if other not in (PAGE, STAR):
                 self._acquaintances[min(uid, other)].append(max(uid, other))
@@ -68,7 +128,7 @@ class Traffic:
         """Let these readers come and look at their first page."""
 
         def look(client: Client, reader: str) -> None:
-            next(iter(client.pages(reader, _SHORT_PAGE)))
+            next(client.timeline_pages(reader, _SHORT_PAGE))
 
         self._spread(look, readers)
 
@@ -76,7 +136,7 @@ class Traffic:
         """A period with about so many posts of ordinary people, while posts are edited and deleted
         and relations change. Raises RuntimeError."""
         parts = _THREADS - 2
-        tasks = [*(self._cast.people[part::parts] for part in range(parts)), [PAGE], [STAR]]
+        tasks = [*(self._scenario.people[part::parts] for part in range(parts)), [PAGE], [STAR]]
 
         def work(client: Client, authors: Sequence[str]) -> None:
             chance = random.Random(f"{authors[0]} {len(self.town.posts)}")  # noqa: S311
@@ -100,7 +160,7 @@ class Traffic:
 
         self._spread(work, tasks)
 
-    def read_up_to(self, timelines: Mapping[str, Sequence[Shown]]) -> None:
+    def read_up_to(self, timelines: Mapping[str, Records]) -> None:
         """Let these readers have read all but the newest few posts of their timelines."""
 
         def mark(client: Client, reader: str) -> None:
@@ -111,25 +171,25 @@ class Traffic:
 
         self._spread(mark, list(timelines))
 
-    def timelines(self, readers: Sequence[str]) -> dict[str, list[Shown]]:
+    def timelines(self, readers: Sequence[str]) -> dict[str, Records]:
         """All pages of these readers' timelines; some by short pages."""
-        found: dict[str, list[Shown]] = {}
+        timelines: dict[str, Records] = {}
 
         def read(client: Client, reader: str) -> None:
             is_short = reader.endswith(("05", "55"))
-            found[reader] = client.timeline(reader, _SHORT_PAGE if is_short else LONG_PAGE)
+            timelines[reader] = client.timeline(reader, _SHORT_PAGE if is_short else LONG_PAGE)
 
         self._spread(read, readers)
-        return found
+        return timelines
 
     def unread(self, readers: Sequence[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
 
         def read(client: Client, reader: str) -> None:
-            found[reader] = client.unread(reader)
+            counts[reader] = client.unread(reader)
 
         self._spread(read, readers)
-        return found
+        return counts
 
     # -- one thread ------------------------------------------------------------------------------
     def _post_all(self, client: Client, drafts: Sequence[Draft]) -> list[str]:
@@ -138,7 +198,7 @@ class Traffic:
         single, many = drafts[:4], drafts[4:]
         ids = [client.post(draft) for draft in single]
         if many:
-            ids += client.post_many(many, repeat=len(many) % 2 == 0)
+            ids += client.post_many(many, is_repeated=len(many) % 2 == 0)
         for id, draft in zip(ids, drafts, strict=True):
             self.town.add(Post(id, *draft))
         self._count("posts", len(ids))
@@ -159,52 +219,41 @@ class Traffic:
         """Change the relations of two people; a read must show it at once. A pair always belongs to
         the same thread, so that nothing else changes it meanwhile."""
         uid = chance.choice(authors)
-        strangers = [one for one in self._cast.people if one > uid]
+        strangers = [one for one in self._scenario.people if one > uid]
         if not strangers:
             return
-        known = self._acquaintances.get(uid)
-        is_stranger = not known or chance.random() < 0.2
-        other = chance.choice(strangers if is_stranger or not known else known)
+        acquaintances = self._acquaintances.get(uid)
+        is_stranger = not acquaintances or chance.random() < 0.2
+        other = chance.choice(strangers if is_stranger or not acquaintances else acquaintances)
         if chance.random() < 0.5:
             uid, other = other, uid
-        for action in chance.choice(_MADE if is_stranger else _ENDED):
-            done = client.change((action, uid, other))
-            if done != self.town.change(action, uid, other):
-                raise RuntimeError(f"{uid} could {'' if done else 'not '}{action} {other}")
-            self._count(action if done else "refused")
+        for action in chance.choice(_OF_STRANGERS if is_stranger else _OF_ACQUAINTANCES):
+            is_done = client.change((action, uid, other))
+            if is_done != self.town.change(action, uid, other):
+                raise RuntimeError(f"{uid} could {'' if is_done else 'not '}{action} {other}")
+            self._count(action if is_done else "refused")
         for reader, author in ((uid, other), (other, uid)):
-            for _, by, topic, _ in next(iter(client.pages(reader, LONG_PAGE))):
+            for _id, (by, topic, _data) in next(client.timeline_pages(reader, LONG_PAGE)):
                 if by == author and not self.town.is_shown(reader, author, topic):
                     self.late.append(f"{reader} sees {author}")
 
     def _count(self, what: str, count: int = 1) -> None:
         with self._lock:
-            self.done[what] += count
+            self.counts[what] += count
 
     def _spread(self, work: Callable[[Client, T], None], tasks: Sequence[T]) -> None:
         """Work on all tasks in several threads, each with a connection of its own."""
-        waiting = deque(tasks)
-
-        def run(_number: int) -> None:
-            with closing(Connection(self._base_url)) as connection, suppress(IndexError):
-                client = Client(connection, self._token)
-                while True:
-                    task = waiting.popleft()
-                    work(client, task)
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(run, range(_THREADS)))
+        spread(self._base_url, lambda c, task: work(Client(c, self._token), task), tasks, _THREADS)
 
 
-class Trickle:
-    """A post now and then, after the accounting, and a reader who looks. For one thread."""
+def trickle(base_url: str, token: str, scenario: Scenario) -> Callable[[int], None]:
+    """A post now and then, and a reader who looks. For one thread."""
+    client = Client(Connection(base_url), token)
 
-    def __init__(self, base_url: str, token: str, cast: Scenario) -> None:
-        self._client, self._cast = Client(Connection(base_url), token), cast
-
-    def post(self, number: int) -> None:
-        """Raises RuntimeError."""
-        author, reader = self._cast.chance.sample(self._cast.people, 2)
+    def post(number: int) -> None:
+        author, reader = scenario.chance.sample(scenario.people, 2)
         topic = VIP if number % 7 == 0 else FRIEND
-        self._client.post((author, topic, f"{_TEXTS[number % len(_TEXTS)]} {number}"))
-        next(iter(self._client.pages(reader, _SHORT_PAGE)))
+        client.post((author, topic, f"{_TEXTS[number % len(_TEXTS)]} {number}"))
+        next(client.timeline_pages(reader, _SHORT_PAGE))
+
+    return post

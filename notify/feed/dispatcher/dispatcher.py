@@ -16,12 +16,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.timer import Every
+from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
-from notify.feed.dispatcher.schedule.pacer import Pacer
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
-from notify.feed.monitor import alert_conditions, backlog
+from notify.feed.monitor import backlog
 from notify.feed.signals import DISPATCHER
 
 _TOPICS = tuple(EventQueue.Topic.values)
@@ -44,7 +43,6 @@ class Dispatcher(Worker):
         self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(_TOPICS))
         self._topics = topics
         self._was_idle = False
-        self._next_alerts = Every(alert_conditions.EVERY_SECONDS)
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
             for topic in _TOPICS
@@ -63,27 +61,25 @@ class Dispatcher(Worker):
         self.pacer.stop()
 
     def turn(self) -> bool:
-        if self._next_alerts.take():
-            alert_conditions.reconcile()
         pace = self.pacer.current()
         if not pace.share:
             return False
         # While idle, one statement for all topics instead of several from each receiver.
         if self._was_idle and not backlog.is_open(self._topics):
             return False
-        handled, pause = 0, 0.0
+        total, pause = 0, 0.0
         for receiver in self.receivers:
-            begun = time.monotonic()
-            if done := receiver.turn(pace):
-                pause += receiver.rest(pace, done, time.monotonic() - begun)
-                handled += done
-        self._was_idle = not handled
-        self.heartbeat.done += handled
-        if handled:
+            start = time.monotonic()
+            if count := receiver.turn(pace):
+                pause += receiver.rest(pace, count, time.monotonic() - start)
+                total += count
+        self._was_idle = not total
+        self.heartbeat.done += total
+        if total:
             self.pacer.worked()
         if pause:
             self.stopping.wait(min(_MAX_PAUSE, pause))
-        return handled > 0
+        return total > 0
 
 
 def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

@@ -1,6 +1,7 @@
-"""One entry for each recipient of a post, written by the database; for all or a slice of them.
+"""Fan-out on write: the database writes an entry for each recipient of a post, or for a slice of
+them.
 
-An entry that exists is kept, so everything here can be repeated.
+An entry that exists is kept, so every statement can be repeated.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from msgplatform.core.data import sql
 from notify.feed.dispatcher.queue import Event
@@ -16,7 +18,8 @@ from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
 
 _FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
-# Who gets the posts of a topic. An author with both relations to a reader is written once.
+# Topic → the relations that get its posts. An author with both relations to a reader is written
+# once.
 RELATIONS = {Topic.FRIEND: (_FRIEND,), Topic.VIP: (_FOLLOW, _FRIEND)}
 ALL_RELATIONS = (_FRIEND, _FOLLOW)
 _INSERT = (
@@ -36,6 +39,13 @@ class Slice:
     after: str
     until: str | None
     position: str | None
+
+    def rows(self, event: Event) -> QuerySet[Friend]:
+        """The relations of these recipients to the event's author."""
+        rows = Friend.objects.filter(
+            biz_id=event.biz, uid=event.uid, relation=self.relation, fri_uid__gt=self.after
+        )
+        return rows if self.until is None else rows.filter(fri_uid__lte=self.until)
 
 
 def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
@@ -57,7 +67,8 @@ def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
 
 
 def push(topic: str, feed_ids: Sequence[int]) -> int:
-    """Write these posts of one topic into the timelines of all their recipients; about how many."""
+    """Write these posts of one topic into the timelines of all their recipients; the count of
+    entries, about."""
     places = ", ".join(["%s"] * len(feed_ids))
     relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
     # The posts first, then the relations of each author, which lie side by side.
@@ -73,12 +84,13 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
 
 
 def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> int:
-    """Write one post into the timelines of the recipients of a `Slice`; about how many."""
-    bound = "AND r.fri_uid <= %s" if until is not None else ""
+    """Write one post into the timelines of the recipients of a `Slice`; the count of entries,
+    about."""
+    upper_bound = "AND r.fri_uid <= %s" if until is not None else ""
     return _run(
         f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
-        f"AND r.relation = %s AND r.fri_uid > %s {bound} "
+        f"AND r.relation = %s AND r.fri_uid > %s {upper_bound} "
         "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",
         [relation, after, *([until] if until is not None else []), feed_id],
     )

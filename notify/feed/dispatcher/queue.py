@@ -1,6 +1,6 @@
 """The queue of events: find, lock and mark them, and set aside those that fail.
 
-Receivers lock what they work on until their transaction ends, and skip what others have locked
+Receivers lock their events until their transaction ends, and skip events that others have locked
 where the database can do that. A killed receiver leaves everything as it was.
 """
 
@@ -20,14 +20,14 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters, failures
-from notify.feed.monitor.alert_conditions import SET_ASIDE, SET_ASIDE_KEY
+from notify.feed.monitor.conditions import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 # An event may begin to wait behind the front: committed late, replayed, or given back by a
 # receiver that died. So the front looks from the beginning every few seconds; less often when that
 # takes long, so that it stays a small part of the work.
 _MIN_SECONDS, _MAX_SECONDS = 2.0, 10.0
-_TIMES = 20
+_SEARCH_FACTOR = 20  # seconds between two searches for each second that one takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class Event:
 
 
 def lock(
-    topic: str, status: int, limit: int, since: int = 0, without: Collection[int] = ()
+    topic: str, status: int, limit: int, since: int = 0, skipped_ids: Collection[int] = ()
 ) -> list[Event]:
     """Lock the oldest events of a topic with this status, in the caller's transaction; only those
     from the id `since` on, and none of `without`."""
-    condition = _oldest(status, limit, without)
-    return _locked(condition, (topic, since, *without), "eventqueue_to_handle")
+    condition = _oldest(status, limit, skipped_ids)
+    return _lock(condition, (topic, since, *skipped_ids), "eventqueue_to_handle")
 
 
 def lock_these(qids: Sequence[int], status: int) -> list[Event]:
-    """Lock those of these events that still have this status, in the caller's transaction."""
+    """Lock these events as far as they still have this status, in the caller's transaction."""
     places = ", ".join(["%s"] * len(qids))
     condition = f"qid IN ({places}) AND status = {int(status)} ORDER BY qid"
-    return _locked(condition, qids, "PRIMARY")
+    return _lock(condition, qids, "PRIMARY")
 
 
-def waiting(topic: str, since: int = 0) -> bool:
-    """Whether an event of this topic waits, from the id `since` on. No lock: this is all that an
-    idle turn asks."""
+def is_waiting(topic: str, since: int = 0) -> bool:
+    """True if an event of this topic waits, from the id `since` on. No lock: an idle turn asks
+    nothing else."""
     hint = _hint("eventqueue_to_handle")
     with connection.cursor() as cursor:
         cursor.execute(
@@ -85,8 +85,8 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
     @transaction.atomic
     def mark_failed() -> None:
         event = EventQueue.objects.filter(qid=qid).values_list("biz_id", "topic").first()
-        # Another dispatcher may have handled it, or failed with it, at the same time: it is
-        # counted only by the one whose UPDATE changes the row.
+        # Another dispatcher may have handled it, or failed with it, at the same time: only the
+        # dispatcher whose UPDATE changes the row counts it.
         others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
         if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
@@ -110,41 +110,41 @@ class Front:
     than it. Beside a report or a backup that runs for an hour, a receiver that always searched from
     the beginning would pass over everything handled in that hour, with each batch.
 
-    The front is remembered only while batches are full: a queue with little in it is always
-    searched as a whole. For the receiver's own thread.
+    The front is remembered only while batches are full: a short queue is always searched as a
+    whole. For the receiver's own thread.
     """
 
     def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._topic, self._clock = topic, clock
         self._since, self._until = 0, 0.0  # from which id on we search, and for how long
 
-    def anything(self) -> bool:
-        """Whether an event waits. When none does from the front on, the next call searches all."""
+    def has_events(self) -> bool:
+        """True if an event waits. When none does from the front on, the next call searches all."""
         if self._clock() >= self._until:
             self._since = 0
-        found = waiting(self._topic, self._since)
-        if not found:
+        is_found = is_waiting(self._topic, self._since)
+        if not is_found:
             self._since = 0
-        return found
+        return is_found
 
-    def lock(self, limit: int, without: Collection[int] = ()) -> list[Event]:
+    def lock(self, limit: int, skipped_ids: Collection[int] = ()) -> list[Event]:
         """Lock the oldest events but for `without`, in the caller's transaction."""
-        begun = self._clock()
-        found = lock(self._topic, _STATUS.WAITING, limit, self._since, without)
+        start = self._clock()
+        events = lock(self._topic, _STATUS.WAITING, limit, self._since, skipped_ids)
         if not self._since:
             now = self._clock()
-            pause = max(_MIN_SECONDS, _TIMES * (now - begun))
+            pause = max(_MIN_SECONDS, _SEARCH_FACTOR * (now - start))
             self._until = now + min(_MAX_SECONDS, pause)
-        return found
+        return events
 
-    def move(self, handled: Sequence[Event], is_full: bool) -> None:
-        """Call it after the commit: these first events of a batch no longer wait. `is_full`: the
-        batch had as many events as were asked for."""
-        self._since = handled[-1].qid if handled and is_full else 0
+    def move(self, events: Sequence[Event], is_full: bool) -> None:
+        """Begin behind these first events of a batch; call it after their commit. `is_full`: True
+        if the batch had as many events as were asked for."""
+        self._since = events[-1].qid if events and is_full else 0
 
 
-def _oldest(status: int, limit: int, without: Collection[int] = ()) -> str:
-    others = f"AND qid NOT IN ({', '.join(['%s'] * len(without))})" if without else ""
+def _oldest(status: int, limit: int, skipped_ids: Collection[int] = ()) -> str:
+    others = f"AND qid NOT IN ({', '.join(['%s'] * len(skipped_ids))})" if skipped_ids else ""
     return (
         f"topic = %s AND status = {int(status)} AND qid >= %s {others} "
         f"ORDER BY qid LIMIT {int(limit)}"
@@ -156,7 +156,7 @@ def _hint(index: str) -> str:
     return f" FORCE INDEX ({index})" if connection.vendor == "mysql" else ""
 
 
-def _locked(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
+def _lock(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
     locking = ""  # SQLite has one writer, which is the caller
     if connection.features.has_select_for_update:
         skip = connection.features.has_select_for_update_skip_locked

@@ -29,7 +29,7 @@ _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
 _EVENT_WORK = 20  # an event takes as long as so many entries
 MAX_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
-# How long an event is skipped that needs what another transaction has locked; those after it go on.
+# How long an event is skipped that needs rows that another transaction has locked.
 SKIPPED_SECONDS = 30.0
 
 
@@ -40,42 +40,42 @@ class Receiver:
         self.topic = topic
         self._front = Front(topic)
         self._effort, self._work = Effort(), 0  # the work of this turn, counted in entries
-        self._skipped: set[int] = set()
-        self._again = Every(SKIPPED_SECONDS)
+        self._skipped_ids: set[int] = set()
+        self._next_forget = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
-        """How many events it handled, a slice counting as one; 0: nothing waits."""
+        """Return the count of handled events, a slice counting as one; 0: no event waits."""
         self._work = 0
-        if self._again.take():
-            self._skipped.clear()
+        if self._next_forget.take():
+            self._skipped_ids.clear()
         return self._batch(self._effort.events(pace)) + self._slice(
             max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         )
 
-    def rest(self, pace: Pace, done: int, took: float) -> float:
-        """Seconds to rest after a turn that did so much and took so long."""
+    def rest(self, pace: Pace, count: int, seconds: float) -> float:
+        """Seconds to rest after a turn that handled `count` events in `seconds`."""
         # Only full batches at full speed show what work takes when nothing slows it down.
-        if pace.share >= FULL_SPEED and done >= MAX_EVENTS * FULL_SPEED:
-            self._effort.learn(self._work, took)
-        return self._effort.pause(pace.share, self._work, took)
+        if pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED:
+            self._effort.learn(self._work, seconds)
+        return self._effort.pause(pace.share, self._work, seconds)
 
     # -- a batch ---------------------------------------------------------------------------------
     def _batch(self, limit: int) -> int:
         """Handle the oldest events in one transaction; if that fails, find the event to blame."""
-        if not self._front.anything():
+        if not self._front.has_events():
             return 0
-        taken: list[int] = []
+        locked_ids: list[int] = []
 
         def handle_oldest() -> int:
             with transaction.atomic(durable=True):
-                events = self._front.lock(limit, self._skipped)
-                taken[:] = [event.qid for event in events]
-                handled = self._handle(events)
+                events = self._front.lock(limit, self._skipped_ids)
+                locked_ids[:] = [event.qid for event in events]
+                count = self._handle(events)
                 failpoint("feed_before_commit")
             # After the commit, because the front must not pass an event that still waits.
-            self._front.move(events[:handled], is_full=len(events) == limit)
+            self._front.move(events[:count], is_full=len(events) == limit)
             failpoint("feed_after_commit")
-            return handled
+            return count
 
         def handle_these(qids: Sequence[int]) -> int:
             with transaction.atomic(durable=True):
@@ -86,55 +86,55 @@ class Receiver:
         except Exception as error:
             if is_unavailable(error):
                 raise
-            return self._isolate(taken, handle_these)
+            return self._isolate(locked_ids, handle_these)
 
     def _handle(self, events: Sequence[Event]) -> int:
-        """Write the entries of these locked events, as many as are good for one transaction; how
-        many events were dealt with."""
+        """Write the entries of these locked events, as many as are good for one transaction; the
+        count of events that no longer wait."""
         authors = _authors({(event.biz, event.uid) for event in events})
-        pushed: dict[Event, int] = {}
-        merged: list[Event] = []
-        large: list[Event] = []
+        recipients_of: dict[Event, int] = {}
+        merge_events: list[Event] = []
+        large_events: list[Event] = []
         for event in events:
             author = authors.get((event.biz, event.uid))
             recipients = author.recipients(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
-                merged.append(event)  # readers find the post themselves: nothing is written
+                merge_events.append(event)  # readers find the post themselves: nothing is written
             elif recipients > settings.FEED_FANOUT_BATCH:
-                large.append(event)
-            elif pushed and sum(pushed.values()) + recipients > MAX_ENTRIES:
-                break  # what is left is the next batch's
+                large_events.append(event)
+            elif recipients_of and sum(recipients_of.values()) + recipients > MAX_ENTRIES:
+                break  # the other events are the next batch's
             else:
-                pushed[event] = recipients
-        written = 0
-        if any(pushed.values()):
+                recipients_of[event] = recipients
+        entries = 0
+        if any(recipients_of.values()):
             with transactions.without_patience():
-                written = fanout.push(self.topic, [event.qid for event in pushed])
-        self._work += _EVENT_WORK * len(events) + sum(pushed.values())
+                entries = fanout.push(self.topic, [event.qid for event in recipients_of])
+        self._work += _EVENT_WORK * len(events) + sum(recipients_of.values())
         now = sql.now()
-        queue.mark([event.qid for event in (*pushed, *merged)], _STATUS.HANDLED, now)
-        queue.mark([event.qid for event in large], _STATUS.IN_SLICES)
+        queue.mark([event.qid for event in (*recipients_of, *merge_events)], _STATUS.HANDLED, now)
+        queue.mark([event.qid for event in large_events], _STATUS.IN_SLICES)
         # Last, because other dispatchers wait for these rows until the commit.
-        counters.add(self._counts(pushed, written, merged), now)
-        return len(pushed) + len(merged) + len(large)
+        counters.add(self._counts(recipients_of, entries, merge_events), now)
+        return len(recipients_of) + len(merge_events) + len(large_events)
 
     def _counts(
-        self, pushed: Mapping[Event, int], written: int, merged: Sequence[Event]
+        self, recipients_of: Mapping[Event, int], entries: int, merge_events: Sequence[Event]
     ) -> counters.Counts:
         counts: counters.Counts = Counter()
-        recipients = sum(pushed.values()) or 1
-        for event in (*pushed, *merged):
+        total = sum(recipients_of.values()) or 1
+        for event in (*recipients_of, *merge_events):
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] += 1
-        for event in merged:
+        for event in merge_events:
             counts[counters.key(event.biz, counters.MERGED, self.topic)] += 1
-        shares: Counter[int] = Counter()
-        for event, share in pushed.items():
-            shares[event.biz] += share
-        for biz, share in shares.items():
+        by_system: Counter[int] = Counter()
+        for event, recipients in recipients_of.items():
+            by_system[event.biz] += recipients
+        for biz, recipients in by_system.items():
             # The database says only how many entries the whole batch wrote (inactive readers get
             # none), so each system is counted its share of them.
-            entries = round(written * share / recipients)
-            counts[counters.key(biz, counters.ENTRIES, self.topic)] += entries
+            share = round(entries * recipients / total)
+            counts[counters.key(biz, counters.ENTRIES, self.topic)] += share
         return counts
 
     # -- slices ----------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ class Receiver:
         # Without a lock first: mostly there is none.
         if not list(rows.order_by("qid").values_list("qid", flat=True)[:1]):
             return 0
-        taken: list[int] = []
+        locked_ids: list[int] = []
 
         def write_oldest() -> int:
             with transaction.atomic(durable=True):
-                events = queue.lock(self.topic, _STATUS.IN_SLICES, 1, without=self._skipped)
-                taken[:] = [event.qid for event in events]
+                events = queue.lock(self.topic, _STATUS.IN_SLICES, 1, skipped_ids=self._skipped_ids)
+                locked_ids[:] = [event.qid for event in events]
                 for event in events:
                     self._write_slice(event, size)
                     failpoint("feed_slice_before_commit")
@@ -166,19 +166,19 @@ class Receiver:
         try:
             return transactions.retrying(write_oldest)
         except Exception as error:
-            if is_unavailable(error) or not taken:
+            if is_unavailable(error) or not locked_ids:
                 raise
             # By its id: by now the oldest may be another one, which has not failed.
-            return self._isolate(taken, write_these)
+            return self._isolate(locked_ids, write_these)
 
     def _write_slice(self, event: Event, size: int) -> None:
         part = fanout.next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
         self._work += size
         with transactions.without_patience():
-            written = fanout.push_slice(event.qid, part.relation, part.after, part.until)
+            entries = fanout.push_slice(event.qid, part.relation, part.after, part.until)
         now = sql.now()
         counts: counters.Counts = Counter()
-        counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = written
+        counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = entries
         row = EventQueue.objects.filter(qid=event.qid)
         if part.position is not None:
             row.update(position=part.position)
@@ -187,30 +187,30 @@ class Receiver:
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
         counters.add(counts, now)
 
-    def _isolate(self, taken: Sequence[int], handle: Callable[[Sequence[int]], int]) -> int:
-        """Handle what was taken in halves, until each event that fails is alone. Such an event is
-        set aside; one that needs what is locked is only skipped."""
+    def _isolate(self, qids: Sequence[int], handle: Callable[[Sequence[int]], int]) -> int:
+        """Handle these events in halves, until each event that fails is alone. Such an event is set
+        aside; an event that needs locked rows is only skipped."""
 
         def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:
             if isinstance(error, transactions.Locked):
-                self._skipped.add(qid)
-                self._again.restart()
+                self._skipped_ids.add(qid)
+                self._next_forget.restart()
                 return None
             return queue.set_aside(qid, error)
 
         return sum(
             isolate(
-                taken,
-                lambda qids: [transactions.retrying(partial(handle, qids))],
+                qids,
+                lambda half: [transactions.retrying(partial(handle, half))],
                 skip_or_set_aside,
             )
         )
 
 
 def _authors(users: set[tuple[int, str]]) -> dict[tuple[int, str], FeedUser]:
-    found: dict[tuple[int, str], FeedUser] = {}
+    by_user: dict[tuple[int, str], FeedUser] = {}
     for biz in {biz for biz, _ in users}:
         uids = [uid for of, uid in users if of == biz]
         rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
-        found.update(((biz, row.uid), row) for row in rows)
-    return found
+        by_user.update(((biz, row.uid), row) for row in rows)
+    return by_user

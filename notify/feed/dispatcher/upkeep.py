@@ -1,63 +1,77 @@
-"""The receiver of upkeep: timelines follow what became of relations and posts.
+"""The receiver of upkeep: timelines follow the changes of relations and posts.
+
+    backfill    write the posts of a new relation, or of a reader who came back
+    unfollow    delete an author's entries from the timeline of a reader who no longer gets them
+    delete      delete a deleted post from all timelines
+    merge       let readers merge the posts of an author who has very many recipients
 
 Each event is a transaction of its own, and so is each slice of a large one. Everything can be
-repeated, so several dispatchers may work at once.
+repeated, so several dispatchers may work at once. Readers wait for none of it: each read asks which
+posts it may show.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
 from notify.feed import users
-from notify.feed.dispatcher import queue, removal
-from notify.feed.dispatcher.backfill import backfill
+from notify.feed.dispatcher import queue
 from notify.feed.dispatcher.fanout import ALL_RELATIONS, next_slice
 from notify.feed.dispatcher.pace import Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
-from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.posts import Topic
+from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.monitor import counters
+from notify.feed.timeline import merge
+from notify.feed.timeline.merge import TimelineQuery
 
+AUTHORS = 500  # and their relations, in one transaction of a backfill
+MAX_ENTRIES = 5_000  # that one transaction deletes
+_CHUNK = 500
+_TURN_SECONDS = 0.1  # posts wait meanwhile
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
-_SECONDS = 0.1  # of a turn: posts wait meanwhile
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 class Upkeep:
     """`turn` takes one step of each of the oldest events, as many as it has time for.
 
-    An event that needs what another transaction has locked is skipped for a while: whoever holds
-    the lock may be frozen, and the events behind it go on. No reader sees a difference: what they
-    may see is asked with every read, whatever upkeep has done.
+    An event that needs what another transaction has locked is skipped for a while: the holder of
+    the lock may be frozen, and the events behind it go on. No reader sees a difference.
     """
 
     topic = str(EventQueue.Topic.UPKEEP)
 
     def __init__(self) -> None:
-        self._skipped: set[int] = set()
-        self._again = Every(SKIPPED_SECONDS)
+        self._skipped_ids: set[int] = set()
+        self._next_forget = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
-        """How many steps it took; 0: nothing waits."""
-        if self._again.take():
-            self._skipped.clear()
-        until = time.monotonic() + _SECONDS
+        """Return how many steps it took; 0: no event waits."""
+        if self._next_forget.take():
+            self._skipped_ids.clear()
+        until = time.monotonic() + _TURN_SECONDS
         size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
-        done = 0
+        count = 0
         for status in _OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
-            if self._skipped:
-                rows = rows.exclude(qid__in=self._skipped)
+            if self._skipped_ids:
+                rows = rows.exclude(qid__in=self._skipped_ids)
             # All backfills of a reader are one step: the first one does the work of all.
             steps: dict[tuple[object, ...], list[int]] = {}
             for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[
@@ -66,18 +80,20 @@ class Upkeep:
                 step = (biz, uid) if kind == _KIND.BACKFILL else (qid,)
                 steps.setdefault(step, []).append(qid)
             for qids in steps.values():
-                work = partial(self._handle_these, status, size)
-                done += sum(isolate(qids, work, queue.set_aside))
+                work = partial(self._handle_locked, status, size)
+                count += sum(isolate(qids, work, queue.set_aside))
                 if time.monotonic() > until:
                     break
-        return done
+        return count
 
-    def rest(self, pace: Pace, done: int, took: float) -> float:
+    def rest(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that took so long."""
         # Its events differ too much in what they cost for an effort to be learned.
-        return Effort().pause(pace.share, 0, took)
+        return Effort().pause(pace.share, 0, seconds)
 
-    def _handle_these(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
+    def _handle_locked(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
+        """Take a step of these events in one transaction; the count of locked events."""
+
         def handle() -> int:
             try:
                 with transactions.without_patience(), transaction.atomic(durable=True):
@@ -87,36 +103,36 @@ class Upkeep:
                         failpoint("feed_upkeep_before_commit")
                     else:
                         # Another dispatcher has them; if it is frozen, those behind must go on.
-                        self._skipped.update(qids)
+                        self._skipped_ids.update(qids)
                     return len(events)
             except transactions.Locked:
-                self._skipped.update(qids)
+                self._skipped_ids.update(qids)
                 return 0
 
         return [transactions.retrying(handle)]
 
     def _handle(self, events: Sequence[Event], size: int) -> None:
-        """One step of an event, or of several backfills of one reader."""
+        """Take one step of an event, or of several backfills of one reader."""
         first = events[0]
-        written, position = 0, None
+        entries, position = 0, None
         match first.kind:
             case _KIND.BACKFILL:
-                done, written = backfill(first)
+                is_done, entries = backfill(first)
             case _KIND.UNFOLLOW:
-                done = removal.unfollow(first)
+                is_done = delete_entries_of_author(first)
             case _KIND.DELETE:
-                position = removal.delete(first, size)
-                done = position is None
+                position = delete_entries_of_post(first, size)
+                is_done = position is None
             case _KIND.MERGE:
                 position = merge_author(first, size)
-                done = position is None
+                is_done = position is None
             case _:
                 raise ValueError(f"upkeep of the kind {first.kind!r} is not known")
         qids = [event.qid for event in events]
         now = sql.now()
         counts: counters.Counts = Counter()
-        counts[counters.key(first.biz, counters.ENTRIES, self.topic)] = written
-        if done:
+        counts[counters.key(first.biz, counters.ENTRIES, self.topic)] = entries
+        if is_done:
             queue.mark(qids, _STATUS.HANDLED, now)
             counts[counters.key(first.biz, counters.HANDLED, self.topic)] = len(qids)
         else:
@@ -125,9 +141,111 @@ class Upkeep:
         counters.add(counts, now)
 
 
+# -- backfill --------------------------------------------------------------------------------------
+# A post is stored before its event is handled, and a relation before its backfill looks for posts.
+# So each post is written either by its own event, which finds the relation, or by the backfill,
+# which finds the post.
+def backfill(event: Event) -> tuple[bool, int]:
+    """Write posts of authors who are merged for this reader only because they are new.
+
+    Returns whether no such authors are left, and how many posts were written.
+    """
+    biz, uid = event.biz, event.uid
+    candidates = merge.authors_to_write(biz, uid, AUTHORS)
+    # The authors are locked too: one who became merged meanwhile must not be written.
+    reader, authors = users.lock_with_authors(biz, uid, candidates)
+    if reader is None or not reader.active:
+        return True, 0
+    rows = Friend.objects.filter(
+        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=ALL_RELATIONS
+    ).filter(uid__in=authors)
+    relations = list(rows.values_list("uid", "relation"))
+    is_rebuild = reader.floor == NOTHING_WRITTEN
+    if not relations and not is_rebuild:
+        return not candidates, 0
+    sources = merge.of_relations(relations) + (merge.own(uid) if is_rebuild else [])
+    limit = settings.FEED_REBUILD_LENGTH if is_rebuild else settings.FEED_TIMELINE_LENGTH
+    floor = 0 if is_rebuild else reader.floor
+    post_ids = merge.newest(TimelineQuery(biz, uid, after=floor), sources, limit + 1).post_ids
+    oldest = min_written_id()
+    ids_to_write = [post for post in post_ids[:limit] if post > oldest]
+    if len(ids_to_write) < len(post_ids):
+        # The newest one that is not written: from here down the timeline is merged at read.
+        floor = post_ids[len(ids_to_write)]
+    _write(biz, uid, ids_to_write)
+    rows.update(delivery=Friend.Delivery.PUSHED)
+    FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
+    return len(candidates) < AUTHORS, len(ids_to_write)
+
+
+def min_written_id() -> int:
+    """The id below which posts are too old to be written: the cleaner may delete their entries at
+    any moment."""
+    days = settings.FEED_KEEP_ENTRY_DAYS
+    return ids.first_id_at(sql.now() - timedelta(days=days)) if days else 0
+
+
+def _write(biz: int, uid: str, post_ids: Sequence[int]) -> None:
+    insert = (
+        "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
+        "SELECT f.biz_id, %s, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
+        "WHERE f.biz_id = %s AND f.id IN ({})"
+    )
+    for some in chunks(post_ids, _CHUNK):
+        statement = insert.format(", ".join(["%s"] * len(some)))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *some]
+            )
+
+
+# -- entries that readers may no longer see --------------------------------------------------------
+def delete_entries_of_author(event: Event) -> bool:
+    """Delete an author's entries from the timeline of a reader who no longer gets them; True if
+    none is left."""
+    reader = json.loads(event.data)["reader"]
+    # Locked, so that a relation that is made again meanwhile waits: its backfill comes after this.
+    users.lock(event.biz, [reader])
+    rows = Friend.objects.filter(
+        biz_id=event.biz, uid=event.uid, fri_uid=reader, relation__in=ALL_RELATIONS
+    )
+    relations = set(rows.values_list("relation", flat=True))
+    if Friend.Relation.FRIEND in relations:
+        return True
+    # A reader who still follows keeps the posts for followers.
+    topics = [Topic.FRIEND] if relations else list(Topic)
+    places = ", ".join(["%s"] * len(topics))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f "  # noqa: S608
+            "ON f.id = b.feed_id "
+            f"WHERE b.biz_id = %s AND b.fri_uid = %s AND f.uid = %s AND f.topic IN ({places}) "
+            f"ORDER BY b.feed_id DESC LIMIT {MAX_ENTRIES}",
+            [event.biz, reader, event.uid, *map(str, topics)],
+        )
+        post_ids = [row[0] for row in cursor.fetchall()]
+    for some in chunks(post_ids, _CHUNK):
+        FeedBroadcast.objects.filter(biz_id=event.biz, fri_uid=reader, feed_id__in=some).delete()
+    return len(post_ids) < MAX_ENTRIES
+
+
+def delete_entries_of_post(event: Event, size: int) -> str | None:
+    """Delete a deleted post from the timelines of `size` recipients; the position of the next
+    slice, None at the end."""
+    post = int(json.loads(event.data)["feed"])
+    part = next_slice(event, ALL_RELATIONS, size)
+    recipients = part.rows(event)
+    # Authors have an entry of their own.
+    readers = [event.uid, *recipients.values_list("fri_uid", flat=True)]
+    for some in chunks(readers, _CHUNK):
+        FeedBroadcast.objects.filter(biz_id=event.biz, fri_uid__in=some, feed_id=post).delete()
+    return part.position
+
+
+# -- authors with very many recipients -------------------------------------------------------------
 def merge_author(event: Event, size: int) -> str | None:
-    """Let `size` readers merge the posts of an author who has very many recipients; where to go
-    on, None at the end.
+    """Let `size` readers merge the posts of an author who has very many recipients; the position of
+    the next slice, None at the end.
 
     Posts are written for readers until all of them merge. Only this ends the state "becoming": if
     the author has few recipients again by then, they are pushed again.
@@ -137,16 +255,10 @@ def merge_author(event: Event, size: int) -> str | None:
     if author.merging != merging.BECOMING:
         return None
     part = next_slice(event, ALL_RELATIONS, size)
-    rows = Friend.objects.filter(
-        biz_id=event.biz, uid=event.uid, relation=part.relation, fri_uid__gt=part.after,
-        delivery=Friend.Delivery.PUSHED,
-    )  # fmt: skip
-    if part.until is not None:
-        rows = rows.filter(fri_uid__lte=part.until)
-    rows.update(delivery=Friend.Delivery.BOTH)
+    part.rows(event).filter(delivery=Friend.Delivery.PUSHED).update(delivery=Friend.Delivery.BOTH)
     if part.position is None:
-        few = author.friends + author.followers < settings.FEED_WRITE_FANOUT_BELOW
+        has_few = author.friends + author.followers < settings.FEED_WRITE_FANOUT_BELOW
         FeedUser.objects.filter(biz_id=event.biz, uid=event.uid).update(
-            merging=merging.PUSHED if few else merging.MERGED
+            merging=merging.PUSHED if has_few else merging.MERGED
         )
     return part.position

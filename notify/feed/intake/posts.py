@@ -37,7 +37,7 @@ _UID = re.compile(UID)
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What a user posts; `src_type` is the kind: update, note, greeting …"""
+    """A post of a user; `src_type` is the kind: update, note, greeting …"""
 
     biz: int
     uid: str
@@ -110,7 +110,7 @@ def add_later(post: Post, call: Callable[[Verdict | None, Exception | None], Non
 
 
 def edit(biz: int, post_id: int, data: str) -> bool:
-    """Change a post's text; whether there is such a post. Readers see the change at once, because
+    """Change a post's text; True if there is such a post. Readers see the change at once, because
     timelines hold only the post's id. Raises InvalidInput.
     """
     check_data(data)
@@ -119,7 +119,7 @@ def edit(biz: int, post_id: int, data: str) -> bool:
 
 
 def delete(biz: int, post_id: int) -> bool:
-    """Delete a post; whether there is such a post. From now on nobody sees it; its entries are
+    """Delete a post; True if there is such a post. From now on nobody sees it; its entries are
     removed later, by an event. Deleting it again changes nothing.
     """
     # Outside the transaction, which may be repeated: reserving ids has one of its own.
@@ -182,5 +182,5 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     )
     # Last, because other processes wait for these rows until the commit. Should its answer be lost,
     # the posts are stored once, and counted twice.
-    accepted = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
-    counters.add(accepted, timezone.now())
+    counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
+    counters.add(counts, timezone.now())

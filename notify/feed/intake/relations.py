@@ -1,7 +1,7 @@
 """Friendships, followers and blocks.
 
-One transaction locks the users concerned, so that whatever else changes about them (their visits,
-how their posts are delivered) comes before or after, and counts stay exact.
+One transaction locks the users concerned, so that other changes of them (visits, delivery of their
+posts) come before or after, and counts stay exact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = tuple[str, str, str]  # author, relation, reader
 
 
 class Action(StrEnum):
-    """What a user does to another one."""
+    """An action of a user on another one."""
 
     BEFRIEND = "befriend"
     UNFRIEND = "unfriend"
@@ -126,20 +126,24 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     now = sql.now()
     _write(biz, plan, users, now)
     # Inactive readers are not written to, so they have nothing to fill in or to remove.
-    added = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
-    removed = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
+    new_readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
+    removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
     kinds = EventQueue.Kind
-    wanted = [
-        *(upkeep_events.Event(biz, r, kinds.BACKFILL) for r in sorted(added) if users[r].active),
+    events = [
+        *(
+            upkeep_events.Event(biz, r, kinds.BACKFILL)
+            for r in sorted(new_readers)
+            if users[r].active
+        ),
         *(
             upkeep_events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
-            for uid, reader in sorted(removed)
+            for uid, reader in sorted(removed_pairs)
             if users[reader].active
         ),
         *_count(biz, plan, users),
     ]
-    if wanted:
-        upkeep_events.add(wanted, block, now)
+    if events:
+        upkeep_events.add(events, block, now)
     return verdicts
 
 
@@ -163,17 +167,17 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
     """Add a change to the plan, which has all changes before it."""
-    add, remove = _wanted(change)
+    add, remove = _relations_after(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
-    if change.action != Action.BLOCK and add and (found := sorted(plan.after & blocks)):
-        blocked, _relation, blocker = found[0]
-        reason = _("%(who)s has blocked %(whom)s.") % {"who": blocker, "whom": blocked}
+    if change.action != Action.BLOCK and add and (blocks_between := sorted(plan.after & blocks)):
+        blocked_uid, _relation, blocker = blocks_between[0]
+        reason = _("%(who)s has blocked %(whom)s.") % {"who": blocker, "whom": blocked_uid}
         return Verdict("rejected", code=BLOCKED, field="other", reason=reason)
-    new, gone = add - plan.after, remove & plan.after
-    if not new and not gone:
+    added_keys, removed_keys = add - plan.after, remove & plan.after
+    if not added_keys and not removed_keys:
         return Verdict("duplicate")
     authors = plan.authors.copy()
-    readers = [reader for _uid, relation, reader in new if relation != _BLOCK]
+    readers = [reader for _uid, relation, reader in added_keys if relation != _BLOCK]
     authors.update(readers)
     for reader in readers:
         if authors[reader] > settings.FEED_MAX_AUTHORS:
@@ -181,13 +185,13 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
             values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
             which = "uid" if reader == change.uid else "other"
             return Verdict("rejected", code=FULL, field=which, reason=reason % values)
-    authors.subtract(reader for _uid, relation, reader in gone if relation != _BLOCK)
+    authors.subtract(reader for _uid, relation, reader in removed_keys if relation != _BLOCK)
     plan.authors = authors
-    plan.after = (plan.after - gone) | new
+    plan.after = (plan.after - removed_keys) | added_keys
     return Verdict("created")
 
 
-def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
+def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
     """The relations that must exist after a change, and those that must not."""
     me, other = change.uid, change.other
     friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
@@ -208,12 +212,12 @@ def _wanted(change: Change) -> tuple[set[Key], set[Key]]:
 
 
 def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> None:
-    both, merged = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
+    both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
     sql.insert_or_keep(
         Friend._meta.db_table,
         ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
         [
-            (biz, uid, relation, reader, both if users[reader].active else merged, now)
+            (biz, uid, relation, reader, both if users[reader].active else at_read, now)
             for uid, relation, reader in plan.added
         ],
     )
@@ -232,10 +236,10 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
     change.update((uid, relation) for uid, relation, _reader in plan.added)
     change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
     for column, relation in (("friends", _FRIEND), ("followers", _FOLLOW)):
-        counted = {uid: number for (uid, rel), number in change.items() if rel == relation}
-        for uid, number in counted.items():
+        numbers = {uid: number for (uid, rel), number in change.items() if rel == relation}
+        for uid, number in numbers.items():
             setattr(users[uid], column, getattr(users[uid], column) + number)
-        _add(biz, column, counted)
+        _add(biz, column, numbers)
     _add(biz, "authors", {uid: plan.authors[uid] - user.authors for uid, user in users.items()})
     merging = FeedUser.Merging
     for uid in sorted({author for author, _relation in change}):

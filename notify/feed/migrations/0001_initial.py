@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('msgplatform', '0002_day_counter'),
+        ('msgplatform', '0001_tables'),
     ]
 
     operations = [

@@ -1,9 +1,7 @@
 """Feed's tables, named as in the original design where that has one."""
 
-from notify.feed.models.events import EventQueue
-from notify.feed.models.pace import FeedPace
-from notify.feed.models.posts import Feed, FeedIdempotency
-from notify.feed.models.timelines import FeedBroadcast
+from notify.feed.models.events import EventQueue, FeedPace
+from notify.feed.models.posts import Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.users import FeedUser, Friend
 
 __all__ = [

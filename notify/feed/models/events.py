@@ -1,4 +1,4 @@
-"""Events: what the dispatcher has to do.
+"""Events, the dispatcher's work, and the scheduler's decisions.
 
     waiting ──▶ handled                   all of it in one transaction
     waiting ──▶ in slices ──▶ handled     too much for one: a transaction for each slice
@@ -22,10 +22,11 @@ from notify.feed.models.posts import MAX_DATA, MAX_UID
 
 
 class EventQueue(models.Model):
-    """The event of a post has the post's id as its qid; `data` is JSON with what else is needed."""
+    """The event of a post has the post's id as its qid; `data` is JSON with the other values of its
+    kind."""
 
     class Topic(models.TextChoices):
-        """Which receiver works on the event."""
+        """The receiver that works on the event."""
 
         FRIEND = "friend", _("friend")
         VIP = "vip", _("vip")
@@ -70,3 +71,40 @@ class EventQueue(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class FeedPace(models.Model):
+    """A decision of the scheduler; a row every ten seconds while there is work.
+
+    `load` is the largest ratio of what was measured to its target; above 1 dispatchers give way.
+    `latency` and `baseline` are milliseconds.
+    """
+
+    class Cause(models.TextChoices):
+        """The figure with the largest load."""
+
+        NONE = "", _("nobody else works")
+        STATEMENTS = "stmt", _("statements of others")
+        LATENCY = "latency", _("the database's latency")
+        CPU = "cpu", _("this machine's processors")
+
+    at = models.DateTimeField(_("time"), primary_key=True)
+    share = models.FloatField(_("share"))  # of its time that a dispatcher works, 0 to 1
+    events = models.PositiveSmallIntegerField(_("events in a batch"))
+    load = models.FloatField(_("load"))
+    cause = models.CharField(_("because of"), max_length=8, choices=Cause, blank=True)
+    latency = models.FloatField(_("latency, ms"))
+    baseline = models.FloatField(_("latency at rest, ms"))
+    statements = models.FloatField(_("statements of others"))  # running at once, on average
+    cpu = models.FloatField(_("processors at work"))  # 0 to 1
+    backlog = models.IntegerField(_("events waiting"))  # counted up to a bound
+    oldest = models.FloatField(_("oldest event, s"))
+
+    class Meta:
+        db_table = "feed_pace"
+        verbose_name = _("scheduler's decision")
+        verbose_name_plural = _("scheduler's decisions")
+        ordering = ["-at"]
+
+    def __str__(self) -> str:
+        return f"{self.at:%F %T} {self.share:.2f}"

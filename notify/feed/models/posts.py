@@ -1,4 +1,4 @@
-"""Posts."""
+"""Posts and their entries in timelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_KIND = 32
 
 
 class Topic(models.TextChoices):
-    """Who gets a post, and which receiver works on an event."""
+    """The recipients of a post, and the receiver that works on its event."""
 
     FRIEND = "friend", _("friend")
     VIP = "vip", _("vip")
@@ -56,3 +56,27 @@ class FeedIdempotency(IdempotencyRow):
         constraints = [
             models.UniqueConstraint(fields=IdempotencyRow.UNIQUE, name="feed_idempotency_key")
         ]
+
+
+class FeedBroadcast(models.Model):
+    """An entry: the post `feed_id` in the timeline of `fri_uid`.
+
+    It does not say that the reader may see the post: each read asks that, because an entry may
+    outlive the friendship that brought it.
+    """
+
+    pk = models.CompositePrimaryKey("biz_id", "fri_uid", "feed_id")
+    biz_id = models.BigIntegerField(_("system"))
+    fri_uid = ExactCharField(_("reader"), max_length=MAX_UID)
+    feed_id = models.BigIntegerField(_("post"))
+    create_date = models.DateTimeField(_("posted"))
+    app_id = ExactCharField(_("application"), max_length=MAX_KIND)
+    src_type = ExactCharField(_("kind"), max_length=MAX_KIND)
+
+    class Meta:
+        db_table = "feed_broadcast"
+        verbose_name = _("entry")
+        verbose_name_plural = _("entries")
+
+    def __str__(self) -> str:
+        return f"{self.feed_id} → {self.fri_uid}"

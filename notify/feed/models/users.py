@@ -26,14 +26,13 @@ NOTHING_WRITTEN = 2**63 - 1
 
 
 class FeedUser(models.Model):
-    """What is known of a user, as an author and as a reader. The first relation or visit makes the
-    row.
+    """A user as an author and as a reader. The first relation or visit makes the row.
 
-    Whoever changes relations, visits or merging locks the rows of the users concerned, sorted.
+    A change of relations, visits or merging locks the rows of the users concerned, sorted.
     """
 
     class Merging(models.IntegerChoices):
-        """How an author's posts reach readers."""
+        """The way of an author's posts to readers."""
 
         PUSHED = 0, _("pushed")
         BECOMING = 1, _("becoming merged")  # still pushed, until no relation says "pushed"
@@ -42,13 +41,13 @@ class FeedUser(models.Model):
     pk = models.CompositePrimaryKey("biz_id", "uid")
     biz_id = models.BigIntegerField(_("system"))
     uid = ExactCharField(_("user"), max_length=MAX_UID)
-    # As an author: how many receive their posts.
+    # As an author: the number of users who receive their posts.
     friends = models.IntegerField(_("friends"), db_default=0)
     followers = models.IntegerField(_("followers"), db_default=0)
     merging = models.PositiveSmallIntegerField(
         _("posts are"), choices=Merging, db_default=Merging.PUSHED
     )
-    # As a reader: how many relations bring posts; inactive ones are not written to.
+    # As a reader: the number of relations that bring posts; nothing is written while inactive.
     authors = models.IntegerField(_("receives from"), db_default=0)
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
@@ -67,7 +66,7 @@ class FeedUser(models.Model):
         return str(self.uid)
 
     def recipients(self, topic: str) -> int:
-        """How many receive this author's posts of a topic."""
+        """The number of users who receive this author's posts of a topic."""
         return self.friends + (self.followers if topic == Topic.VIP else 0)
 
 
@@ -80,7 +79,7 @@ class Friend(models.Model):
         BLOCK = "block", _("blocked")  # fri_uid has blocked uid: no other row between the two
 
     class Delivery(models.IntegerChoices):
-        """How the posts reach `fri_uid`."""
+        """The way of the posts to `fri_uid`."""
 
         MERGED = 0, _("merged at read, not written")  # the reader is inactive
         BOTH = 1, _("written, and merged at read")  # new, or the author is merged at read

@@ -1,4 +1,4 @@
-"""What Feed counts, for the overview and the statistics: its counters and what they mean."""
+"""The measures of Feed for the overview and the statistics, made of its counters."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _ByTopic(Dimension):
     title = _("topic")
     permission = "feed.view_eventqueue"
 
-    def keys_of(self, counted: Collection[Key]) -> Mapping[Key, str]:
-        found = {counter: counters.split(counter.name)[0] for counter in counted}
-        return {counter: topic for counter, topic in found.items() if topic in _Topic.values}
+    def keys_of(self, keys: Collection[Key]) -> Mapping[Key, str]:
+        topics = {counter: counters.split(counter.name)[0] for counter in keys}
+        return {counter: topic for counter, topic in topics.items() if topic in _Topic.values}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         page = reverse("admin:feed_eventqueue_changelist")
@@ -52,9 +52,9 @@ class _ByTopic(Dimension):
 
 
 def _entries_each(counts: Counts) -> float | None:
-    handled = sum(counts.get(name, 0) for name in _of_topics(counters.HANDLED))
+    events = sum(counts.get(name, 0) for name in _of_topics(counters.HANDLED))
     entries = sum(counts.get(name, 0) for name in _of_topics(counters.ENTRIES))
-    return entries / handled if handled else None
+    return entries / events if events else None
 
 
 ACTIVITY = Activity(

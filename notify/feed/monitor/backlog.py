@@ -1,4 +1,4 @@
-"""How much waits in the queue, and for how long. One index answers all of it."""
+"""The backlog of the queue: its counts and the age of its oldest events, all by one index."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 from notify.feed.models import EventQueue
 
-# Counting stops here, so that a larger backlog takes no longer to count; events that were set aside
-# pile up until a person looks at them, too.
-MOST = 100_000
+# Counting stops here, so that a larger backlog takes no longer to count. Events that were set aside
+# pile up, too, until a person looks at them.
+MAX_COUNTED = 100_000
 TOPICS = tuple(EventQueue.Topic.values)
 _STATUS = EventQueue.Status
 OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
@@ -19,7 +19,7 @@ NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
 def is_open(topics: Collection[str] = TOPICS) -> bool:
-    """Whether an event of these topics waits to be handled: one short statement."""
+    """True if an event of these topics waits to be handled: one short statement."""
     return EventQueue.objects.filter(topic__in=topics, status__in=OPEN).exists()
 
 
@@ -32,18 +32,20 @@ def oldest(now: datetime) -> dict[str, float]:
     for topic in TOPICS:
         for status in OPEN:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by("qid")
-            for created in rows.values_list("create_date", flat=True)[:1]:
-                age = max(0.0, (now - created).total_seconds())
+            for create_date in rows.values_list("create_date", flat=True)[:1]:
+                age = max(0.0, (now - create_date).total_seconds())
                 ages[topic] = max(age, ages.get(topic, 0.0))
     return ages
 
 
-def waiting(most: int = MOST, statuses: Sequence[int] = NOT_HANDLED) -> Counter[tuple[str, int]]:
-    """How many events of each (topic, status) are not handled, counted up to `most` each."""
-    found: Counter[tuple[str, int]] = Counter()
+def counts(
+    max_count: int = MAX_COUNTED, statuses: Sequence[int] = NOT_HANDLED
+) -> Counter[tuple[str, int]]:
+    """Count the events of each (topic, status) that are not handled, up to `max_count` each."""
+    by_status: Counter[tuple[str, int]] = Counter()
     for topic in TOPICS:
         for status in statuses:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
             # A column of the index is counted, because on SQLite the key is not in it.
-            found[topic, int(status)] = rows.values("topic")[:most].count()
-    return found
+            by_status[topic, int(status)] = rows.values("topic")[:max_count].count()
+    return by_status

@@ -1,4 +1,4 @@
-"""What is counted per minute, for each business system and topic.
+"""Counters per minute, for each business system and topic.
 
 The intake counts in the transaction that stores posts, the dispatcher in the one that handles
 events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`, its
@@ -48,7 +48,7 @@ def split(name: str) -> tuple[str, str]:
 def since(moment: datetime) -> Counter[tuple[str, str]]:
     """The sums over all systems since `moment`, by (topic, what)."""
     rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
-    found: Counter[tuple[str, str]] = Counter()
+    totals: Counter[tuple[str, str]] = Counter()
     sums = rows.values_list("name").annotate(Sum("value")).order_by()
-    found.update({split(name): value for name, value in sums})
-    return found
+    totals.update({split(name): value for name, value in sums})
+    return totals

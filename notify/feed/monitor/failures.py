@@ -23,20 +23,20 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 def add(qid: int, topic: str, reason: str) -> None:
     """An event was set aside, in the caller's transaction."""
-    lost = Loss(_TOPICS.index(topic), answer(reason), qid, reason)
+    loss = Loss(_TOPICS.index(topic), answer(reason), qid, reason)
     # The time at which an event was set aside is not kept: `take_back` goes by when it was made.
-    failure_store.add(FLOW, [lost], sql.now(), ended_since=_EVER)
+    failure_store.add(FLOW, [loss], sql.now(), ended_since=_EVER)
 
 
 def take_back(events: Iterable[EventQueue]) -> None:
     """These events, which are set aside and locked, are replayed."""
-    back = [Rescue(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
-    failure_store.take_back(FLOW, back)
+    rescues = [Rescue(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
+    failure_store.take_back(FLOW, rescues)
 
 
 def of_topics() -> dict[str, int]:
-    """How many events of each topic were neither replayed nor acknowledged, topics without one
-    left out."""
+    """The number of events of each topic that were neither replayed nor acknowledged; a topic
+    without one is left out."""
     counts: Counter[str] = Counter()
     for group in failure_store.open_groups(FLOW):
         counts[_TOPICS[group.subject]] += group.count
@@ -49,12 +49,12 @@ def answer(reason: str) -> str:
 
 
 def failures() -> list[Failure]:
-    """What was set aside of each topic, by error."""
-    found = []
+    """The events that were set aside, by topic and error."""
+    rows = []
     for group in failure_store.open_groups(FLOW):
         topic = EventQueue.Topic(_TOPICS[group.subject])
         query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
-        found.append(
+        rows.append(
             failure_store.as_failure(
                 group,
                 where=lazy_message(_("events of topic %(topic)s"), topic=topic.label),
@@ -65,4 +65,4 @@ def failures() -> list[Failure]:
                 filter={"topic": topic.value, "answer": group.answer},
             )
         )
-    return found
+    return rows

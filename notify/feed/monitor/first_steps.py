@@ -1,4 +1,4 @@
-"""What a newcomer sends first; nothing needs to be set up."""
+"""The first calls of a newcomer; nothing needs to be set up."""
 
 from __future__ import annotations
 

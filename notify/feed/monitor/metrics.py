@@ -20,17 +20,17 @@ from notify.feed.retention import ARCHIVES, ENTRIES
 
 _HOUR = timedelta(hours=1)
 _Status = EventQueue.Status
-_UP_TO = f"counted up to {backlog.MOST:,}"
+_UP_TO = f"counted up to {backlog.MAX_COUNTED:,}"
 
 
 def status() -> Status:
     """The backlog is what waits and what is in slices, without events that were set aside."""
     now = sql.now()
     by_status: Counter[int] = Counter()
-    for (_topic, event_status), count in backlog.waiting().items():
+    for (_topic, event_status), count in backlog.counts().items():
         by_status[event_status] += count
     facts: dict[str, int | float | str] = {}
-    if (count := by_status[_Status.WAITING]) >= backlog.MOST:
+    if (count := by_status[_Status.WAITING]) >= backlog.MAX_COUNTED:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
@@ -57,9 +57,9 @@ _LAST_HOUR = METRICS.gauge(
     *("topic", "what"),
 )
 _SCHEDULER_UP = METRICS.gauge("feed_scheduler_up", "1 while a dispatcher decides on the pace")
-_SHARE = METRICS.gauge("feed_share", "Share of their time that dispatchers work, 0 to 1")
+_SHARE = METRICS.gauge("feed_share_ratio", "Share of their time that dispatchers work, 0 to 1")
 _BATCH = METRICS.gauge("feed_batch_events", "Events in a batch at most")
-_LOAD = METRICS.gauge("feed_load", "Load by others, 1 is the most that may be")
+_LOAD = METRICS.gauge("feed_load_ratio", "Load by others, 1 is the most that may be")
 _STATEMENTS = METRICS.gauge("feed_statements", "Statements of others, running at once")
 _CPU = METRICS.gauge("feed_cpu", "Processors at work where the scheduler is, 0 to 1")
 _PROBE = METRICS.gauge(
@@ -70,7 +70,7 @@ _PROBE = METRICS.gauge(
 def samples() -> Iterator[Sample]:
     """Everything that `/metrics` says about Feed."""
     now = sql.now()
-    for (topic, event_status), count in backlog.waiting().items():
+    for (topic, event_status), count in backlog.counts().items():
         yield _EVENTS.of(count, topic=topic, status=_Status(event_status).name.lower())
     ages = backlog.oldest(now)
     for topic in backlog.TOPICS:
@@ -81,15 +81,15 @@ def samples() -> Iterator[Sample]:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
     # Without Redis the rest of the metrics is still there.
     try:
-        found = list(_pace())
+        pace_samples = list(_pace())
     except RedisError:
         return
-    yield from found
+    yield from pace_samples
 
 
 def _pace() -> Iterator[Sample]:
-    """What the scheduler measured and decided last."""
-    last = presence.read()
+    """The load that the scheduler measured last, and its decision."""
+    last = presence.read_decision()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return

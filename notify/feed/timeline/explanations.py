@@ -1,4 +1,4 @@
-"""Why a post is, or is not, in somebody's timeline."""
+"""The reasons why a post is in a timeline, or is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATUS = EventQueue.Status
 
 
 class Reason(models.TextChoices):
-    """One sentence of the answer; a post has one on relations, then one on the way it takes."""
+    """A sentence of the answer: a post has one on relations, then one on the way it takes."""
 
     UNKNOWN = "unknown", _("There is no post with this id in this system.")
     DELETED = "deleted", _("The post was deleted.")
@@ -48,30 +48,30 @@ _OF_STATUS: dict[int | None, Reason] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
-    """Whether the user sees the post, and why: by the relation of the two users, and by the way in
-    which the post reaches the timeline."""
+class Explanation:
+    """`is_visible`: True if the user sees the post. The reasons: the relation of the two users, and
+    the way in which the post reaches the timeline."""
 
-    seen: bool
+    is_visible: bool
     reasons: Sequence[Reason]
 
 
-def why(biz: int, uid: str, post_id: int) -> Why:
-    """Ask what a read asks, one question after another."""
+def explain(biz: int, uid: str, post_id: int) -> Explanation:
+    """Explain why a post is in a timeline or not: the questions of a read, one after another."""
     post = Feed.objects.filter(pk=post_id, biz_id=biz).first()
     if post is None:
-        return Why(False, [Reason.UNKNOWN])
+        return Explanation(False, [Reason.UNKNOWN])
     if post.delete_date is not None:
-        return Why(False, [Reason.DELETED])
+        return Explanation(False, [Reason.DELETED])
     relations = {}
     if post.uid != uid:
         rows = Friend.objects.filter(biz_id=biz, uid=post.uid, fri_uid=uid)
         relations = dict(rows.values_list("relation", "delivery"))
-    may, reason = _relation(post, uid, relations)
-    if not may:
-        return Why(False, [reason])
-    seen, way = _way(post, uid, relations)
-    return Why(seen, [reason, way])
+    is_allowed, reason = _relation(post, uid, relations)
+    if not is_allowed:
+        return Explanation(False, [reason])
+    is_visible, way = _way(post, uid, relations)
+    return Explanation(is_visible, [reason, way])
 
 
 def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
@@ -80,20 +80,20 @@ def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Re
     if _FRIEND in relations:
         return True, Reason.FRIEND
     if _FOLLOW in relations:
-        followers = post.topic == Topic.VIP
-        return followers, Reason.FOLLOWER if followers else Reason.FRIENDS_ONLY
+        is_for_followers = post.topic == Topic.VIP
+        return is_for_followers, Reason.FOLLOWER if is_for_followers else Reason.FRIENDS_ONLY
     key = {"biz_id": post.biz_id, "relation": _BLOCK}
-    by_user = _BLOCK in relations
-    by_author = Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
-    if by_user and by_author:
+    is_blocked_by_user = _BLOCK in relations
+    is_blocked_by_author = Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
+    if is_blocked_by_user and is_blocked_by_author:
         return False, Reason.BOTH_BLOCKED
-    if by_user:
+    if is_blocked_by_user:
         return False, Reason.HAS_BLOCKED
-    return False, Reason.IS_BLOCKED if by_author else Reason.NO_RELATION
+    return False, Reason.IS_BLOCKED if is_blocked_by_author else Reason.NO_RELATION
 
 
 def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
-    """Whether the user sees the post already, and how it reaches the timeline."""
+    """Return whether the user sees the post already, and how it reaches the timeline."""
     users = FeedUser.objects.filter(biz_id=post.biz_id, uid__in=(uid, post.uid))
     by_uid = {user.uid: user for user in users}
     reader, author = by_uid.get(uid), by_uid.get(post.uid)
@@ -105,8 +105,8 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
         return True, Reason.WRITTEN
     both = [(post.uid, relation) for relation, d in relations.items() if d == Friend.Delivery.BOTH]
     if (post.uid, post.topic) in merge.of_relations(both):
-        pushed = author is None or author.merging == FeedUser.Merging.PUSHED
-        return True, Reason.NEW if pushed else Reason.MERGED
+        is_pushed = author is None or author.merging == FeedUser.Merging.PUSHED
+        return True, Reason.NEW if is_pushed else Reason.MERGED
     # No event: it was handled and is deleted by now, so the entry should be there.
     status = EventQueue.objects.filter(pk=post.pk).values_list("status", flat=True).first()
     return False, _OF_STATUS.get(status, Reason.MISSING)

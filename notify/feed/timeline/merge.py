@@ -1,4 +1,4 @@
-"""The part of a timeline that is not written: the newest posts of each author, merged at read."""
+"""Fan-out on read: the newest posts of each author, for timelines that are not written."""
 
 from __future__ import annotations
 
@@ -13,17 +13,48 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline.wanted import Parameters, Wanted
+from notify.feed.models.users import NOTHING_WRITTEN
 
-Source = tuple[str, str]  # an author, and a topic of theirs
-_BRANCHES, _IDS = 100, 30_000  # the most in one statement, and that it finds
-_ROWS = 5_000  # looked at once more, all sources together, when the first ones do not fill a page
+Source = tuple[str, str]  # an author and a topic
+Parameters = list[str | int]
+NEWEST = NOTHING_WRITTEN  # no post has an id as large
+_MAX_BRANCHES, _MAX_IDS = 100, 30_000  # in one statement, and in its answer
+# Read by one more look, all sources together, when the first posts do not fill a page.
+_MAX_ROWS = 5_000
 _FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
 _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
 
 
+@dataclass(frozen=True, slots=True)
+class TimelineQuery:
+    """Posts with `after` < id < `before` in the timeline of `uid`, of one application or kind if
+    these are not ''; `has_own`: the user's own posts, too."""
+
+    biz: int
+    uid: str
+    after: int = 0
+    before: int = NEWEST
+    app_id: str = ""
+    src_type: str = ""
+    has_own: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no id lies between `after` and `before`."""
+        return self.after + 1 >= self.before
+
+    def conditions(self) -> tuple[str, Parameters]:
+        """SQL conditions on the post `f`, without those on its author and id."""
+        conditions, parameters = "f.delete_date IS NULL", Parameters()
+        for column, value in (("app_id", self.app_id), ("src_type", self.src_type)):
+            if value:
+                conditions += f" AND f.{column} = %s"
+                parameters.append(value)
+        return conditions, parameters
+
+
 def sources(biz: int, uid: str, deliveries: Collection[int] = ()) -> list[Source]:
-    """Whose posts of which topics this reader receives, by relations with these deliveries (by
+    """The authors and topics that this reader receives, by relations with these deliveries (by
     default all)."""
     rows = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=(_FRIEND, _FOLLOW))
     if deliveries:
@@ -41,9 +72,9 @@ def own(uid: str) -> list[Source]:
     return [(uid, str(topic)) for topic in Topic]
 
 
-def to_be_written(biz: int, uid: str, limit: int) -> list[str]:
-    """Authors who are merged for this reader only until a backfill has written their posts: by now
-    they are neither merged for everybody nor becoming so."""
+def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
+    """Authors who are merged for this reader only until a backfill has written their posts: for
+    other readers they are not, or no longer, merged."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT r.uid FROM friend r {sql.ordered_join()} feed_user a "  # noqa: S608
@@ -56,65 +87,69 @@ def to_be_written(biz: int, uid: str, limit: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """Posts, newest first. What is older than `reached` was not looked at; 0: everything was."""
+class MergedPosts:
+    """Ids of posts, newest first; all posts from the id `complete_to` on were looked at, 0: all."""
 
-    posts: list[int]
-    reached: int = 0
+    post_ids: list[int]
+    complete_to: int = 0
 
 
-def newest(wanted: Wanted, sources: Sequence[Source], limit: int, most: float = math.inf) -> Merged:
-    """The newest posts of these sources, at most `limit`. After looking at `most` it ends with
+def newest(
+    query: TimelineQuery, sources: Sequence[Source], limit: int, max_posts: float = math.inf
+) -> MergedPosts:
+    """The newest posts of these sources, at most `limit`. After looking at `max_posts` it ends with
     fewer: deleted posts stay in the table, and a filter may fit hardly any."""
-    found: list[int] = []
-    seen, depth = 0, limit
-    while sources and not wanted.nothing:
-        part, count = _look(wanted, sources, limit - len(found), depth)
-        found += part.posts
-        seen += count
-        if len(found) == limit or not part.reached:
+    post_ids: list[int] = []
+    count, depth = 0, limit
+    while sources and not query.is_empty:
+        part, part_count = _look(query, sources, limit - len(post_ids), depth)
+        post_ids += part.post_ids
+        count += part_count
+        if len(post_ids) == limit or not part.complete_to:
             break
-        if seen >= most:
-            return Merged(found, part.reached)
-        wanted = replace(wanted, before=part.reached)
-        # One deleted post is made up for by few others; what hardly ever fits needs long strides.
-        depth = max(depth, min(8 * depth, _ROWS // len(sources)))
-    return Merged(found)
+        if count >= max_posts:
+            return MergedPosts(post_ids, part.complete_to)
+        query = replace(query, before=part.complete_to)
+        # One deleted post is made up for by few others; a rare match needs long strides.
+        depth = max(depth, min(8 * depth, _MAX_ROWS // len(sources)))
+    return MergedPosts(post_ids)
 
 
-def _look(wanted: Wanted, sources: Sequence[Source], limit: int, depth: int) -> tuple[Merged, int]:
-    """The first `limit` among the newest `depth` posts of each source, and how many posts were
-    looked at."""
-    one, filters = _branch(wanted)
-    found: list[int] = []
-    after = reached = seen = 0
-    # Long branches are asked a few at a time, because what the first ones find bounds the others.
-    for some in chunks(sources, min(_BRANCHES, max(10, _IDS // depth))):
-        after = max(wanted.after, reached, found[-1] if len(found) == limit else 0)
-        if after + 1 >= wanted.before:
+def _look(
+    query: TimelineQuery, sources: Sequence[Source], limit: int, depth: int
+) -> tuple[MergedPosts, int]:
+    """The first `limit` among the newest `depth` posts of each source, and the count of posts that
+    were looked at."""
+    branch, filters = _branch(query)
+    post_ids: list[int] = []
+    after = complete_to = count = 0
+    # Long branches are asked a few at a time, because the first ones bound the others.
+    for some in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
+        after = max(query.after, complete_to, post_ids[-1] if len(post_ids) == limit else 0)
+        if after + 1 >= query.before:
             break
         parameters: Parameters = []
         for number, (author, topic) in enumerate(some):
-            parameters += [number, *filters, wanted.biz, author, topic, after, wanted.before, depth]
+            parameters += [number, *filters, query.biz, author, topic, after, query.before, depth]
         with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join([one] * len(some)), parameters)
+            cursor.execute(" UNION ALL ".join([branch] * len(some)), parameters)
             rows = cursor.fetchall()
-        seen += len(rows)
+        count += len(rows)
         counts = Counter(number for _, number, _ in rows)
         # Below the last post of a full branch there may be others, newer than those of the rest.
         ends = {number: id for id, number, _ in sorted(rows, reverse=True)}
-        full = [id for number, id in ends.items() if counts[number] == depth]
-        reached = max([reached, *full])
-        fitting = {id for id, _, fits in rows if fits and id >= reached}
-        older = [id for id in found if id >= reached]
-        found = sorted({*older, *fitting}, reverse=True)[:limit]
-    return Merged(found, reached), seen
+        full_ends = [id for number, id in ends.items() if counts[number] == depth]
+        complete_to = max([complete_to, *full_ends])
+        fitting_ids = {id for id, _, fits in rows if fits and id >= complete_to}
+        older_ids = [id for id in post_ids if id >= complete_to]
+        post_ids = sorted({*older_ids, *fitting_ids}, reverse=True)[:limit]
+    return MergedPosts(post_ids, complete_to), count
 
 
-def _branch(wanted: Wanted) -> tuple[str, Parameters]:
-    """A source's part of the UNION: a dive into the index that ends after some posts, whether they
-    are wanted or not. And the parameters of its conditions."""
-    conditions, filters = wanted.conditions()
+def _branch(query: TimelineQuery) -> tuple[str, Parameters]:
+    """A source's part of the UNION and the parameters of its conditions: a dive into the index that
+    ends after some posts, whether they fit or not."""
+    conditions, filters = query.conditions()
     force, branch = "INDEXED BY feed_of_author", "SELECT * FROM ({})"
     if connection.vendor == "mysql":
         force, branch = "FORCE INDEX (feed_of_author)", "({})"

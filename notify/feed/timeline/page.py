@@ -1,14 +1,27 @@
-"""A page of a timeline: ids from `find`, then the posts as they are now."""
+"""A timeline as its reader sees it: pages, visits, and the count of unread posts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
-from notify.feed.models import Feed
-from notify.feed.timeline import find, visits
-from notify.feed.timeline.wanted import NEWEST, Wanted
+from django.db import transaction
+from django.db.models import Q
+
+from msgplatform.core import logging
+from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.errors import UNAVAILABLE
+from notify.feed import upkeep_events
+from notify.feed.models import EventQueue, Feed, FeedUser, Friend
+from notify.feed.timeline import find, merge
+from notify.feed.timeline.find import VISIT_SECONDS, NewestPosts
+from notify.feed.timeline.merge import NEWEST, TimelineQuery
+from notify.feed.users import lock
+
+log = logging.get(__name__)
+MAX_UNREAD = 1000  # counting stops here
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +40,8 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Newest first; `next` is the `before` of the next page, None on the last one. A page with a
-    next one may be short, or empty, when so many posts were looked at in vain."""
+    """Posts, newest first; `next` is the `before` of the next page, None on the last page. A page
+    before the last may be short or empty, when MAX_MERGED posts were looked at in vain."""
 
     posts: Sequence[Post]
     next: int | None
@@ -51,16 +64,101 @@ def read(
     The first page is a visit, unless `visit` says otherwise: from then on, posts are written into
     this timeline. Must not run inside a transaction of the caller.
     """
-    wanted = Wanted(biz, uid, 0, NEWEST if before is None else before, app_id, src_type)
-    found = find.newest(wanted, limit + 1)
-    ids = found.posts[:limit]
+    query = TimelineQuery(biz, uid, 0, NEWEST if before is None else before, app_id, src_type)
+    newest = find.newest(query, limit + 1)
+    page_ids = newest.post_ids[:limit]
     rows = {
         row[0]: Post(*row)
-        for row in Feed.objects.filter(pk__in=ids, delete_date=None).values_list(*_COLUMNS)
+        for row in Feed.objects.filter(pk__in=page_ids, delete_date=None).values_list(*_COLUMNS)
     }
     if visit and before is None:
-        visits.note(biz, uid, found)
-    more = len(found.posts) > limit
+        _note_visit(biz, uid, newest)
+    has_more = len(newest.post_ids) > limit
     # A post that was deleted meanwhile is missing; the next page begins where this one ends anyway.
-    following = ids[-1] if more else found.reached or None
-    return Page([rows[id] for id in ids if id in rows], following)
+    next_before = page_ids[-1] if has_more else newest.complete_to or None
+    return Page([rows[id] for id in page_ids if id in rows], next_before)
+
+
+# -- visits ----------------------------------------------------------------------------------------
+def _note_visit(biz: int, uid: str, newest: NewestPosts) -> None:
+    """Note a visit; of an active reader at most once an hour. From a reader's first visit on, posts
+    are written into this timeline.
+
+    A visit that cannot be noted now is noted with the next page: this page is answered anyway.
+    """
+    if newest.reader.is_active and not newest.reader.is_visit_due:
+        return
+    try:
+        block = ids.reserve(1)
+        if newest.reader.is_active:
+            transactions.retrying(partial(_note_hour, biz, uid, block))
+        else:
+            transactions.retrying(partial(_activate, biz, uid, block))
+    except UNAVAILABLE as error:
+        log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
+
+
+def _activate(biz: int, uid: str, block: ids.Block) -> None:
+    """Make the reader active; a backfill writes the posts of the time before."""
+    with transaction.atomic(durable=True):
+        if lock(biz, [uid])[uid].active:
+            return  # another page of the same reader was quicker
+        now = sql.now()
+        FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
+        # Committed before the backfill reads posts, so that the own event of each later post
+        # writes it.
+        relations = Friend.objects.filter(
+            biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
+        )
+        relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
+        upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+
+
+def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
+    """Note the visit of an active reader; a backfill writes the posts of authors who had so many
+    recipients once that they were merged, and are no longer merged for others."""
+    has_authors_to_write = bool(merge.authors_to_write(biz, uid, 1))
+    with transaction.atomic(durable=True):
+        now = sql.now()
+        hour_ago = now - timedelta(seconds=VISIT_SECONDS)
+        # Only one of several pages changes the row, and adds the event.
+        rows = FeedUser.objects.filter(
+            Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
+        )
+        if rows.update(visit_date=now) and has_authors_to_write:
+            upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+
+
+# -- unread posts ----------------------------------------------------------------------------------
+# Ids are in the order of posting, so a reader's state is one id: the newest post that was read.
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The count of unread posts; `has_more`: True if there may be more than `count`."""
+
+    count: int
+    has_more: bool
+
+
+def count_unread(biz: int, uid: str) -> Unread:
+    """Count the posts of others that this user may see, newer than the last one read."""
+    rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+    read_id = rows.values_list("read_id", flat=True).first()
+    query = TimelineQuery(biz, uid, after=read_id or 0, has_own=False)
+    newest = find.newest(query, MAX_UNREAD + 1)
+    count = len(newest.post_ids)
+    return Unread(min(count, MAX_UNREAD), count > MAX_UNREAD or newest.complete_to > 0)
+
+
+def mark_read(biz: int, uid: str, up_to: int) -> None:
+    """Note that posts up to this id are read. An id below an earlier one changes nothing."""
+    rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
+
+    def move() -> int:
+        return rows.filter(read_id__lt=up_to).update(read_id=up_to)
+
+    # Nearly every reader has a row, so one is made only when the UPDATE found none.
+    if not transactions.retrying(move) and not rows.exists():
+        transactions.retrying(
+            lambda: sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid)])
+        )
+        transactions.retrying(move)

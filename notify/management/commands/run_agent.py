@@ -43,7 +43,8 @@ class Command(DaemonCommand):
         parser.add_argument("--metrics", default="", help="HOST:PORT that answers Prometheus")
 
     def check(self, *args: Any, **kwargs: Any) -> None:
-        """Only what an Agent uses: it needs neither SECRET_KEY nor the platform's servers."""
+        """Check only the settings of an Agent: it needs neither SECRET_KEY nor the platform's
+        servers."""
         if env.problems:
             problem = env.problems[0]
             raise CommandError(f"{problem.message}. {problem.hint}")
@@ -76,7 +77,8 @@ class Command(DaemonCommand):
 
 
 def key_source(path: Path | None, key: str) -> Callable[[], str]:
-    """Where the API key comes from. A file is read for each request, so a key can be replaced.
+    """The function that returns the API key. It reads a file for each request, so that a key can be
+    replaced.
 
     Raises InvalidInput when there is none.
     """
@@ -98,7 +100,7 @@ def key_source(path: Path | None, key: str) -> Callable[[], str]:
 def build(
     *, database: str, intake: str, key: Callable[[], str], batch: int, name: str, metrics: str
 ) -> Relay:
-    """An Agent that has not connected to anything yet. Raises InvalidInput."""
+    """Make an Agent without a connection yet. Raises InvalidInput."""
     try:
         destinations.parse(intake)
     except InvalidInput as error:

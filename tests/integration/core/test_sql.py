@@ -225,17 +225,17 @@ def test_processes_that_add_to_the_same_counters_lose_nothing_and_do_not_deadloc
 
 # -- transactions --------------------------------------------------------------------------------
 def test_in_transaction_sees_the_caller_s_only() -> None:
-    assert not transactions.in_transaction()
+    assert not transactions.is_in_transaction()
     with transaction.atomic():
-        assert transactions.in_transaction()
+        assert transactions.is_in_transaction()
 
 
 @pytest.mark.django_db
 def test_in_transaction_does_not_count_the_test_case_s() -> None:
     assert connection.in_atomic_block
-    assert not transactions.in_transaction()
+    assert not transactions.is_in_transaction()
     with transaction.atomic():
-        assert transactions.in_transaction()
+        assert transactions.is_in_transaction()
 
 
 @pytest.mark.parametrize("code", sorted(transactions.REPEATABLE))
@@ -323,7 +323,7 @@ def test_inside_a_transaction_nothing_is_repeated() -> None:
 def test_threads_have_transactions_of_their_own() -> None:
     seen = []
     with transaction.atomic():
-        thread = threading.Thread(target=lambda: seen.append(transactions.in_transaction()))
+        thread = threading.Thread(target=lambda: seen.append(transactions.is_in_transaction()))
         thread.start()
         thread.join()
     assert seen == [False]

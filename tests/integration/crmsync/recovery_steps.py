@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from crmsync import directory, orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import endings
+from crmsync.operations import add_endings
 from crmsync.orders import Request
 from crmsync.poller import due
 from crmsync.poller.distribution import DistributionCenter
@@ -42,7 +42,7 @@ def record(operation: Operation, one: Request, state: int, **fields: Any) -> Rec
 
 
 def ended(operation: Operation, how: str) -> None:
-    endings.add({(operation.pk, how): 1}, sql.now())
+    add_endings({(operation.pk, how): 1}, sql.now())
 
 
 def confirmed(policy: Policy, key: str, version: int = 1) -> Record:

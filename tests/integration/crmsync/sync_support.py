@@ -19,8 +19,7 @@ from django.db import connection
 from crmsync import orders
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, Operation, Policy, Record, Source
-from crmsync.orders import Entry, Order, Request
-from crmsync.queues import MainQueue, Queue
+from crmsync.orders import Entry, MainQueue, Order, Queue, Request
 from msgplatform.core.data import ids, sql
 from tests.integration.support.http_sinks import Sink
 from tests.integration.support.json_stub import Answer, Asked

@@ -12,8 +12,7 @@ import pytest
 
 from crmsync.models import ExceptionEntry, Item, Operation, Record, RecoveryEntry
 from crmsync.monitor import counters
-from crmsync.orders import Request
-from crmsync.queues import RetryQueue
+from crmsync.orders import Request, RetryQueue
 from msgplatform.core.data import sql
 from msgplatform.models import MinuteCounter
 from tests.integration.crmsync import sync_support as sync

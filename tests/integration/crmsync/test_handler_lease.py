@@ -18,7 +18,7 @@ from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
 from crmsync.models import Crm, Record
-from crmsync.queues import MainQueue
+from crmsync.orders import MainQueue
 from msgplatform.core.rates import breaker
 from tests.integration.crmsync.sync_support import (
     Customers,

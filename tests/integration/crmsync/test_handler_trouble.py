@@ -16,7 +16,7 @@ from redis import Redis
 from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
-from crmsync.queues import DeadQueue, MainQueue
+from crmsync.orders import DeadQueue, MainQueue
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs

@@ -18,11 +18,11 @@ from crmsync import models
 from crmsync.directory import Crms, Page, Policies
 from crmsync.intake import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
+from crmsync.orders import MainQueue, RetryQueue
 from crmsync.poller import policy_poll
 from crmsync.poller.changes import Changes
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import PolicyLeases, Poll
-from crmsync.queues import MainQueue, RetryQueue
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs

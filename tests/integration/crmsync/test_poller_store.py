@@ -12,13 +12,12 @@ import redis
 
 from crmsync import directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
-from crmsync.operations import cache
-from crmsync.orders import Order
+from crmsync.operations import COPIES_INDEX, read_copies
+from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, requests
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
 from crmsync.poller.store import Round, StoredRound, store
-from crmsync.queues import MainQueue, RetryQueue
 from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
@@ -342,7 +341,7 @@ class TestQueues:
         content = json.loads(work_redis.get(f"crm:operation:{this.operation}"))  # type: ignore[arg-type]
         assert list(content) == ["id", "data", "start_at", "end_at", "result"]
         assert isinstance(content["start_at"], int)
-        copy = cache.read([this.operation])[this.operation]
+        copy = read_copies([this.operation])[this.operation]
         assert orders.load(copy.data) == orders.load(bytes(Operation.objects.get().data))
 
     def test_a_queue_that_takes_nothing_is_reported_and_repaired(
@@ -373,7 +372,7 @@ class TestQueues:
         self, poller: Poller, work_redis: redis.Redis
     ) -> None:
         this, stored = poller.round(lead(1))
-        work_redis.set(cache.INDEX, "in the way")
+        work_redis.set(COPIES_INDEX, "in the way")
         with pytest.raises(redis.RedisError):
             DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
         assert RecoveryEntry.objects.get().error_class == "queue"

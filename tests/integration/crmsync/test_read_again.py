@@ -15,11 +15,11 @@ from bench.harness.mariadb import MariaDb
 from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
+from crmsync.orders import MainQueue
 from crmsync.poller import store
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
-from crmsync.queues import MainQueue
 from crmsync.recovery import actions
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql

@@ -10,7 +10,7 @@ from django.db import connection
 
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import cache, endings
+from crmsync.operations import add_endings, read_copies
 from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -56,7 +56,7 @@ def test_a_dead_record_begins_anew_and_its_operation_is_open_again(policy: Polic
     assert entry.handled_at is not None
     operation = Operation.objects.get()
     assert (operation.dead, operation.end_at, operation.result) == (0, None, None)
-    endings.add({(operation.pk, "confirmed"): 1}, sql.now())
+    add_endings({(operation.pk, "confirmed"): 1}, sql.now())
     operation.refresh_from_db()
     assert (operation.confirmed, operation.result) == (1, 1)
     assert operation.end_at
@@ -205,7 +205,7 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)
     assert (earlier.dead, earlier.result) == (1, 0)
-    assert orders.load(cache.read([made.pk])[made.pk].data) == [sent]
+    assert orders.load(read_copies([made.pk])[made.pk].data) == [sent]
     audit = AuditLog.objects.get()
     assert audit.detail == {"record": record.pk, "fields": ["name"]}
 

@@ -16,9 +16,8 @@ from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
 from crmsync.monitor import backlog, conditions, counters, findings
 from crmsync.monitor import metrics as gauges
-from crmsync.orders import Order
+from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
-from crmsync.queues import RetryQueue
 from msgplatform.core import flows, metrics
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.watch import of_flows

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import cache
+from crmsync.operations import copies_since, keep_copy
 from crmsync.recovery import operation_finder
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
@@ -58,7 +58,7 @@ def recover(*given: str) -> dict[str, Any]:
 def lose(*operations: Operation) -> None:
     """The database is restored from a backup that does not have these; Redis has."""
     for operation in operations:
-        cache.remember(operation)
+        keep_copy(operation)
         Record.objects.filter(operation_id=operation.pk).delete()
         operation.delete()
 
@@ -90,7 +90,7 @@ def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Cus
 
 def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_finder, "PAGE", 2)
-    monkeypatch.setattr(cache, "PAGE", 2)
+    monkeypatch.setattr("crmsync.operations.COPIES_PAGE", 2)
     kept = [confirmed(policy, f"kept-{number}") for number in range(5)]
     lost = [new_operation(policy, [request(f"lost-{number}")]) for number in range(5)]
     same_time = lost[0].start_at
@@ -228,7 +228,7 @@ def test_dead_records_leave_the_recovery_log(policy: Policy) -> None:
 def test_an_operation_that_the_poller_did_not_find(policy: Policy, customers: Customers) -> None:
     gone, _entry = dead(policy, "a", error="fault")
     operation = Operation.objects.get()
-    cache.remember(operation)
+    keep_copy(operation)
     Operation.objects.all().delete()
     longer_ago()
 
@@ -325,10 +325,10 @@ def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
     settings.CRM_OPERATION_DAYS = 1.0
     old, new = new_operation(policy, [request("a")]), new_operation(policy, [request("b")])
     old.start_at -= 2 * 86_400_000
-    cache.remember(old)
-    cache.remember(new)
+    keep_copy(old)
+    keep_copy(new)
 
-    assert list(cache.since(0)) == [[new.pk]]
+    assert list(copies_since(0)) == [[new.pk]]
     client = work_redis()
     assert 0 < client.pttl(f"crm:operation:{new.pk}") <= 86_400_000
     assert 0 < client.pttl(f"crm:operation-policy:{new.pk}") <= 86_400_000
@@ -342,18 +342,18 @@ def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
 
 def test_the_index_is_read_in_pages(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when more began in one millisecond than a page holds."""
-    monkeypatch.setattr(cache, "PAGE", 2)
+    monkeypatch.setattr("crmsync.operations.COPIES_PAGE", 2)
     made = [new_operation(policy, [request(str(number))]) for number in range(9)]
     for number, operation in enumerate(made):
         operation.start_at = 1_002 if 2 <= number < 7 else 1_000 + number
-        cache.remember(operation)
+        keep_copy(operation)
 
-    found = [pk for page in cache.since(1_001) for pk in page]
+    found = [pk for page in copies_since(1_001) for pk in page]
 
     assert sorted(found) == [operation.pk for operation in made[1:]]
 
 
 def test_no_copies_when_they_are_not_wanted(policy: Policy, settings: Any) -> None:
     settings.CRM_OPERATION_DAYS = 0
-    cache.remember(new_operation(policy, [request("a")]))
+    keep_copy(new_operation(policy, [request("a")]))
     assert not work_redis().keys("crm:operation*")

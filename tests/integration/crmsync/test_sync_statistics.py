@@ -70,7 +70,7 @@ class TestSums:
         count(tryton, NOON, confirmed=1, dead=1)
         until = NOON + timedelta(hours=1)
         sums = groups.sums(counted("hour", NOON, until))
-        lines = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], sums)
+        lines = groups.rank_groups(ACTIVITY, ACTIVITY.dimensions[0], sums)
         assert [(line.group.title, line.counts["confirmed"]) for line in lines] == [
             ("tryton", 1), ("hubspot", 6),
         ]  # fmt: skip

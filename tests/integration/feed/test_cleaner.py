@@ -14,7 +14,7 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert
 from notify.feed import timeline
-from notify.feed.cleaner import events
+from notify.feed.cleaner import cleaner
 from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.flow import FLOW
 from notify.feed.models import (
@@ -163,9 +163,9 @@ def test_days_are_made_ahead() -> None:
 
 
 def test_more_handled_events_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    from notify.feed.cleaner import events
+    from notify.feed.cleaner import cleaner
 
-    monkeypatch.setattr(events, "CHUNK", 3)
+    monkeypatch.setattr(cleaner, "CHUNK", 3)
     stays = event(3.0, Status.SET_ASIDE)
     for _ in range(10):
         event(3.0)
@@ -360,7 +360,7 @@ def test_somebody_is_told_when_deleting_fails(monkeypatch: pytest.MonkeyPatch) -
 
     days_from_long_ago()
     event(60.0)
-    monkeypatch.setattr(events, "clean", fail)
+    monkeypatch.setattr(cleaner, "delete_events", fail)
     one = Cleaner()
     with pytest.raises(ValueError, match="cannot be deleted"):
         one.turn()
@@ -400,7 +400,7 @@ def test_what_fails_keeps_the_others_from_nothing(
     def fail(_now: object) -> bool:
         raise ValueError("these cannot be deleted")
 
-    monkeypatch.setattr(events, "clean", fail)
+    monkeypatch.setattr(cleaner, "delete_events", fail)
     one = Cleaner()
     with pytest.raises(ValueError, match="cannot be deleted"):
         one.turn()

@@ -185,7 +185,7 @@ class TestEvents:
     def test_too_many_are_a_bulk_job(
         self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("notify.feed.admin.events._MOST", 1)
+        monkeypatch.setattr("notify.feed.admin.events.MAX_SELECTED", 1)
         qids = [feed_rows.set_aside(biz, "ann") for _ in range(2)]
         page = replay(admin_client, *qids, confirmed="yes").content.decode()
         assert "More than 1 are selected: use a bulk job" in page

@@ -78,7 +78,7 @@ class TestScheduler:
         assert "No dispatcher runs" in page
         assert page.count("Nothing was recorded in this time") == 1
         assert "There is no policy" in page
-        presence.dispatchers.report({"one": presence.Working(7)})
+        presence.dispatchers.report({"one": presence.DispatcherReport(7)})
         assert "have not decided anything yet" in get(admin_client, SCHEDULER)
 
     def test_redis_is_unavailable(self, admin_client: Client, servers: Any) -> None:
@@ -92,12 +92,12 @@ class TestScheduler:
         ("given", "says"),
         [
             ({"share": 1.0}, "at full speed"),
-            ({"share": 0.3, "most": 0.3}, "as much as the policy of this hour allows"),
+            ({"share": 0.3, "max_share": 0.3}, "as much as the policy of this hour allows"),
             ({"share": 0.5, "load": 0.2}, "become faster every second"),
             ({"share": 0.5, "load": 0.9}, "keep their speed"),
-            ({"share": 0.5, "load": 2.5, "cause": "stmt", "least": 0.1},
+            ({"share": 0.5, "load": 2.5, "cause": "stmt", "min_share": 0.1},
              "give way, because of: statements of others.<"),
-            ({"share": 0.1, "load": 2.5, "cause": "cpu", "least": 0.1},
+            ({"share": 0.1, "load": 2.5, "cause": "cpu", "min_share": 0.1},
              "They keep the least share."),
         ],
     )  # fmt: skip
@@ -105,10 +105,10 @@ class TestScheduler:
         self, admin_client: Client, given: dict[str, Any], says: str
     ) -> None:
         presence.lease.hold("me")
-        decision = presence.Decision(
+        decision = presence.PaceDecision(
             by="me", at=time.time(), events=40, oldest={"vip": 75.0}, **given
         )
-        assert presence.publish(decision)
+        assert presence.publish_decision(decision)
         page = get(admin_client, SCHEDULER)
         assert says in page
         assert "oldest event, vip" in page
@@ -120,7 +120,7 @@ class TestScheduler:
             f"{hour}-{(hour + 2) % 24}:0.3, {(hour + 5) % 24}-{(hour + 6) % 24}:1"
         )
         rules = admin_client.get(f"{ADMIN}{SCHEDULER}").context["policies"]
-        assert [(rule["most"], rule["is_now"]) for rule in rules] == [
+        assert [(rule["max_share"], rule["is_now"]) for rule in rules] == [
             ("30 %", True), ("100 %", False),
         ]  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_a_list_asks_as_much_for_many_rows_as_for_few(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RowsAdmin, "list_per_page", 200)
-    monkeypatch.setattr("notify.feed.admin.relations.PAGE", 200)
+    monkeypatch.setattr("notify.feed.admin.users.RELATIONS_PAGE", 200)
 
     def fill(many: int) -> None:
         for n in range(many):

@@ -72,7 +72,7 @@ class TestUsers:
     def test_relations_are_read_page_by_page(
         self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch, show: str
     ) -> None:
-        monkeypatch.setattr("notify.feed.admin.relations.PAGE", 3)
+        monkeypatch.setattr("notify.feed.admin.users.RELATIONS_PAGE", 3)
         others = [f"u+{n}&?" for n in range(7)]
         pairs = [("ann", o) if show == "follows" else (o, "ann") for o in others]
         feed_rows.related(biz, *((a, "follow", b) for a, b in pairs))

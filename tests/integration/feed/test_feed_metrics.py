@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.core import metrics
+from msgplatform.core.daemons.watch import Watch, report_conditions
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_store
@@ -19,11 +20,10 @@ from msgplatform.monitor.failure_store import GroupSnapshot
 from notify.feed import presence
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue
-from notify.feed.dispatcher.dispatcher import Dispatcher
 from notify.feed.models import EventQueue
-from notify.feed.monitor import alert_conditions, backlog, counters
+from notify.feed.monitor import backlog, conditions, counters
 from notify.feed.monitor import metrics as gauges
-from notify.feed.presence import Decision
+from notify.feed.presence import PaceDecision
 from tests.integration.support.feed_rows import drain, post, related, set_aside, visited
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -86,9 +86,11 @@ class TestMetrics:
     def test_the_scheduler(self, biz: Biz) -> None:
         assert scraped()["scheduler_up",] == 0
         assert presence.lease.hold("me")
-        assert presence.publish(Decision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0))
+        assert presence.publish_decision(
+            PaceDecision("me", 1.0, 0.25, 25, load=1.5, latency=4.0, baseline=2.0)
+        )
         found = scraped()
-        names = ("scheduler_up", "share", "batch_events", "load")
+        names = ("scheduler_up", "share_ratio", "batch_events", "load_ratio")
         assert [found[name,] for name in names] == [1, 0.25, 25, 1.5]
         assert found["probe_seconds", "now"] == 0.004
         assert found["probe_seconds", "at_rest"] == 0.002
@@ -107,7 +109,7 @@ class TestMetrics:
     def test_counts_end(self, biz: Biz) -> None:
         for _ in range(5):
             post(biz, "ann")
-        assert backlog.waiting(3)["friend", _STATUS.WAITING] == 3
+        assert backlog.counts(3)["friend", _STATUS.WAITING] == 3
 
     def test_the_counts_and_the_oldest_are_read_from_the_index(self, biz: Biz) -> None:
         for _ in range(200):
@@ -116,7 +118,7 @@ class TestMetrics:
         post(biz, "ann")
         now = sql.now()
         with CaptureQueriesContext(connection) as queries:
-            backlog.waiting()
+            backlog.counts()
             backlog.oldest(now)
         assert len(queries) == 9 + 1 + 6
         for query in queries.captured_queries:
@@ -146,73 +148,71 @@ class TestAlerts:
         with monkeypatch.context() as patch:
             patch.setattr(fanout, "push", failing)
             drain()
-        key = alert_conditions.SET_ASIDE_KEY
+        key = conditions.SET_ASIDE_KEY
         assert opened() == {key: f"Feed: event {qid} was set aside"}
         assert "cannot be written" in Alert.objects.get(open_key=key).text
-        alert_conditions.reconcile()
+        report_conditions()
         assert list(opened()) == [key]
         assert Alert.objects.count() == 1
         resend_events([qid])
-        alert_conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
     def test_what_was_set_aside_until_it_is_acknowledged(self, biz: Biz) -> None:
         set_aside(biz, "ann")
-        alert_conditions.reconcile()
-        assert list(opened()) == [alert_conditions.SET_ASIDE_KEY]
+        report_conditions()
+        assert list(opened()) == [conditions.SET_ASIDE_KEY]
         (group,) = failure_store.open_groups("feed")
         seen = GroupSnapshot(group.pk, group.lost, group.last_at)
         failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
-        alert_conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
     def test_one_that_nobody_told_of(self, biz: Biz) -> None:
         """The process that set it aside was killed before it could."""
         set_aside(biz, "ann")
         set_aside(biz, "ann", topic="vip")
-        Dispatcher(["vip"]).turn()
+        report_conditions()
         assert opened() == {
-            alert_conditions.SET_ASIDE_KEY: "Feed: events were set aside: friend 1, vip 1"
+            conditions.SET_ASIDE_KEY: "Feed: events were set aside: friend 1, vip 1"
         }
 
     def test_a_late_queue(self, biz: Biz, settings: Any) -> None:
         settings.FEED_LATE_SECONDS = 60
         late, sliced = post(biz, "ann"), post(biz, "ann", topic="vip")
         made_earlier(59, late)
-        alert_conditions.reconcile()
+        report_conditions()
         assert opened() == {}
         made_earlier(61, late)
-        alert_conditions.reconcile()
+        report_conditions()
         assert opened() == {"feed.late:friend": "Feed: events of topic friend have waited for long"}
         made_earlier(61, sliced)
         EventQueue.objects.filter(pk=sliced).update(status=_STATUS.IN_SLICES)
-        alert_conditions.reconcile()
+        report_conditions()
         assert sorted(opened()) == ["feed.late:friend", "feed.late:vip"]
         drain()
-        alert_conditions.reconcile()
+        report_conditions()
         assert opened() == {}
 
-    def test_a_dispatcher_looks_now_and_then(self, biz: Biz, settings: Any) -> None:
+    def test_a_late_queue_without_any_dispatcher(self, biz: Biz) -> None:
+        """The daemon that holds the watch reports it; none of Feed's programs runs."""
         made_earlier(3600, post(biz, "ann"))
-        dispatcher = Dispatcher(["vip"])
-        dispatcher.turn()
+        watch = Watch()
+        watch.look()
         assert list(opened()) == ["feed.late:friend"]
         drain()
-        dispatcher.turn()
-        assert list(opened()) == ["feed.late:friend"]
-        dispatcher._next_alerts.at_once()
-        dispatcher.turn()
+        watch.look()
         assert opened() == {}
 
 
 class TestFindings:
     def test_nothing_is_wrong(self, biz: Biz) -> None:
-        (found,) = alert_conditions.examine()
+        (found,) = conditions.examine()
         assert found.level == "ok"
 
     def test_late(self, biz: Biz) -> None:
         made_earlier(3600, post(biz, "ann"))
-        (late,) = alert_conditions.examine()
+        (late,) = conditions.examine()
         assert late.level == "warn"
         assert "friend" in late.what
         assert "3600 seconds" in late.what

@@ -96,7 +96,7 @@ def test_by_topic_and_by_system(biz: Biz) -> None:
     count(99, "upkeep", NOON, handled=2)
     sums = groups.sums(counted("hour", NOON + 2 * HOUR))
     topics, systems = (
-        {line.group.title: measures(line.counts) for line in groups.ranked(ACTIVITY, by, sums)}
+        {line.group.title: measures(line.counts) for line in groups.rank_groups(ACTIVITY, by, sums)}
         for by in ACTIVITY.dimensions
     )
     assert topics == {"friend": [7, 0, 0, 1], "upkeep": [2, 0, 0, 0]}

@@ -40,7 +40,7 @@ def add(qid: int) -> None:
 
 
 def take(front: Front, limit: int) -> list[int]:
-    if not front.anything():
+    if not front.has_events():
         return []
     with transaction.atomic():
         events = front.lock(limit)

@@ -16,15 +16,13 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import ids, sql
 from msgplatform.core.data.load import connection_id, running_connections
 from notify.feed import presence
+from notify.feed.dispatcher import pacer as pacer_module
+from notify.feed.dispatcher.load import Meter
 from notify.feed.dispatcher.pace import Pace, pace_of
-from notify.feed.dispatcher.schedule import pacer as pacer_module
-from notify.feed.dispatcher.schedule import scheduler as scheduler_module
-from notify.feed.dispatcher.schedule.load import Meter
-from notify.feed.dispatcher.schedule.pacer import Pacer
-from notify.feed.dispatcher.schedule.scheduler import FIRST_SHARE, Scheduler
+from notify.feed.dispatcher.pacer import FIRST_SHARE, Pacer, Scheduler
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
-from notify.feed.presence import Decision
+from notify.feed.presence import PaceDecision
 from tests.servers import Servers
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,8 +69,8 @@ def dispatchers() -> Iterator[Callable[[], Pacer]]:
         one._loop._thread.join(60)
 
 
-def decision(by: str, share: float = 0.25) -> Decision:
-    return Decision(by=by, at=time.time(), share=share, events=25)
+def decision(by: str, share: float = 0.25) -> PaceDecision:
+    return PaceDecision(by=by, at=time.time(), share=share, events=25)
 
 
 def event(status: int = EventQueue.Status.WAITING, topic: str = "friend") -> None:
@@ -83,21 +81,21 @@ def event(status: int = EventQueue.Status.WAITING, topic: str = "friend") -> Non
 
 def test_one_decides_and_all_follow(dispatchers: Callable[[], Pacer]) -> None:
     first = dispatchers()
-    found = until(presence.read, "a decision")
+    found = until(presence.read_decision, "a decision")
     second = dispatchers()
-    until(lambda: presence.read().at > found.at, "another decision")
-    assert presence.read().by == found.by
-    until(lambda: presence.read().share == 1.0, "full speed while nobody else works")
+    until(lambda: presence.read_decision().at > found.at, "another decision")
+    assert presence.read_decision().by == found.by
+    until(lambda: presence.read_decision().share == 1.0, "full speed while nobody else works")
     until(lambda: first.current() == second.current() == Pace(), "both to follow")
 
 
 def test_another_takes_over_and_goes_on_from_there(dispatchers: Callable[[], Pacer]) -> None:
     first = dispatchers()
-    by = until(presence.read, "a decision").by
-    until(lambda: presence.read().share > FIRST_SHARE + 0.1, "a higher share")
+    by = until(presence.read_decision, "a decision").by
+    until(lambda: presence.read_decision().share > FIRST_SHARE + 0.1, "a higher share")
     dispatchers()
     first.stop()
-    taken = until(lambda: (d := presence.read()) and d.by != by and d, "the other one")
+    taken = until(lambda: (d := presence.read_decision()) and d.by != by and d, "the other one")
     assert taken.share > FIRST_SHARE
 
 
@@ -105,15 +103,15 @@ def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
     lease = presence.lease
     assert lease.hold("late")
     assert lease.hold("late")
-    assert presence.publish(decision("late"))
+    assert presence.publish_decision(decision("late"))
     assert not lease.hold("quick")
     work_redis.delete(lease.key)  # its time was over
     assert lease.hold("quick")
-    assert presence.publish(decision("quick", 0.5))
-    assert not presence.publish(decision("late", 1.0))
+    assert presence.publish_decision(decision("quick", 0.5))
+    assert not presence.publish_decision(decision("late", 1.0))
     lease.release("late")
     assert not lease.hold("late")
-    assert presence.read().share == 0.5
+    assert presence.read_decision().share == 0.5
     assert 0 < work_redis.pttl(lease.key) <= 600_000
     assert 0 < work_redis.pttl("feed:pace") <= 600_000
     lease.release("quick")
@@ -122,7 +120,7 @@ def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
 
 def test_a_decision_of_another_version_is_none(work_redis: Any) -> None:
     work_redis.set("feed:pace", '{"speed": "fast"}')
-    assert presence.read() is None
+    assert presence.read_decision() is None
 
 
 def test_without_redis_the_last_decision_counts_for_a_while(
@@ -139,7 +137,7 @@ def test_without_redis_the_last_decision_counts_for_a_while(
         monkeypatch.undo()
     finally:
         servers.work.start()
-    until(presence.read, "a decision after Redis came back")
+    until(presence.read_decision, "a decision after Redis came back")
     until(lambda: one.current().share > FIRST_SHARE, "the dispatcher to hear of it")
 
 
@@ -152,13 +150,13 @@ def test_what_was_measured_is_kept_for_the_console(dispatchers: Callable[[], Pac
     assert row.backlog == 2
     assert row.oldest >= 0
     assert 0 < row.share <= 1
-    found = until(lambda: (d := presence.read()) and d.latency and d, "a measured latency")
+    found = until(lambda: (d := presence.read_decision()) and d.latency and d, "a measured latency")
     assert found.baseline <= found.latency
     assert set(found.oldest) == {"friend", "vip"}
 
 
 def test_an_idle_platform_keeps_nothing_of_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_module, "_RECORD_SECONDS", 0.0)
+    monkeypatch.setattr(pacer_module, "_RECORD_SECONDS", 0.0)
     scheduler = Scheduler("it", None)
     for _ in range(3):
         scheduler.record(scheduler.decide({}))
@@ -173,7 +171,7 @@ def test_a_late_queue_presses_harder(dispatchers: Callable[[], Pacer], settings:
     settings.FEED_LATE_SECONDS = 0.001
     event()
     dispatchers()
-    assert until(presence.read, "a decision").least == 0.26
+    assert until(presence.read_decision, "a decision").min_share == 0.26
 
 
 def test_the_backlog_is_counted_up_to_a_bound() -> None:
@@ -181,8 +179,8 @@ def test_the_backlog_is_counted_up_to_a_bound() -> None:
     for _ in range(4):
         event()
     event(topic="upkeep")
-    assert backlog.waiting(3)["friend", EventQueue.Status.WAITING] == 3
-    assert backlog.waiting()["friend", EventQueue.Status.WAITING] == 4
+    assert backlog.counts(3)["friend", EventQueue.Status.WAITING] == 3
+    assert backlog.counts()["friend", EventQueue.Status.WAITING] == 4
     assert set(backlog.oldest(sql.now())) == {"friend", "upkeep"}
 
 
@@ -225,7 +223,7 @@ def test_statements_of_others_are_told_from_own_ones() -> None:
             until(lambda: number in running_connections(), "the statement to be seen")
         for _ in range(20):
             meter.sample()
-        theirs, own = meter.measured(()), meter.measured({number})
+        theirs, own = meter.load(()), meter.load({number})
     assert theirs
     assert own
     assert round(theirs.statements - own.statements, 1) == (1.0 if ON_MARIADB else 0.0)

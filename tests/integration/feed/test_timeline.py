@@ -117,14 +117,14 @@ def test_unread_posts_are_those_of_others_above_the_mark(bob: str, floor: int) -
     made = [post(("ann", "bob")[n % 2]) for n in range(6)]
     drain("friend")
     FeedUser.objects.filter(uid=bob).update(floor=floor)
-    assert timeline.unread(BIZ, bob) == timeline.Unread(3, False)
+    assert timeline.count_unread(BIZ, bob) == timeline.Unread(3, False)
     timeline.mark_read(BIZ, bob, made[2])
-    assert timeline.unread(BIZ, bob) == timeline.Unread(1, False)
+    assert timeline.count_unread(BIZ, bob) == timeline.Unread(1, False)
     timeline.mark_read(BIZ, bob, made[0])  # never back
-    assert timeline.unread(BIZ, bob).count == 1
+    assert timeline.count_unread(BIZ, bob).count == 1
     timeline.mark_read(BIZ, "new", made[5])
     change(("new", "befriend", "ann"))
-    assert timeline.unread(BIZ, "new").count == 0
+    assert timeline.count_unread(BIZ, "new").count == 0
 
 
 def test_the_first_page_of_somebody_new_is_a_visit() -> None:
@@ -170,7 +170,7 @@ def test_a_page_and_a_count_are_few_statements(bob: str) -> None:
         timeline.read(BIZ, bob, limit=3)
     assert len(queries) == 3
     with CaptureQueriesContext(connection) as queries:
-        timeline.unread(BIZ, bob)
+        timeline.count_unread(BIZ, bob)
     assert len(queries) == 3
 
 
@@ -178,10 +178,10 @@ def test_a_page_and_a_count_are_few_statements(bob: str) -> None:
 def test_unread_posts_are_counted_up_to_a_bound(
     bob: str, floor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["notify.feed.timeline.unread"], "MOST", 4)
+    monkeypatch.setattr(sys.modules["notify.feed.timeline.page"], "MAX_UNREAD", 4)
     FeedUser.objects.filter(uid=bob).update(floor=floor)
     for count, unread in ((4, timeline.Unread(4, False)), (1, timeline.Unread(4, True))):
         for _ in range(count):
             post("ann")
         drain("friend")
-        assert timeline.unread(BIZ, bob) == unread
+        assert timeline.count_unread(BIZ, bob) == unread

@@ -117,7 +117,7 @@ def test_every_step_of_a_page_goes_by_an_index_and_none_sorts(floor: int) -> Non
     check(lambda: timeline.read(BIZ, "bob", visit=False))
     check(lambda: timeline.read(BIZ, "bob", middle, visit=False))
     check(lambda: timeline.read(BIZ, "bob", app_id="none", visit=False))
-    check(lambda: timeline.unread(BIZ, "bob"))
+    check(lambda: timeline.count_unread(BIZ, "bob"))
     check(lambda: timeline.mark_read(BIZ, "bob", middle))
 
 
@@ -137,8 +137,8 @@ def test_a_page_looks_at_a_bounded_number_of_posts(
     """Here at a few of each author's, of 3,000 in all; those that fit are found page by page."""
     fill()
     FeedUser.objects.update(floor=NOTHING_WRITTEN)
-    monkeypatch.setattr(find, "MOST", 200)
-    monkeypatch.setattr(merge, "_ROWS", 300)
+    monkeypatch.setattr(find, "MAX_MERGED", 200)
+    monkeypatch.setattr(merge, "_MAX_ROWS", 300)
     oldest = Feed.objects.order_by("id")[0].pk
     others = Feed.objects.exclude(pk=oldest)
     others.update(app_id="usual") if rare == "app_id" else others.update(delete_date=sql.now())

@@ -229,7 +229,7 @@ def test_a_count_is_right_whatever_happens_between_its_statements(what: str, num
     drain()
     before()
     with connection.execute_wrapper(Between(number, beside)):
-        assert timeline.unread(BIZ, "bob").count == 6
+        assert timeline.count_unread(BIZ, "bob").count == 6
 
 
 def deadlocks() -> int:

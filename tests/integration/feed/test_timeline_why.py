@@ -7,7 +7,7 @@ import pytest
 from notify.feed import timeline
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
-from notify.feed.timeline.explanations import Reason, why
+from notify.feed.timeline.explanations import Reason, explain
 from tests.integration.feed.support import BIZ, change, drain, post, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def reasons(uid: str, post_id: int) -> list[Reason]:
     """Of an answer that is checked against the timeline itself."""
-    answer = why(BIZ, uid, post_id)
+    answer = explain(BIZ, uid, post_id)
     page = timeline.read(BIZ, uid, visit=False)
-    assert answer.seen is (post_id in [post.id for post in page.posts])
+    assert answer.is_visible is (post_id in [post.id for post in page.posts])
     assert all(str(reason.label) for reason in answer.reasons)
     return list(answer.reasons)
 
@@ -37,7 +37,7 @@ def test_what_two_users_are_to_each_other() -> None:
     posts.delete(BIZ, friends)
     assert reasons("bob", friends) == [Reason.DELETED]
     assert reasons("bob", 17) == [Reason.UNKNOWN]
-    assert why(8, "bob", all_of_them).reasons == [Reason.UNKNOWN]
+    assert explain(8, "bob", all_of_them).reasons == [Reason.UNKNOWN]
 
 
 def test_how_a_post_comes_there() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from msgplatform.core.alerts import AlertEvent
 from notify.feed import timeline
-from notify.feed.dispatcher import backfill, removal
+from notify.feed.dispatcher import upkeep as upkeep_module
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.intake import posts
@@ -101,7 +101,7 @@ class TestBackfill:
         timeline.read(BIZ, "bob")
         drain("upkeep")
         assert user("bob").floor == 0  # there is nothing older
-        monkeypatch.setattr(backfill, "oldest_kept", lambda: made[1])
+        monkeypatch.setattr(upkeep_module, "min_written_id", lambda: made[1])
         FeedUser.objects.update(active=False, floor=NOTHING_WRITTEN)
         FeedBroadcast.objects.all().delete()
         timeline.read(BIZ, "bob")
@@ -119,7 +119,7 @@ class TestBackfill:
         assert delivery("cid", "bob") == delivery("dan", "bob") == {"follow": _BOTH}
 
     def test_many_authors_are_several_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(backfill, "AUTHORS", 2)
+        monkeypatch.setattr(upkeep_module, "AUTHORS", 2)
         change(*((f"ann{n}", "befriend", "bob") for n in range(5)))
         made = [post(f"ann{n}") for n in range(5)]
         timeline.read(BIZ, "bob")
@@ -180,7 +180,7 @@ class TestUnfollow:
     def test_a_long_timeline_is_several_steps(
         self, made: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(removal, "MOST", 1)
+        monkeypatch.setattr(upkeep_module, "MAX_ENTRIES", 1)
         change(("ann", "block", "bob"))
         Upkeep().turn(Pace())
         assert upkeep() == [_STATUS.IN_SLICES]

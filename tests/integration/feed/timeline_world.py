@@ -11,9 +11,9 @@ import pytest
 
 from msgplatform.core.data import sql
 from notify.feed import timeline
-from notify.feed.cleaner import inactive
+from notify.feed.cleaner import cleaner
 from notify.feed.cleaner.timelines import Timelines
-from notify.feed.dispatcher import backfill, removal
+from notify.feed.dispatcher import upkeep
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -42,8 +42,8 @@ def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.FEED_FANOUT_BATCH = 3
     settings.FEED_TIMELINE_LENGTH, settings.FEED_REBUILD_LENGTH = 5, 4
     for module, name, value in (
-        (removal, "MOST", 3), (backfill, "AUTHORS", 2), (merge, "_BRANCHES", 3),
-        (merge, "_ROWS", 20),
+        (upkeep, "MAX_ENTRIES", 3), (upkeep, "AUTHORS", 2), (merge, "_MAX_BRANCHES", 3),
+        (merge, "_MAX_ROWS", 20),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -111,7 +111,7 @@ class Generator:
     def deactivate(self) -> None:
         rows = FeedUser.objects.filter(biz_id=BIZ, uid=self.random.choice(PEOPLE), active=True)
         rows.update(visit_date=LONG_AGO)
-        inactive.deactivate(sql.now())
+        cleaner.deactivate_readers(sql.now())
 
     def clean(self) -> None:
         timelines = Timelines(sql.now())
@@ -154,7 +154,7 @@ def check_open(world: World, uid: str, *, visit: bool) -> None:
     assert [post for post in all_of_it if post in seen] == seen
     assert uid not in {author for _id, author, *_ in missing}
     assert {id for id, *_ in missing} <= waiting
-    count = timeline.unread(BIZ, uid).count
+    count = timeline.count_unread(BIZ, uid).count
     assert world.unread(uid) - len(waiting) <= count <= world.unread(uid)
 
 
@@ -164,4 +164,4 @@ def check_drained(world: World, uid: str, sizes: list[int]) -> None:
     for app_id in ("a", "b"):
         for size in (2, 3):
             assert plain(whole(uid, size, app_id)) == expected(world, uid, app_id)
-    assert timeline.unread(BIZ, uid) == timeline.Unread(world.unread(uid), False)
+    assert timeline.count_unread(BIZ, uid) == timeline.Unread(world.unread(uid), False)

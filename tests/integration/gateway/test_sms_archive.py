@@ -285,7 +285,7 @@ def test_the_migration_partitions_tables_that_hold_rows() -> None:
                 assert partitions_of(table) == []
     rows = [message(days) for days in (100, 40, 1)]
     received(100)
-    migration = import_module("gateway.migrations.0003_partitions")
+    migration = import_module("gateway.migrations.0002_partitions")
     with connection.schema_editor(atomic=False) as editor:
         migration.partition(None, editor)
     assert kept() == rows

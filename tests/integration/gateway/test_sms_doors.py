@@ -115,7 +115,7 @@ class TestNetworks:
         other = gateway(2, "other", networks=[ELSEWHERE])
         with listening() as receiver, Raw(receiver.port, ELSEWHERE) as raw:
             assert raw.bind() == 0
-            assert [state.gateway for state in receiver.doorkeeper.states()] == [other.pk]
+            assert [state.gateway for state in receiver.authentication.states()] == [other.pk]
 
     def test_strangers_are_told_of_in_one_line(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -123,12 +123,12 @@ class TestNetworks:
         monkeypatch.setattr(bind_authentication, "_LOG_SECONDS", 3600.0)
         gateway(1)
         with listening() as receiver:
-            receiver.doorkeeper.next_log.restart()
+            receiver.authentication.next_log.restart()
             for _ in range(200):
                 with Raw(receiver.port, ELSEWHERE) as raw:
                     assert is_closed(raw)
             assert not [r for r in caplog.records if "refused" in str(r.msg)]
-            receiver.doorkeeper.next_log.at_once()
+            receiver.authentication.next_log.at_once()
             until(lambda: Alert.objects.filter(kind="sms.stranger"))
         lines = [
             record.msg for record in caplog.records if "connections_refused" in str(record.msg)
@@ -140,12 +140,12 @@ class TestNetworks:
         with listening() as receiver:
             with Raw(receiver.port, ELSEWHERE) as raw:
                 assert is_closed(raw)
-            receiver.doorkeeper.next_log.at_once()
+            receiver.authentication.next_log.at_once()
             until(lambda: Alert.objects.exclude(open_key=None).filter(kind="sms.stranger"))
         # The receiver is started anew meanwhile.
         with listening() as receiver:
             gateway(1, networks=[ELSEWHERE])
-            until(lambda: receiver.doorkeeper.networks.gateways(ELSEWHERE))
+            until(lambda: receiver.authentication.networks.gateways(ELSEWHERE))
             assert result_of(receiver, ELSEWHERE) == 0
             until(lambda: Alert.objects.filter(kind="sms.stranger", open_key=None))
 
@@ -242,7 +242,7 @@ class TestGuesses:
         with listening() as receiver:
             assert result_of(receiver, password="guess") == sgip.Result.LOGIN
             assert result_of(receiver) is None
-            receiver.doorkeeper.wrong_logins._by_address[HOME].until = 0.0  # its time is over
+            receiver.authentication.wrong_logins._by_address[HOME].until = 0.0  # its time is over
             assert result_of(receiver) == 0
 
     def test_one_gateways_wrong_login_keeps_no_other_at_its_address_out(

@@ -14,7 +14,7 @@ from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
-from gateway.monitor import failing
+from gateway.monitor import conditions
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from msgplatform.core import flows
@@ -102,10 +102,10 @@ def test_what_turns_out_otherwise_leaves_the_count_once(shop: Caller) -> None:
 
 def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -> None:
     pk = SmsGateway.objects.get().pk
-    for _ in range(failing.LEAST):
+    for _ in range(conditions.MIN_FAILED):
         archived(shop, result=5)
     watch.report_conditions()
-    alert = Alert.objects.get(kind=failing.KIND, open_key__isnull=False)
+    alert = Alert.objects.get(kind=conditions.FAILING, open_key__isnull=False)
     assert alert.key == f"sms.failing:{pk}"
     archived(shop)
     watch.report_conditions()

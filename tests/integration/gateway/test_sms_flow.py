@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
-from gateway import failures, presence
+from gateway import presence
 from gateway.connections import sms_redis
 from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
@@ -19,6 +19,7 @@ from gateway.intake import accept
 from gateway.lifecycle import keys, store
 from gateway.messages import in_flight, resent
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.monitor import failures
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
 from msgplatform.core import flows
@@ -85,7 +86,7 @@ class TestStatus:
         assert found["sms_pending", ("unicom",)] == 1
         assert found["sms_links", ("submit", "unicom")] == 0
         assert found["sms_accepted", ()] == 1
-        assert found["sms_stage", ("unarchived",)] == 0
+        assert found["sms_messages", ("unarchived",)] == 0
 
 
 class TestSearch:

@@ -11,7 +11,6 @@ import pytest
 from django.utils import timezone
 
 from gateway import directory, presence
-from gateway.api import requests
 from gateway.intake import accept
 from gateway.intake.accept import Intake
 from gateway.intake.request import Request
@@ -428,7 +427,7 @@ class TestRepeats:
             groups.append(len(asked))
             waiting.set()
             assert go.wait(180)
-            return requests.accept(asked)
+            return accept.accept(asked)
 
         committer = GroupCommit(commit)
         before = Request(biz=shop.biz.pk, to=["13800000000"], text="x")

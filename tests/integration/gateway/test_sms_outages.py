@@ -9,9 +9,12 @@ import pytest
 
 from gateway import presence
 from gateway.directory import Directory
+from gateway.flow import FLOW
 from gateway.models import SmsGateway
+from gateway.monitor import conditions
 from gateway.presence import LinkState
-from gateway.sender.outages import Outages
+from msgplatform.core import alerts as platform_alerts
+from msgplatform.core import outbound
 from msgplatform.models import Alert
 from tests.integration.support.sms_net_support import lasting_reports
 from tests.integration.support.sms_rows import gateway
@@ -24,19 +27,20 @@ pytestmark = [
 ]
 
 
-class Sender:
-    """What one process knows and says."""
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage has an alert at the first look."""
+    monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 0.0)
 
-    def __init__(self, name: str, only: tuple[str, ...] = (), patience: float = 0.0) -> None:
-        self.name, self.directory = name, Directory(refresh_seconds=0.0)
-        self._outages = Outages(self.directory, only, every=0.0, patience=patience)
 
-    def says(self, row: SmsGateway, problem: str = "", kind: str = "submit") -> None:
-        presence.report(self.name, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
+def says(sender: str, row: SmsGateway, problem: str = "", kind: str = "submit") -> None:
+    presence.report(sender, [LinkState(row.pk, kind, "peer", time.time(), problem=problem)])
 
-    def looks(self) -> None:
-        self.directory.refresh()
-        self._outages.look()
+
+def look() -> None:
+    """As the daemon of the platform that holds the watch."""
+    health = FLOW.health
+    platform_alerts.reconcile(health.condition_kinds, list(health.conditions()))
 
 
 def alerts() -> list[tuple[str, bool]]:
@@ -47,86 +51,91 @@ def alerts() -> list[tuple[str, bool]]:
 
 def test_one_alert_that_says_why_and_ends() -> None:
     row = gateway(name="unicom")
-    one, other = Sender("one"), Sender("other")
-    one.says(row, "login refused: 1 illegal login")
-    for sender in (one, other, one):
-        sender.looks()
+    says("one", row, "login refused: 1 illegal login")
+    for _ in range(3):
+        look()
     assert alerts() == [("No connection to the gateway unicom", False)]
     text = Alert.objects.get().text
     assert "login refused: 1" in text
     assert f"{row.host}:{row.port}" in text
-    other.says(row)
-    for sender in (one, other):
-        sender.looks()
+    says("other", row)
+    look()
     assert alerts() == [("No connection to the gateway unicom", True)]
 
 
 def test_nobody_runs_its_own_process() -> None:
-    """Those that leave it alone look at it all the same; its own sender ends the alert."""
+    """The senders of the other gateways leave it alone; its own sender ends the alert."""
     row = gateway(name="unicom")
     SmsGateway.objects.update(own_process=True)
-    general, own = Sender("general"), Sender("own", only=("unicom",))
-    general.looks()
-    assert general.directory.served(()) == {}
+    look()
+    directory = Directory()
+    directory.refresh()
+    assert directory.served(()) == {}
     assert alerts() == [("No connection to the gateway unicom", False)]
     assert "run_sms_sender --gateway unicom is not running" in Alert.objects.get().text
-    own.says(row)
-    own.looks()
-    assert list(own.directory.served(("unicom",))) == [row.pk]
+    says("own", row)
+    look()
+    assert list(directory.served(("unicom",))) == [row.pk]
     assert alerts() == [("No connection to the gateway unicom", True)]
 
 
 def test_nobody_serves_it() -> None:
     row = gateway()
-    sender = Sender("one")
-    sender.says(row, kind="standby")
-    sender.looks()
+    says("one", row, kind="standby")
+    look()
     assert "no sender serves it" in Alert.objects.get().text
 
 
-def test_a_short_break_is_no_news() -> None:
+def test_a_short_break_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
     row = gateway()
-    sender = Sender("one", patience=60.0)
-    sender.says(row, "link lost")
-    sender.looks()
-    sender.looks()
+    says("one", row, "link lost")
+    look()
+    look()
     assert alerts() == []
 
 
-def test_a_gateway_of_other_senders_is_theirs() -> None:
-    gateway(name="theirs")
-    mine = gateway(name="mine")
-    sender = Sender("one", only=("mine",))
-    sender.says(mine)
-    sender.looks()
-    assert alerts() == []
-
-
-@pytest.mark.parametrize("how", ["switched off", "deleted"])
-def test_one_that_nobody_wants_any_more(how: str) -> None:
+def test_a_look_after_a_long_time_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, sms_redis: Any
+) -> None:
+    """The platform was stopped meanwhile: its senders have not had the time to connect."""
+    monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
     row = gateway()
-    sender = Sender("one")
-    sender.looks()
+    assert presence.seconds_down([row.pk])[row.pk] == 0.0
+    sms_redis.hset("{sms}:gateway-down", str(row.pk), time.time() - 59.0)
+    assert 50.0 < presence.seconds_down([row.pk])[row.pk] < 70.0
+    assert 0 < sms_redis.ttl("{sms}:gateway-down") <= 60
+    assert presence.seconds_down([]) == {}
+    assert not sms_redis.exists("{sms}:gateway-down")
+
+
+@pytest.mark.parametrize("how", ["switched off", "deleted", "nothing may leave"])
+def test_one_that_nobody_wants_any_more(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = gateway()
+    look()
     assert alerts()[0][1] is False
     if how == "deleted":
         row.delete()
         gateway(name="another")
-        sender.says(SmsGateway.objects.get())
-    else:
+        says("one", SmsGateway.objects.get())
+    elif how == "switched off":
         SmsGateway.objects.update(enabled=False)
-    sender.looks()
+    else:
+        monkeypatch.setattr(outbound, "is_off", lambda: True)
+    look()
     assert alerts()[0][1] is True
 
 
-def test_an_outage_that_began_before_this_process(sms_redis: Any) -> None:
+def test_an_outage_that_began_before_this_process(
+    monkeypatch: pytest.MonkeyPatch, sms_redis: Any
+) -> None:
     row = gateway()
-    before = Sender("before")
-    before.looks()
+    look()
     assert alerts()[0][1] is False
-    sms_redis.delete("{sms}:link")
-    after = Sender("after", patience=60.0)
-    after.looks()
+    sms_redis.delete("{sms}:link", "{sms}:gateway-down")
+    monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
+    look()
     assert alerts()[0][1] is False, "it is down for all we know"
-    after.says(row)
-    after.looks()
+    says("after", row)
+    look()
     assert alerts()[0][1] is True

@@ -28,7 +28,8 @@ from gateway.models import (
     SmsAccount,
     SmsGateway,
 )
-from gateway.pump import late_reports, mo_rows
+from gateway.monitor import counters
+from gateway.pump import late_reports
 from gateway.pump import rows as archive
 from gateway.pump.pump import Pump
 from msgplatform.core.data import ids, sql
@@ -81,8 +82,8 @@ def published(event_type: str = "sms.report") -> list[dict[str, Any]]:
 
 def counted() -> dict[tuple[int, str], int]:
     """Without segments, which tests of their own look at."""
-    counters = MinuteCounter.objects.filter(flow="sms").exclude(name=archive.SEGMENTS)
-    rows = counters.values_list("subject", "name", "value")
+    minutes = MinuteCounter.objects.filter(flow="sms").exclude(name=counters.SEGMENTS)
+    rows = minutes.values_list("subject", "name", "value")
     totals: dict[tuple[int, str], int] = {}
     for subject, name, value in rows:
         totals[subject, name] = totals.get((subject, name), 0) + value
@@ -91,7 +92,7 @@ def counted() -> dict[tuple[int, str], int]:
 
 def segments() -> dict[int, int]:
     """Subject → segments."""
-    rows = MinuteCounter.objects.filter(flow="sms", name=archive.SEGMENTS)
+    rows = MinuteCounter.objects.filter(flow="sms", name=counters.SEGMENTS)
     totals = rows.order_by().values("subject").annotate(total=Sum("value"))
     return dict(totals.values_list("subject", "total"))
 
@@ -357,13 +358,13 @@ class TestMessages:
                 connection.close()
 
             def counts(*given: Any) -> None:
-                monkeypatch.setattr(archive, "count_messages", count)
+                monkeypatch.setattr(counters, "count_messages", count)
                 other.append(pool.submit(write_again))
                 until_somebody_waits()
                 count(*given)
 
-            count = archive.count_messages
-            monkeypatch.setattr(archive, "count_messages", counts)
+            count = counters.count_messages
+            monkeypatch.setattr(counters, "count_messages", counts)
             archive.write_messages(found, lambda: True)
             other[0].result(30)
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
@@ -414,7 +415,7 @@ class TestLateReports:
         report(seqno)
         Pump().turn()
         for model, when in ((MinuteCounter, "minute"), (DayCounter, "day")):
-            endings = model.objects.exclude(value=0).exclude(name=archive.SEGMENTS)
+            endings = model.objects.exclude(value=0).exclude(name=counters.SEGMENTS)
             rows = endings.values_list(when, "name", "value")
             assert len(set(rows)) == 1, "of one time, and the same for account and gateway"
             assert {row[1:] for row in rows} == {("delivered", 1)}
@@ -523,10 +524,10 @@ class TestMos:
         began = real() - timedelta(seconds=2)
         moments = iter([began])
         monkeypatch.setattr(sql, "now", lambda: next(moments, None) or real())
-        mo_rows.write(mo_store.read([slow.id]))
+        archive.write_mos(mo_store.read([slow.id]))
         monkeypatch.undo()
         assert SgipMo.objects.get().archived_at > began + timedelta(seconds=1)
-        mo_rows.write(mo_store.read([quick.id]))
+        archive.write_mos(mo_store.read([quick.id]))
         order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
         assert list(order) == [int(slow.id), int(quick.id)]
 
@@ -537,10 +538,10 @@ class TestMos:
         Forwarder().turn()
         real = sql.now
         monkeypatch.setattr(sql, "now", lambda: real() + timedelta(hours=1))
-        mo_rows.write(mo_store.read([ahead.id]))
+        archive.write_mos(mo_store.read([ahead.id]))
         monkeypatch.undo()
         for mo in (last, later):  # not in the order of their ids
-            mo_rows.write(mo_store.read([mo.id]))
+            archive.write_mos(mo_store.read([mo.id]))
         listed = incoming.since(shop.biz.pk, int(ahead.id)).order_by(*incoming.ORDER)
         assert [row.pk for row in listed] == [int(last.id), int(later.id)]
         counted = MinuteCounter.objects.filter(name="mo", subject__gt=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from redis.exceptions import ResponseError
 from gateway import recovery
 from gateway.connections import sms_redis
 from gateway.forwarder.forwarder import Forwarder
-from gateway.lifecycle import archived_store, keys, mo_store, scripts
-from gateway.lifecycle.messages import Mo
+from gateway.lifecycle import archived_store, keys, mo_store, scripts, store
+from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.models import MinuteCounter
@@ -126,6 +127,53 @@ def test_of_two_endings_the_higher_one_stays(shop: Caller) -> None:
     assert SgipMt.objects.get().final == "delivered"
     told = [json.loads(payload)["state"] for _, payload in state()["events"]]
     assert "delivered" in told
+
+
+def test_the_report_of_a_later_part_with_the_same_ending(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text failed by its first part, and was archived; then its second part was reported on."""
+    message = send(shop.biz)
+    first, second = submit(SmsGateway.objects.get().pk, parts=2)[message]
+    for seqno in (first, second):
+        respond(seqno)
+    report(first, state=2, error=25)
+    publish()
+    forget = store.forget
+
+    def report_before(messages: Iterable[Finished]) -> set[str]:
+        monkeypatch.setattr(store, "forget", forget)
+        report(second)
+        return forget(messages)
+
+    monkeypatch.setattr(store, "forget", report_before)
+    archive()
+    assert not sms_redis().exists(keys.mt(int(message)))
+    before = state()
+    assert before["reports"] == [(int(message), 2), (int(message), 0)]
+    go_back()
+    total = recovery.recover(dry_run=True)
+    assert (total.texts, total.waiting) == (1, 0)
+    total = recovery.recover()
+    assert (total.texts, total.waiting) == (1, 0)
+    assert state() == before
+    assert recovery.recover().texts == 0
+    assert state() == before, "it can be repeated"
+
+
+def test_a_late_report_in_the_archive_stays_there(shop: Caller) -> None:
+    """The archive knows more than the SMS Redis kept: nothing is to be recovered."""
+    message = send(shop.biz)
+    (seqno,) = submit(SmsGateway.objects.get().pk, wait=1e-6)[message]
+    respond(seqno)
+    publish()  # overdue
+    archive()
+    report(seqno)
+    archive()  # from the list of Reports that found no key
+    before = state()
+    assert before["texts"][0][1] == "delivered"
+    assert recovery.recover().texts == 0
+    assert state() == before
 
 
 def test_what_is_kept_is_bounded_by_hours_and_by_bytes(

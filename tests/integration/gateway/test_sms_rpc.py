@@ -7,10 +7,12 @@ import json
 import re
 import xmlrpc.client
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
 from rest_framework.settings import api_settings
 
 from gateway.api.xmlrpc import faults
@@ -70,6 +72,73 @@ def test_one_text(proxy: Any, shop: Caller) -> None:
     assert isinstance(message, str)
     (found,) = store.read([message])
     assert (found.mt.text, found.mt.user_number) == ("您好 😀", f"86{NUMBER}")
+
+
+def scripts_run() -> int:
+    """How many scripts the SMS Redis has run."""
+    stats: Any = sms_client().info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+class TestManyCallersAtOnce:
+    """Single texts that come together share a script, and so one wait for the disk."""
+
+    CALLERS, TEXTS = 16, 12
+
+    def at_once(self, send: Callable[[int, int], str]) -> tuple[list[str], int]:
+        """The ids of all texts, and how many scripts stored them."""
+        before = scripts_run()
+
+        def caller(number: int) -> list[str]:
+            return [send(number, text) for text in range(self.TEXTS)]
+
+        with ThreadPoolExecutor(self.CALLERS) as pool:
+            ids = [id for own in pool.map(caller, range(self.CALLERS)) for id in own]
+        return ids, scripts_run() - before
+
+    def check(self, ids: list[str], scripts: int) -> None:
+        count = self.CALLERS * self.TEXTS
+        assert len(set(ids)) == count
+        texts = {message.mt.text for message in store.read(ids)}
+        assert len(texts) == count, "an answer came before its text was stored"
+        assert 0 < scripts <= count / 3, f"{scripts} scripts for {count} texts"
+
+    def test_over_xml_rpc(self, server: Server, shop: Caller) -> None:
+        def send(number: int, text: int) -> str:
+            with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc/") as proxy:
+                sms: Any = proxy.sms
+                options = {"idempotency_key": f"{number}-{text}"}
+                (id,) = sms.send(shop.key, NUMBER, f"{number} {text}", options)["ids"]
+                return str(id)
+
+        ids, scripts = self.at_once(send)
+        self.check(ids, scripts)
+
+    def test_over_rest_through_django(self, shop: Caller) -> None:
+        def send(number: int, text: int) -> str:
+            try:
+                answer = shop.post("/api/v1/sms", {"to": NUMBER, "text": f"{number} {text}"})
+                assert answer.status_code == 202, answer.content
+                (id,) = answer.json()["ids"]
+                return str(id)
+            finally:
+                connections.close_all()
+
+        ids, scripts = self.at_once(send)
+        self.check(ids, scripts)
+
+    def test_each_gets_its_own_refusal(self, server: Server, shop: Caller) -> None:
+        def send(number: int, text: int) -> str:
+            with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc/") as proxy:
+                sms: Any = proxy.sms
+                if text % 3 == 0:
+                    to, words = ("abc", "to: 'abc' is not a telephone number")
+                    assert refused(sms.send, shop.key, to, "x") == (faults.INVALID, words)
+                (id,) = sms.send(shop.key, NUMBER, f"{number} {text}")["ids"]
+                return str(id)
+
+        ids, _scripts = self.at_once(send)
+        assert len({message.mt.text for message in store.read(ids)}) == len(ids)
 
 
 def test_many_recipients_and_options(proxy: Any, shop: Caller) -> None:

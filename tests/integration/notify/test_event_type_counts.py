@@ -23,7 +23,7 @@ from notify.marker.marker import Marker
 from notify.models import BizReceive, EventType, ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
-from notify.monitor.catalogue_subjects import CatalogueSubjects
+from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Order, Result
 from notify.presence import LaneState
 from notify.sender import webhook
@@ -159,7 +159,7 @@ def test_the_page(row: BizReceive, admin_client: Client) -> None:
     assert [one.title for one in table.rows] == [PAID, OTHERS]
     assert table.rows[0].page == f"/admin/notify/eventtype/{own.pk}/change/"
     assert "all others together" in answer.content.decode()
-    alone = admin_client.get(table.rows[1].narrowed)
+    alone = admin_client.get(table.rows[1].url)
     assert dict(alone.context["numbers"])["delivered"] == 2
     assert f'<option value="{own.pk}"' in alone.content.decode()
     unknown = admin_client.get("/console/statistics?flow=notify&event_type=999999")

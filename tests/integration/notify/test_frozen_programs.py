@@ -116,7 +116,7 @@ def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(
         wait_until(lambda: delivered.count() == 10, marker.turn)
 
         def turn() -> None:
-            recovery.recover(names.holds_only_copies)
+            recovery.recover(names.has_only_copies)
             marker.turn()
 
         wait_until(lambda: delivered.count() == 20, turn)

@@ -135,7 +135,9 @@ def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None
 def test_failures_stay_on_the_row_until_somebody_looks(biz: Biz, admin_client: Client) -> None:
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
-        failures.ended(ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now())
+        failures.count_ended(
+            ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now()
+        )
     assert rows_of(admin_client) == [lossy, calm]
     assert rows_of(admin_client, "?attention=yes") == [lossy]
     (shown,) = rows_of(admin_client, "?attention=yes")

@@ -23,9 +23,9 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
+from msgplatform.demo.sink_process import SinkProcess
 from msgplatform.models import Alert, Biz
 from notify import orders, presence, signals
-from notify.demo.sink_process import SinkProcess
 from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
@@ -349,7 +349,7 @@ def test_the_maker_hears_of_a_breaker_when_its_new_state_is_known(
         claimer.set_states({row.pk: presence.LaneState(sender="me")}, at_once=True)
         return read()
 
-    monkeypatch.setattr(signals.MAKER, "ring", lambda: told.append(read()[row.pk].is_open))
+    monkeypatch.setattr(signals.MAKER, "send", lambda: told.append(read()[row.pk].is_open))
     monkeypatch.setattr(presence, "read", read_and_move)
     for _ in range(2):
         claimer.report()

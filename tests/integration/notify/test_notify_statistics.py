@@ -27,8 +27,8 @@ from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY
-from notify.monitor.catalogue_subjects import CatalogueSubjects
-from notify.monitor.counters import DURATION, LATENCY, Key
+from notify.monitor.counters import CatalogueSubjects, Key
+from notify.monitor.histograms import DURATION, LATENCY
 from notify.orders import Result
 from tests.integration.support.notify_rows import subscription
 
@@ -48,7 +48,7 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
 
 
 def accept(*messages: tuple[int, str]) -> None:
-    counters.accepted(messages, CatalogueSubjects(), NOON)
+    counters.count_accepted(messages, CatalogueSubjects(), NOON)
 
 
 def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
@@ -89,7 +89,7 @@ def test_a_series_of_one_subscription_of_one_system_and_of_all(row: BizReceive) 
     assert each(counted(*span, subscription=second.pk).series(), "delivered") == [(10,)]
     both = counted(*span, subscription=second.pk, system=other.biz_id)
     assert each(both.series(), "delivered") == [(0,)]
-    lines = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], groups.sums(of_system))
+    lines = groups.rank_groups(ACTIVITY, ACTIVITY.dimensions[0], groups.sums(of_system))
     found = {line.group.key: line.counts["delivered"] for line in lines}
     assert found == {str(row.pk): 1, str(second.pk): 10}
 
@@ -101,10 +101,10 @@ def test_what_lost_most_comes_first(row: BizReceive) -> None:
     count(lossy, NOON, exhausted=3, failed=3)
     count(failing, NOON, failed=50, delivered=10)
     sums = groups.sums(counted("hour", NOON, NOON + timedelta(hours=1)))
-    lines = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], sums)
+    lines = groups.rank_groups(ACTIVITY, ACTIVITY.dimensions[0], sums)
     assert [line.group.title for line in lines] == [str(one) for one in (lossy, row, failing, busy)]
     lossy.delete()
-    again = groups.ranked(ACTIVITY, ACTIVITY.dimensions[0], sums)
+    again = groups.rank_groups(ACTIVITY, ACTIVITY.dimensions[0], sums)
     assert again[0].group.title == lines[0].group.key, "one that was deleted keeps its counts"
 
 
@@ -115,7 +115,7 @@ def test_answers_are_few_whatever_a_consumer_answers(row: BizReceive) -> None:
         Result(n, row.pk, "claim", 1, "failed", status, error)
         for n, (status, error) in enumerate(given)
     ]
-    tally.failed(results, [])
+    tally.count_failed(results, [])
     counters.add(tally.counts, NOON)
     (point,) = counted("hour", NOON, NOON + timedelta(hours=1)).series()
     found = groups.answers(ACTIVITY, point.counts)

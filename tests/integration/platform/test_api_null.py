@@ -11,7 +11,7 @@ from crmsync.api.requests import NewLeadBody
 from gateway.api.requests import Send
 from gateway.lifecycle import store
 from notify.api.views import PublishBody
-from notify.feed.api.requests import PostBody
+from notify.feed.api.requests import NewPostBody
 from notify.feed.models import Feed
 from notify.models import BizMsg
 from tests.integration.support import sms_rows
@@ -20,7 +20,7 @@ from tests.integration.support.sms_rows import Caller
 pytestmark = pytest.mark.django_db(transaction=True)
 BODIES: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {
     "/api/v1/messages": (PublishBody, {"event_type": "order.paid", "payload": 1}),
-    "/api/v1/feed/posts": (PostBody, {"uid": "1001", "data": "hello"}),
+    "/api/v1/feed/posts": (NewPostBody, {"uid": "1001", "data": "hello"}),
     "/api/v1/sms": (Send, {"to": "13800000000", "text": "hello"}),
 }
 shop = sms_rows.shop

@@ -68,9 +68,9 @@ class TestOperations:
         assert body["schema"] == {"$ref": "#/components/schemas/BatchRequest"}
         schemas = schema["components"]["schemas"]
         items = schemas["BatchRequest"]["properties"]["items"]["items"]
-        assert items == {"$ref": "#/components/schemas/Item"}
-        assert schemas["Item"]["additionalProperties"] is False
-        assert schemas["Item"]["required"] == ["name", "payload"]
+        assert items == {"$ref": "#/components/schemas/ItemRequest"}
+        assert schemas["ItemRequest"]["additionalProperties"] is False
+        assert schemas["ItemRequest"]["required"] == ["name", "payload"]
 
 
 class TestPlatform:

@@ -274,7 +274,7 @@ def test_what_a_step_is_about_is_not_asked_before_it_is_done(row: BizReceive) ->
     outcomes.Outcomes().turn_if_due()
     assert sums() == (5, 0, 0, 5, 0)
     ReceiveMsg.objects.update(status=Status.DELIVERED)
-    batch.done()
+    batch.finish()
     look()
     assert sums() == (5, 5, 0, 0, 0)
 
@@ -283,7 +283,7 @@ def test_what_retention_deleted_is_unknown(row: BizReceive) -> None:
     job = BulkJob.objects.create(flow="notify", filter={}, cursor="x", created_by="x")
     batch = outcomes.Batch(job)
     batch.note([*ReceiveMsg.objects.values_list("id", flat=True)[:2], 77])
-    batch.done()
+    batch.finish()
     look()
     assert sums() == (3, 0, 2, 0, 1)
 

@@ -2,133 +2,124 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
+from django.utils import timezone
 
 from msgplatform import doctor
-from msgplatform.models import OneTimePassword
+from msgplatform.models import AuditLog
 from msgplatform.supervision import first_user
-from tests.integration.support.lock_waits import until_somebody_waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
 User = get_user_model()
-CHOOSE = "/console/password"
 
 
 def test_a_user_who_may_do_everything() -> None:
-    shown: list[str] = []
-    assert first_user.make(shown.append)
+    assert first_user.link().startswith("/console/password/")
     (user,) = User.objects.all()
-    assert OneTimePassword.objects.get().user == user
     assert (user.username, user.is_superuser, user.is_staff) == ("admin", True, True)
-    assert user.check_password(*shown)
-    assert len(shown[0]) >= 16
+    assert not user.has_usable_password()
 
 
 def test_never_when_there_is_a_user() -> None:
     User.objects.create_user("somebody", is_active=False)
-    assert not first_user.make(pytest.fail)
+    assert first_user.link() == ""
     assert User.objects.count() == 1
 
 
-def test_no_user_whose_password_nobody_has_seen() -> None:
-    def terminal_is_gone(password: str) -> None:
-        raise BrokenPipeError
+def test_a_new_link_as_long_as_there_is_no_password() -> None:
+    assert first_user.link()
+    assert first_user.link()
+    user = User.objects.get()
+    user.set_password("violet umbrella 7")
+    user.save()
+    assert first_user.link() == ""
 
-    with pytest.raises(BrokenPipeError):
-        first_user.make(terminal_is_gone)
-    assert not User.objects.exists()
+
+def test_an_administrator_whose_password_was_taken_away_gets_none() -> None:
+    """Somebody has decided that; only a user who was never there is let in."""
+    user = User.objects.create_superuser("admin", password="violet umbrella 7")
+    user.set_unusable_password()
+    user.last_login = timezone.now()
+    user.save()
+    assert first_user.link() == ""
 
 
 def test_two_machines_at_once_make_one_user() -> None:
-    shown: list[str] = []
-    others: list[Future[bool]] = []
-    with ThreadPoolExecutor() as pool:
-
-        def show(password: str) -> None:
-            """The other machine begins before this one has committed."""
-            shown.append(password)
-            others.append(pool.submit(first_user.make, shown.append))
-            until_somebody_waits()
-
-        assert first_user.make(show)
-        assert others[0].result(timeout=60) is False
-    assert User.objects.get().check_password(*shown)
+    with ThreadPoolExecutor(8) as pool:
+        links = list(pool.map(lambda _: first_user.link(), range(8)))
+    assert all(links)
+    assert User.objects.count() == 1
 
 
 @pytest.mark.usefixtures("work_redis", "sms_redis")
-class TestFirstLogin:
-    """Nothing opens before its user has chosen a password of their own."""
-
+class TestLink:
     OWN = "violet umbrella 7"
 
     @pytest.fixture
-    def password(self) -> str:
-        shown: list[str] = []
-        first_user.make(shown.append)
-        return shown[0]
+    def link(self) -> str:
+        return first_user.link()
 
-    def logged_in(self, password: str) -> Client:
+    def opened(self, link: str) -> tuple[Client, str]:
+        """The browser, and the page without the token."""
         browser = Client()
-        form = {"username": first_user.NAME, "password": password}
-        answer = browser.post("/admin/login/?next=/console/", form)
-        assert (answer.status_code, answer["Location"]) == (302, "/console/")
-        return browser
+        answer = browser.get(link)
+        assert answer.status_code == 302
+        assert "token" not in answer["Location"]
+        return browser, answer["Location"]
 
-    def choose(self, browser: Client, password: str) -> Any:
+    def choose(self, browser: Client, page: str, password: str) -> Any:
         form = {"new_password1": password, "new_password2": password}
-        return browser.post(CHOOSE, form)
+        return browser.post(page, form)
 
-    @pytest.mark.parametrize(
-        "path",
-        ["/console/", "/console/search", "/admin/", "/admin/auth/user/", "/admin/password_change/",
-         "/django-rq/", "/nothing", "/console/notify/1/content"],
-    )  # fmt: skip
-    def test_every_page_leads_to_the_choice(self, password: str, path: str) -> None:
-        browser = self.logged_in(password)
-        for answer in (browser.get(path), browser.post(path, {"action": "anything"})):
-            assert (answer.status_code, answer["Location"]) == (302, CHOOSE)
-        assert browser.get(CHOOSE).status_code == 200
-
-    def test_one_of_their_own_opens_everything(self, password: str) -> None:
-        browser, other = self.logged_in(password), self.logged_in(password)
-        for refused in (password, "12345678", "short"):
-            answer = self.choose(browser, refused)
+    def test_a_password_is_chosen_and_its_user_is_in(self, link: str) -> None:
+        browser, page = self.opened(link)
+        assert "admin" in browser.get(page).content.decode()
+        for refused in ("12345678", "short"):
+            answer = self.choose(browser, page, refused)
             assert answer.status_code == 200
             assert answer.context["form"].errors["new_password2"]
-        answer = self.choose(browser, self.OWN)
+        answer = self.choose(browser, page, self.OWN)
         assert (answer.status_code, answer["Location"]) == (302, "/console/")
         assert browser.get("/console/").status_code == 200
-        assert not OneTimePassword.objects.exists()
-        # The page is no way to change a password without the old one.
-        assert self.choose(browser, "another umbrella 8")["Location"] == "/console/"
         assert User.objects.get().check_password(self.OWN)
-        # Whoever logged in with the one-time password meanwhile is out.
-        assert "/admin/login/" in other.get("/console/", follow=True).redirect_chain[-1][0]
-        assert self.logged_in(self.OWN).get("/console/").status_code == 200
+        assert AuditLog.objects.get().action == "own_password_changed"
 
-    def test_the_way_out(self, password: str) -> None:
-        browser = self.logged_in(password)
-        assert browser.post("/admin/logout/").status_code == 200
-        assert "/admin/login/" in browser.get("/console/", follow=True).redirect_chain[-1][0]
-        assert "/admin/login/" in Client().get(CHOOSE)["Location"]
+    def test_it_serves_once(self, link: str) -> None:
+        other, other_page = self.opened(link)
+        second = first_user.link()
+        browser, page = self.opened(link)
+        self.choose(browser, page, self.OWN)
+        for refused in (link, second):
+            answer = Client().get(refused)
+            assert answer.status_code == 200
+            assert "This link no longer works" in answer.content.decode()
+        self.choose(other, other_page, "another umbrella 8")
+        assert User.objects.get().check_password(self.OWN)
 
-    def test_a_change_on_the_command_line_ends_it(self, password: str) -> None:
-        user = User.objects.get()
-        user.set_password(self.OWN)
-        user.save()
-        assert self.logged_in(self.OWN).get("/console/").status_code == 200
+    def test_it_serves_for_a_day(self, link: str, settings: Any) -> None:
+        assert settings.PASSWORD_RESET_TIMEOUT == 24 * 3600
+        settings.PASSWORD_RESET_TIMEOUT = -1
+        assert "This link no longer works" in Client().get(link).content.decode()
 
-    def test_others_are_not_asked(self, password: str) -> None:
-        browser = Client()
-        browser.force_login(User.objects.create_superuser("chief"))
-        assert browser.get("/console/").status_code == 200
-        assert browser.get("/admin/password_change/").status_code == 200
-        assert browser.get(CHOOSE)["Location"] == "/console/"
+    @pytest.mark.parametrize("change", ["token=x", "token=", ""])
+    def test_a_link_that_nobody_printed(self, link: str, change: str) -> None:
+        page, _, _token = link.partition("?")
+        for path in (f"{page}?{change}", f"/console/password/x?{change}"):
+            answer = Client().get(path)
+            assert answer.status_code == 200
+            assert "This link no longer works" in answer.content.decode()
+        self.choose(Client(), page, self.OWN)
+        assert not User.objects.get().has_usable_password()
+
+    def test_in_chinese(self, link: str) -> None:
+        page = Client(HTTP_ACCEPT_LANGUAGE="zh-hans").get(f"{link}x").content.decode()
+        assert 'lang="zh-hans"' in page
+        assert "登录" in page
 
 
 def said_of_users() -> list[tuple[str, str]]:
@@ -147,3 +138,8 @@ def test_doctor_says_that_nobody_can_log_in() -> None:
     assert "`up`" not in repair
     User.objects.update(is_staff=True)
     assert said_of_users() == []
+    ((what, repair),) = [(f.what, f.repair) for f in doctor.examine() if "password" in f.what]
+    assert what == "nobody has a password yet"
+    assert "manage.py changepassword somebody" in repair
+    User.objects.create_superuser("chief", password="violet umbrella 7")
+    assert not [f for f in doctor.examine() if "password" in f.what]

@@ -151,7 +151,7 @@ class TestContract:
                 continue
             for key in ("x", "-1", "9" * 40, "\x00", "１"):
                 with pytest.raises(InvalidInput) as caught:
-                    activity.narrowed({dimension.name: key})
+                    activity.condition({dimension.name: key})
                 assert caught.value.field == dimension.name
 
     def test_metrics_have_names_and_numbers(

@@ -59,7 +59,7 @@ def part(client: Client, anchor: str) -> Any:
 
 
 def done(client: Client, anchor: str) -> list[bool]:
-    return [line.done for line in part(client, anchor).steps]
+    return [line.is_done for line in part(client, anchor).steps]
 
 
 def commands(client: Client) -> list[list[list[str]]]:

@@ -88,7 +88,7 @@ def test_without_redis_operators_get_in(
 @pytest.mark.parametrize("spelling", ["ANNA", "ánna", "ａnna", "anna "])
 def test_another_spelling_is_the_same_name(spelling: str) -> None:
     """MariaDB takes most of them for the same user."""
-    assert login.folded(spelling) == login.folded("anna")
+    assert login.fold_name(spelling) == login.fold_name("anna")
     for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
         log_in(name=spelling)
     assert TOO_MANY in log_in(password=PASSWORD).content.decode()

@@ -142,7 +142,10 @@ def test_what_is_in_trouble_the_worst_first(row: BizReceive, admin_client: Clien
     count("notify", row.pk, 61 * MINUTE, exhausted=5)
     count("feed", 0, set_aside_vip=9)
     answer = admin_client.get("/console/")
-    found = [(one.group.title, one.lost, one.failed) for one, _url in answer.context["troubles"]]
+    found = [
+        (one.group.title, one.failures, one.failed_attempts)
+        for one, _url in answer.context["troubles"]
+    ]
     assert found == [("vip", 9, 0), (str(lossy), 3, 3), (str(failing), 0, 40)]
     assert f'href="/admin/notify/bizreceive/{lossy.pk}/change/"' in answer.content.decode()
 
@@ -151,7 +154,7 @@ def test_what_is_late_is_named_though_nothing_was_counted(row: BizReceive) -> No
     flow = flows.get("notify")
     assert flow
     (found,) = recent.worst({flow: {str(row.pk): 99.0}}, sql.now(), 5, late=30.0)
-    assert (found.group.title, found.oldest_seconds, found.lost) == (str(row), 99.0, 0)
+    assert (found.group.title, found.oldest_seconds, found.failures) == (str(row), 99.0, 0)
     assert recent.worst({flow: {str(row.pk): 29.0}}, sql.now(), 5, late=30.0) == []
 
 

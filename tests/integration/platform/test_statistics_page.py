@@ -81,7 +81,7 @@ def test_all_flows(admin_client: Client, rows: list[BizReceive]) -> None:
     assert [(row.title, str(row.values[0])) for row in by_system.rows][:2] == [
         ("stock", "Feed"), ("shop", "Notify"),
     ]  # fmt: skip
-    assert by_system.rows[1].narrowed.endswith(f"flow=notify&system={rows[0].biz_id}")
+    assert by_system.rows[1].url.endswith(f"flow=notify&system={rows[0].biz_id}")
 
 
 def test_the_address_says_what_is_shown(admin_client: Client, rows: list[BizReceive]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crmsync.orders import Entry, Order
-from crmsync.queues import MainQueue
+from crmsync.orders import Entry, MainQueue, Order
 from crmsync.signals import HANDLER
 from gateway.signals import SENDER as SMS_SENDER
 from msgplatform.core.daemons.wake_signal import WakeSignal

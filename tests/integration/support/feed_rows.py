@@ -18,7 +18,7 @@ from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.presence import Decision
+from notify.feed.presence import PaceDecision
 
 REASON = "ValueError: this one cannot be written"
 
@@ -75,8 +75,8 @@ def decided() -> None:
 def publish() -> None:
     """The scheduler's decision, which is a report for a few seconds."""
     presence.lease.hold("host:4711:0123abcd")
-    presence.publish(
-        Decision(
+    presence.publish_decision(
+        PaceDecision(
             "host:4711:0123abcd",
             time.time(),
             0.15,

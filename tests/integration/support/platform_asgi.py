@@ -9,11 +9,10 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
 
 from msgplatform.web.asgi import application
 
-from gateway.api import requests  # isort: skip - Django has to be set up
-from gateway.directory import Directory
-from gateway.intake.accept import Intake
+from gateway.directory import Directory  # isort: skip - Django has to be set up
+from gateway.intake import accept
 
-_fresh = Intake(Directory(refresh_seconds=0.0))
-requests.intake = lambda: _fresh  # type: ignore[attr-defined,assignment]
+_fresh = accept.Intake(Directory(refresh_seconds=0.0))
+accept.intake = lambda: _fresh  # type: ignore[assignment]
 
 __all__ = ["application"]

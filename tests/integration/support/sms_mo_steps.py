@@ -42,7 +42,7 @@ class MoSteps(RuleBasedStateMachine):
         self.client: Any = sms_redis()
         self.client.flushall()
         self.came: list[Part] = []
-        self.hands: dict[str, tuple[Part, mo_store.Kept]] = {}
+        self.hands: dict[str, tuple[Part, mo_store.KeptPart]] = {}
         # By key: number → content, and id of the Deliver that brought it.
         self.waiting: dict[str, dict[int, tuple[str, str]]] = {}
         self.seen: set[Sequence] = set()

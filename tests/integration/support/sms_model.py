@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gateway.lifecycle.messages import Claimed, Finished, Mt, NewSubmit
+from gateway.lifecycle.messages import ClaimedMessage, Finished, Mt, NewSubmit
 
 RANK = {"": 0, "unknown": 1, "expired": 2, "delivered": 3, "failed": 3, "accepted": 3}
 
@@ -111,7 +111,7 @@ class Model:
             self.calls[key] = digest, ids
         return digest, ids
 
-    def claim(self, gateway: int, holder: str, claimed: list[Claimed], over: bool) -> None:
+    def claim(self, gateway: int, holder: str, claimed: list[ClaimedMessage], over: bool) -> None:
         for message in self.claimable(gateway).values():
             if message.place == "scheduled":
                 message.place = "pending"

@@ -16,7 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
 from gateway.lifecycle import keys, store, waiting
-from gateway.lifecycle.messages import Claimed, Finished, Mt, ReportIn, Response, Waiting
+from gateway.lifecycle.messages import (
+    ClaimedMessage,
+    Finished,
+    Mt,
+    ReportIn,
+    Response,
+    WaitingMessage,
+)
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
 from tests.integration.support.sms_model import Message, Model, Packet
@@ -41,7 +48,7 @@ class Work:
     """Messages in the hands of a forwarder or a pump, as it read them."""
 
     read: list[Finished] = field(default_factory=list)
-    leased: store.Leased = field(default_factory=lambda: store.Leased([], "", 0.0))
+    leased: store.Lease = field(default_factory=lambda: store.Lease([], "", 0.0))
     is_written: bool = False
 
 
@@ -51,7 +58,7 @@ class Steps(RuleBasedStateMachine):
         self.client: Any = sms_redis()
         self.client.flushall()
         self.model = Model()
-        self.hands: dict[tuple[str, int], dict[str, Claimed]] = {}
+        self.hands: dict[tuple[str, int], dict[str, ClaimedMessage]] = {}
         self.forwarding: dict[str, Work] = {}
         self.pumping: dict[str, Work] = {}
         self._made = 0
@@ -121,7 +128,7 @@ class Steps(RuleBasedStateMachine):
         """Look at all that waits, then move every n-th of it; what was moved is not there twice."""
         expected = self.model.look(way)
         place: waiting.Place | None = waiting.FRONT
-        found: list[Waiting] = []
+        found: list[WaitingMessage] = []
         while place is not None:
             some, place = waiting.look(way, "walker", place, page)
             assert len(some) <= page
@@ -136,7 +143,7 @@ class Steps(RuleBasedStateMachine):
         if count == len(leaving):
             assert waiting.divert(way, [(one, to) for one in leaving]) == 0
 
-    def out_of(self, whose: tuple[str, int], count: int) -> list[Claimed]:
+    def out_of(self, whose: tuple[str, int], count: int) -> list[ClaimedMessage]:
         hand = self.hands[whose]
         return [hand.pop(id) for id in list(hand)[:count]]
 
@@ -178,7 +185,7 @@ class Steps(RuleBasedStateMachine):
         if not work.read:
             self._take(work, keys.LIST_FINISH, keys.FINISHING, most, lost)
         elif not work.is_written:
-            if not store.holds(work.leased, [message.id for message in work.read]):
+            if not store.is_leased(work.leased, [message.id for message in work.read]):
                 del self.pumping[who]  # another pump has taken one over, and may have written it
                 return
             work.is_written = True

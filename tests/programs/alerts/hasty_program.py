@@ -22,10 +22,9 @@ WAITS = {
         "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,
     },
     "crmsync.retention": {"EVERY_SECONDS": 1.0},
+    "gateway.monitor.conditions": {"OUTAGE_SECONDS": 1.0},
     "gateway.receiver.wrong_logins": {"FIRST_DELAY": 0.0},
 }  # fmt: skip
-# Bound when their class was made.
-PATIENCE = (("gateway.sender.outages", "Outages"),)
 
 
 def shorten_waits() -> None:
@@ -34,9 +33,6 @@ def shorten_waits() -> None:
             loaded = importlib.import_module(module)
             assert hasattr(loaded, name), (module, name)
             setattr(loaded, name, seconds)
-    for module, name in PATIENCE:
-        parameters = getattr(importlib.import_module(module), name).__init__.__kwdefaults__
-        parameters.update(every=0.5, patience=1.0)
 
 
 def main() -> None:

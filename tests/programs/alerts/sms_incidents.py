@@ -12,7 +12,7 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount, SmsGateway
-from gateway.monitor.failing import LEAST
+from gateway.monitor.conditions import MIN_FAILED
 from msgplatform.models import Biz, FailureGroup, MinuteCounter
 from tests.integration.support.sms_rows import NODE, TS, account, gateway, submit
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
@@ -58,9 +58,9 @@ def texts_expire(places: Places) -> Course:
     FailureGroup.objects.filter(flow="sms").update(count=0)
 
 
-@incident("sms.failing", rf"the gateway failing.*{LEAST} messages ended")
+@incident("sms.failing", rf"the gateway failing.*{MIN_FAILED} messages ended")
 def every_text_fails(places: Places) -> Course:
-    _send(_account("failing-sms"), LEAST)
+    _send(_account("failing-sms"), MIN_FAILED)
     yield
     MinuteCounter.objects.filter(flow="sms").delete()
     SmsGateway.objects.filter(name="failing-sms").update(enabled=False)

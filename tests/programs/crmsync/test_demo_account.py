@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 
 from crmsync.demo import leads
-from crmsync.demo.account import CRMS, Differences, Held, compare
 from crmsync.demo.crms import CallCentre, SalesTable
-from crmsync.demo.leads import Lead
-from crmsync.demo.recovery import is_explained
+from crmsync.demo.leads import CRMS, Lead, Side
+from crmsync.demo.run import is_explained
 from crmsync.models import RecoveryEntry
+from msgplatform.demo import account
+from msgplatform.demo.account import Differences, Records
 
 IN_TABLE, AT_CALL_CENTRE = CRMS
+TABLE = IN_TABLE.name
 PEOPLE = [1, 2, 3, 4, 5, 6, 105, 204]  # 5 and 105 are refused by the table, 204 by the call centre
 
 
@@ -31,6 +33,10 @@ def people() -> list[Lead]:
         for change in leads.changes(one):
             leads.apply(one, change)
     return made
+
+
+def compare(side: Side, people: list[Lead], records: Records) -> Differences:
+    return account.compare({side.name: side.records(people)}, {side.name: records})
 
 
 def person(people: list[Lead], number: int) -> Lead:
@@ -66,20 +72,21 @@ def test_a_table_that_holds_everything_is_equal(tmp_path: Path, people: list[Lea
 
 
 FAULTS = [
-    ("DELETE FROM customer WHERE lead = 'id-001'", Differences(missing=["13800000001"])),
+    ("DELETE FROM customer WHERE lead = 'id-001'", Differences([TABLE], missing=["13800000001"])),
     ("UPDATE customer SET city = 'X' WHERE lead = 'id-002'",
-     Differences(different=["13800000002"])),
+     Differences([TABLE], different=["13800000002"])),
     ("UPDATE customer SET company = NULL WHERE lead = 'id-003'",
-     Differences(different=["13800000003"])),
+     Differences([TABLE], different=["13800000003"])),
     ("UPDATE customer SET lead = 'id-999' WHERE lead = 'id-001'",
-     Differences(different=["13800000001"])),
+     Differences([TABLE], different=["13800000001"])),
     ("UPDATE customer SET gone = 0 WHERE lead = 'id-006'",
-     Differences(undeleted=["13800000006"])),
-    ("UPDATE customer SET gone = 1 WHERE lead = 'id-004'", Differences(missing=["13800000004"])),
+     Differences([TABLE], extra=["13800000006"])),
+    ("UPDATE customer SET gone = 1 WHERE lead = 'id-004'",
+     Differences([TABLE], missing=["13800000004"])),
     ("UPDATE customer SET phone = '139' WHERE lead = 'id-001'",
-     Differences(missing=["13800000001"], more=["139"])),
+     Differences([TABLE], missing=["13800000001"], extra=["139"])),
     ("INSERT INTO customer SELECT 'again', name, phone, email, company, city, page, gone, version "
-     "FROM customer WHERE lead = 'id-001'", Differences(more=["13800000001"])),
+     "FROM customer WHERE lead = 'id-001'", Differences([TABLE], extra=["13800000001"])),
 ]  # fmt: skip
 
 
@@ -149,7 +156,7 @@ def test_the_call_centre_is_read_back(centre: CallCentre, send: Send, people: li
     assert {each["status"] for each in results} == {"stored"}
     assert (refused["property"], "throwaway.example" in refused["message"]) == ("Email", True)
     gone = person(people, 6)
-    assert compare(AT_CALL_CENTRE, people, centre.read()).undeleted == [gone.phone]
+    assert compare(AT_CALL_CENTRE, people, centre.read()).extra == [gone.phone]
     send((gone.id, 3, {}, True), ("id-001", 1, {"LastName": "an older version"}, False))
     assert compare(AT_CALL_CENTRE, people, centre.read()) == Differences()
     send(("id-001", 3, {"Budget": "10"}, False))  # a text instead of a number
@@ -163,8 +170,8 @@ def test_who_does_not_know_the_token_gets_nothing(centre: CallCentre, send: Send
 
 
 def test_a_record_of_nobody_is_noticed(people: list[Lead]) -> None:
-    stranger = Held("id-x", "12345", {})
-    assert compare(IN_TABLE, [], [stranger]) == Differences(more=["12345"])
+    stranger = leads.record("id-x", "12345", {})
+    assert compare(IN_TABLE, [], [stranger]) == Differences([TABLE], extra=["12345"])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from gateway.lifecycle import store
-from gateway.lifecycle.mo_store import Kept
+from gateway.lifecycle.mo_store import KeptPart
 from tests.integration.support.sms_mo_steps import TOTAL, MoSteps, Part
 from tests.integration.support.sms_model import Message, Packet
 from tests.integration.support.sms_steps import GATEWAYS, NODE, OVER, TEXTS, Steps
@@ -217,7 +217,7 @@ class Mos(MoSteps):
         """Joined by the receiver's next step."""
         for key, parts in self.pass_time().items():
             part = next(part for part in self.came if part.key == key)
-            self.hands[who] = part, Kept("whole", parts)
+            self.hands[who] = part, KeptPart("whole", parts)
 
 
 @pytest.mark.parametrize("machine", [Life, Endings, Mos])

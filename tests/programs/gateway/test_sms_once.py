@@ -28,7 +28,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store, waiting
 from gateway.lifecycle.messages import NewSubmit
 from gateway.sender.packing import packs, submits
-from gateway.sender.results import response
+from gateway.sender.pending_submits import response
 from gateway.sgip import Result
 from gateway.sgip.constants import THROTTLED
 from tests.integration.support.sms_net_support import accept, mt
@@ -149,7 +149,7 @@ class Once(RuleBasedStateMachine):
         self._respond(self.answers.pop(which % len(self.answers)))
 
     def _respond(self, copy: Copy) -> None:
-        store.respond([response(copy.name, copy.result, repeated=copy.repeated, tries=0)], TRIES)
+        store.respond([response(copy.name, copy.result, is_repeated=copy.repeated, tries=0)], TRIES)
 
     @rule(way=ways)
     def a_gateway_goes(self, way: int) -> None:

@@ -18,14 +18,13 @@ import pytest
 from gateway import presence, sgip
 from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Claimed, Member, Mt, NewSubmit
+from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
-from gateway.sender.congestion import Pace
 from gateway.sender.gateway_worker import LEASE_SECONDS
 from gateway.sender.link import Link
-from gateway.sender.packing import packs, submits
+from gateway.sender.packing import Pace, packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
@@ -129,7 +128,7 @@ def test_a_busy_answer_to_a_repeat_starts_no_second_submit(log: Path, sms_redis:
         until(lambda: smg.lines(), sender)
         simulator.behaviour = replace(behaviour, drop_after=None, per_second=0)
         until(lambda: simulator.throttled_repeats, sender)
-        until(lambda: sender.workers[row.pk].pace.pauses, sender)
+        until(lambda: sender.workers[row.pk].pace.is_paused, sender)
         until(lambda: not sender.workers[row.pk].is_busy, sender)
         assert sms_redis.zcard(keys.scheduled(row.pk)) == 0, "it gets no new sequence"
         simulator.behaviour = on_submit_link(limit_first=True)
@@ -191,7 +190,7 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         assert (answer.name, answer.verdict) == ("7:1121131500", verdict)
         pace = Pace(row.pk)
         pace.slow_down([answer])
-        assert pace.pauses == (result != 0)
+        assert pace.is_paused == (result != 0)
 
 
 def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:
@@ -211,7 +210,7 @@ def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> 
 def packed(row: SmsGateway, *messages: Mt) -> list[sgip.Submit]:
     """The Submits that carry these messages, as they are written."""
     known = Gateway(row, row.pk, 3010099999, (), "", "")
-    made = submits(packs([Claimed(message, (), 0, 0) for message in messages], known), known)
+    made = submits(packs([ClaimedMessage(message, (), 0, 0) for message in messages], known), known)
     found = [sgip.decode(submit.frame) for submit in made]
     return [command for command in found if isinstance(command, sgip.Submit)]
 
@@ -368,7 +367,7 @@ def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
     store.claim(row.pk, "dead", 10, 30)
     directory = Directory()
     directory.refresh(at_once=True)
-    claimed = [Claimed(message, (), 0, 0)]
+    claimed = [ClaimedMessage(message, (), 0, 0)]
     (new,) = submits(packs(claimed, directory.gateways[row.pk]), directory.gateways[row.pk])
     assert isinstance(new, NewSubmit)
     assert new.members == [Member(message.id, message.user_number)]
@@ -585,7 +584,7 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
     sender = SmsSender()
     with Smg(log, on_submit_link()) as smg, running(sender):
         row = gateway(smg.port, idle_timeout=0.5)
-        until(lambda: row.pk in sender.workers and sender.workers[row.pk].link.asleep, sender)
+        until(lambda: row.pk in sender.workers and sender.workers[row.pk].link.is_asleep, sender)
         assert not smg.simulator.connections
         ids = accept(mt(1, [row.pk]))
         until(lambda: ended(ids), sender)
@@ -621,15 +620,17 @@ def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
     with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
         with Smg(tmp_path / "a.log", on_submit_link()) as a:
             gone = gateway(a.port, name="gone", idle_timeout=0.5)
-            until(lambda: gone.pk in sender.workers and sender.workers[gone.pk].link.asleep, sender)
-            until(lambda: gone.pk in presence.bound(presence.live()), sender)
+            until(
+                lambda: gone.pk in sender.workers and sender.workers[gone.pk].link.is_asleep, sender
+            )
+            until(lambda: gone.pk in presence.connected_gateways(presence.live()), sender)
         other = gateway(b.port, name="other")
         written = submitted_by_the_dead(gone, 3)  # first: it claims whatever waits
         only, free = accept(mt(1, [gone.pk])), accept(mt(2, [gone.pk, other.pk]))
         (name,) = sms_redis.zrange(keys.submit_due(gone.pk), 0, -1)
         until(lambda: ended(free), sender)
         assert finals(free) == {"delivered": 1}
-        assert gone.pk not in presence.bound(presence.live())
+        assert gone.pk not in presence.connected_gateways(presence.live())
         assert any(link.problem.startswith("no connection") for link in presence.live())
         assert not sms_redis.hexists(keys.mt(int(only[0])), "submits")
         assert sms_redis.hget(f"{keys.PREFIX}submit:{name.decode()}", "tries") == b"0"
@@ -658,7 +659,7 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
             until(lambda: [type(command) for command in received][-3:] == kinds, sender)
             link = sender.workers[row.pk].link
             until(lambda: not link.bound_since, sender)
-            assert link.asleep, link.problem
+            assert link.is_asleep, link.problem
         net.call(server.close)
     finally:
         net.stop()

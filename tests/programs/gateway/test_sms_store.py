@@ -16,7 +16,7 @@ from gateway.lifecycle.messages import (
     ReportIn,
     Response,
     Sent,
-    Waiting,
+    WaitingMessage,
 )
 from gateway.lifecycle.waiting import FRONT, Place, divert
 from gateway.sender import rerouting
@@ -41,7 +41,9 @@ def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
     return store.claim(GATEWAY, holder, most, lease)
 
 
-def look(place: Place, most: int = 10, holder: str = "me") -> tuple[list[Waiting], Place | None]:
+def look(
+    place: Place, most: int = 10, holder: str = "me"
+) -> tuple[list[WaitingMessage], Place | None]:
     return waiting.look(GATEWAY, holder, place, most)
 
 
@@ -247,7 +249,7 @@ class TestClaims:
     def test_a_look_changes_nothing_and_what_leaves_keeps_its_order(self, sms_redis: Any) -> None:
         accept(*(mt(n, priority=n % 2) for n in range(9)))
         before = dumped(sms_redis)
-        seen: list[Waiting] = []
+        seen: list[WaitingMessage] = []
         place: Place | None = FRONT
         while place is not None:
             some, place = look(place, 2)

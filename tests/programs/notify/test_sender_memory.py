@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from msgplatform.core.queues import jobs
+from msgplatform.demo.sink_process import SinkProcess
 from msgplatform.models import Biz
 from notify import orders, presence
-from notify.demo.sink_process import SinkProcess
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
 

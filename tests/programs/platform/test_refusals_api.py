@@ -15,7 +15,8 @@ from django.utils import timezone
 from rest_framework.settings import api_settings
 
 from msgplatform.api.access import keys, throttling
-from msgplatform.api.intake import MAX_BATCH, MAX_BATCH_BYTES
+from msgplatform.api.bodies import MAX_BATCH
+from msgplatform.api.intake import MAX_BATCH_BYTES
 from msgplatform.models import Biz
 from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey

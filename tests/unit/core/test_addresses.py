@@ -15,7 +15,7 @@ from msgplatform.core.http.addresses import (
     canonical,
     embedded,
     from_numbers,
-    inside,
+    is_inside,
 )
 
 EVERYTHING = ("0.0.0.0/0", "::/0")
@@ -210,8 +210,8 @@ def test_allowing_everything_opens_no_more_than_it_says(
 )
 def test_inside(address: str, network: str, expected: bool) -> None:
     other = ip_network("192.0.2.0/24")
-    assert inside(address, (other, ip_network(network))) is expected
-    assert not inside(address, ())
+    assert is_inside(address, (other, ip_network(network))) is expected
+    assert not is_inside(address, ())
 
 
 # -- IPv4 by numbers -------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from crmsync.adapters.outcomes import (
 )
 from crmsync.adapters.records import is_same_value
 from crmsync.adapters.registry import open_adapter, registry
-from crmsync.admin.setup.examples import EXAMPLES
+from crmsync.admin.setup.crm_form import EXAMPLES
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 

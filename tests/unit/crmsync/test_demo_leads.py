@@ -63,4 +63,4 @@ def test_a_form_is_read_as_browsers_do() -> None:
 
 def test_people_write_their_number_in_groups() -> None:
     one = Lead(1, COURSES, "王", "13800000001", {"budget": 10})
-    assert visitor.typed_values(one) == {"name": "王", "phone": "138 0000-0001", "budget": "10"}
+    assert visitor.form_values(one) == {"name": "王", "phone": "138 0000-0001", "budget": "10"}

@@ -7,9 +7,16 @@ from datetime import datetime
 
 import pytest
 
-from notify.feed.dispatcher.pace import Effort, Pace, divided, next_share, pace_of
-from notify.feed.dispatcher.schedule import hours
-from notify.feed.dispatcher.schedule.load import Cause, Measured, Meter, Targets, load_of
+from notify.feed.dispatcher.load import Cause, Load, Meter, Targets, load_of
+from notify.feed.dispatcher.pace import (
+    Effort,
+    Pace,
+    divide,
+    max_share_at,
+    next_share,
+    pace_of,
+    parse_hours,
+)
 
 TARGETS = Targets(statements=1.0, latency=1.5, cpu=0.9)
 OWN, OTHER, ANOTHER = 11, 21, 22
@@ -23,17 +30,15 @@ class Server:
         self.others = 0.0  # cores
         self.meter = Meter(clock=lambda: self.now)
 
-    def second(self, share: float) -> Measured:
+    def second(self, share: float) -> Load:
         wanted = self.others + share
         for step in range(20):
             self.now += 0.05
             somebody = step < round(20 * self.others / 2)
             self.meter.add(0.001 * max(1.0, wanted / 2), {OWN} | ({OTHER} if somebody else set()))
-        measured = self.meter.measured({OWN})
+        measured = self.meter.load({OWN})
         assert measured
-        return Measured(
-            measured.latency, measured.baseline, measured.statements, min(1.0, wanted / 2)
-        )
+        return Load(measured.latency, measured.baseline, measured.statements, min(1.0, wanted / 2))
 
 
 def shares(server: Server, seconds: int, share: float, least: float = 0.1) -> list[float]:
@@ -73,9 +78,9 @@ def test_it_finds_what_a_busy_server_has_to_spare() -> None:
 
 
 def test_a_late_queue_keeps_more_and_the_hours_have_the_last_word() -> None:
-    assert next_share(0.1, load=5.0, least=0.2, most=1.0) == 0.2
-    assert next_share(1.0, load=0.0, least=0.1, most=0.3) == 0.3
-    assert next_share(0.5, load=0.9, least=0.1, most=1.0) == 0.5
+    assert next_share(0.1, load=5.0, min_share=0.2, max_share=1.0) == 0.2
+    assert next_share(1.0, load=0.0, min_share=0.1, max_share=0.3) == 0.3
+    assert next_share(0.5, load=0.9, min_share=0.1, max_share=1.0) == 0.5
 
 
 def test_batches_follow_the_share() -> None:
@@ -120,12 +125,12 @@ def test_nobody_there_is_a_reason_to_hurry() -> None:
 
 
 def test_latency_and_processors_count_only_while_others_work() -> None:
-    alone = Measured(latency=0.02, baseline=0.001, statements=0.0, cpu=1.0)
+    alone = Load(latency=0.02, baseline=0.001, statements=0.0, cpu=1.0)
     assert load_of(alone, TARGETS) == (0.0, Cause.NONE)
-    not_alone = Measured(latency=0.003, baseline=0.001, statements=0.2, cpu=0.5)
+    not_alone = Load(latency=0.003, baseline=0.001, statements=0.2, cpu=0.5)
     assert load_of(not_alone, TARGETS) == (2.0, Cause.LATENCY)
-    assert load_of(Measured(0.001, 0.001, 0.2, 0.9), TARGETS) == (1.0, Cause.CPU)
-    assert load_of(Measured(0.001, 0.001, 3.0, 0.9), TARGETS) == (3.0, Cause.STATEMENTS)
+    assert load_of(Load(0.001, 0.001, 0.2, 0.9), TARGETS) == (1.0, Cause.CPU)
+    assert load_of(Load(0.001, 0.001, 3.0, 0.9), TARGETS) == (3.0, Cause.STATEMENTS)
 
 
 @pytest.fixture
@@ -136,11 +141,11 @@ def clock() -> Callable[[], float]:
 
 def test_the_meter_tells_own_statements_from_those_of_others(clock: Callable[[], float]) -> None:
     meter = Meter(clock=clock)
-    assert meter.measured(()) is None
+    assert meter.load(()) is None
     for _ in range(10):
         meter.add(0.002, {OWN})
         meter.add(0.004, {OWN, OTHER, ANOTHER})
-    measured = meter.measured({OWN})
+    measured = meter.load({OWN})
     assert measured
     assert measured.statements == 1.0
     assert 0.002 <= measured.latency <= 0.004
@@ -150,30 +155,30 @@ def test_the_baseline_is_the_lowest_of_ten_minutes() -> None:
     now = 0.0
     meter = Meter(baseline=0.001, clock=lambda: now)
     meter.add(0.003, ())
-    measured = meter.measured(())
+    measured = meter.load(())
     assert measured
     assert (measured.latency, measured.baseline) == (0.003, 0.001)
     now = 601.0
     meter.add(0.004, ())
-    later = meter.measured(())
+    later = meter.load(())
     assert later
     assert later.baseline == 0.004
 
 
 def test_hours() -> None:
-    rules = hours.parse("19-23:0.3, 22-6:0.5,")
+    rules = parse_hours("19-23:0.3, 22-6:0.5,")
 
     def most(hour: int) -> float:
-        return hours.most_at(rules, datetime(2026, 3, 1, hour, 59))  # noqa: DTZ001
+        return max_share_at(rules, datetime(2026, 3, 1, hour, 59))  # noqa: DTZ001
 
     assert [most(hour) for hour in (18, 19, 22, 23, 0, 5, 6)] == [1, 0.3, 0.3, 0.5, 0.5, 0.5, 1]
-    assert hours.most_at(hours.parse("0-24:0.2"), datetime(2026, 3, 1, 0)) == 0.2  # noqa: DTZ001
+    assert max_share_at(parse_hours("0-24:0.2"), datetime(2026, 3, 1, 0)) == 0.2  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("text", ["19-23", "7-7:1", "25-3:1", "1-25:1", "1-2:0", "1-2:1.1", "x"])
 def test_wrong_hours_are_named(text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        hours.parse(text)
+        parse_hours(text)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +190,9 @@ def test_as_few_dispatchers_as_possible_work(
     share: float, dispatchers: int, count: int, each: float
 ) -> None:
     names = [f"d{n}" for n in range(dispatchers)]
-    at_work, of_each = divided(share, names, 0)
+    at_work, of_each = divide(share, names, 0)
     assert len(at_work) == min(count, dispatchers)
     assert of_each == pytest.approx(each)
     assert len(set(at_work)) == len(at_work)
-    turns = [divided(share, names, turn)[0] for turn in range(dispatchers)]
+    turns = [divide(share, names, turn)[0] for turn in range(dispatchers)]
     assert {name for turn in turns for name in turn} == set(names)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.intake.daily_limit import seconds_to_tomorrow
+from gateway.intake.request import seconds_to_tomorrow
 
 
 @pytest.mark.parametrize(

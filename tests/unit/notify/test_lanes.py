@@ -36,7 +36,7 @@ class TestBreaker:
     def test_opens_and_wants_its_messages_given_back(self) -> None:
         lane = filled(Lane(1, POLICY, None))
         failed(lane, 100.0, 3)
-        assert lane.must_give_back
+        assert lane.has_open_breaker
         assert lane.allowance(100.0) == 0
 
     def test_one_probe_when_its_time_has_come(self) -> None:
@@ -45,7 +45,7 @@ class TestBreaker:
         assert lane.allowance(110.0) == 1
         lane.sent(110.0, 1)
         assert lane.allowance(110.0) == 0, "no second probe beside the first"
-        assert not lane.must_give_back, "what waits behind the probe stays"
+        assert not lane.has_open_breaker, "what waits behind the probe stays"
 
     def test_goes_on_when_the_probe_succeeds(self) -> None:
         lane = filled(Lane(1, POLICY, None))
@@ -61,7 +61,7 @@ class TestBreaker:
         )  # fmt: skip
         lane = Lane(1, POLICY, before)
         now = time.monotonic()
-        assert lane.must_give_back
+        assert lane.has_open_breaker
         assert lane.allowance(now + 25) == 0
         assert lane.allowance(now + 31) == 1
         said = lane.live("me", now)
@@ -90,13 +90,13 @@ class TestBreaker:
         lane = filled(Lane(1, POLICY, None))
         failed(lane, 100.0, 3)
         assert not lane.answered(200, 105.0, 99.0), "open: nobody asked"
-        assert lane.must_give_back
+        assert lane.has_open_breaker
         lane.sent(110.0, 1)
         assert lane.answered(200, 110.5, 110.0)
         failed(lane, 111.0, 2)
         lane.answered(200, 111.5, 99.5)
         failed(lane, 112.0, 1)
-        assert lane.must_give_back, "an old success does not end a row of new failures"
+        assert lane.has_open_breaker, "an old success does not end a row of new failures"
 
     @pytest.mark.parametrize(
         ("status", "alive"),

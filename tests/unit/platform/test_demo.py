@@ -10,7 +10,7 @@ import pytest
 
 from msgplatform.core import flows
 from msgplatform.core.secrets import encryption
-from msgplatform.demo import Trickle, configures, table, write_encryption_key
+from msgplatform.demo.show import Trickle, configures, table, write_encryption_key
 from notify.demo.scenario import SCHEDULE
 from notify.subscriptions import limits
 

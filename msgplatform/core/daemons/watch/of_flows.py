@@ -78,7 +78,9 @@ def report_conditions() -> Errors:
     for flow in flows.all():
         if flow.health.condition_kinds:
             with noting(errors, flow.health.condition_kinds):
-                alerts.reconcile(flow.health.condition_kinds, list(flow.health.conditions()))
+                # No list: a condition is looked up after the open alerts were read, so that an
+                # alert that a program raises in between is not resolved.
+                alerts.reconcile(flow.health.condition_kinds, flow.health.conditions())
     return errors
 
 

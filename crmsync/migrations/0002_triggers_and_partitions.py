@@ -1,0 +1,60 @@
+"""The triggers of leads, the source that every platform has, and partitions of the records of runs.
+
+Apart from the tables, so that it can be run again where the database refused the triggers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import migrations
+
+from crmsync.models import lead_triggers
+from msgplatform.core.archive import partitions
+
+
+def create_triggers(_apps: Any, schema_editor: Any) -> None:
+    lead_triggers.create(schema_editor)
+
+
+def drop_triggers(_apps: Any, schema_editor: Any) -> None:
+    lead_triggers.drop(schema_editor)
+
+
+def add_hive(apps: Any, schema_editor: Any) -> None:
+    """Add the source that every platform has: its own store of leads."""
+    sources = apps.get_model("crmsync", "Source").objects
+    sources.using(schema_editor.connection.alias).update_or_create(
+        name="hive",
+        defaults={
+            "database": "",
+            "table": "lead",
+            "key_column": "id",
+            "time_column": "UpdateTime",
+            "deleted_column": "IsDelete",
+            "version_column": "version",
+            "value_columns": ["biz_id", "appkey", "uid", "name", "phone", "extra"],
+        },
+    )
+
+
+def partition(_apps: Any, schema_editor: Any) -> None:
+    """Make the months, where the database has partitions; the poller adds the next ones."""
+    partitions.partition(
+        schema_editor.connection, "sync_run", "sync_operation", "sync_item", "exception_log"
+    )
+
+
+class Migration(migrations.Migration):
+    dependencies = [("crmsync", "0001_tables")]
+
+    operations = [
+        # The model's name tells the router to which database an operation belongs.
+        migrations.RunPython(
+            create_triggers, drop_triggers, atomic=False, hints={"model_name": "lead"}
+        ),
+        migrations.RunPython(add_hive, migrations.RunPython.noop, hints={"model_name": "source"}),
+        migrations.RunPython(
+            partition, migrations.RunPython.noop, atomic=False, hints={"model_name": "operation"}
+        ),
+    ]

@@ -1,0 +1,104 @@
+"""MOs and changes of users, taken in once: long ones joined, in any order, over any connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gateway import sgip
+from gateway.lifecycle import keys, mo_store
+from gateway.lifecycle.messages import Mo
+from msgplatform.core import logging
+from msgplatform.core.data import ids
+
+log = logging.get(__name__)
+
+_LATE_AT_ONCE = 100  # messages; the receiver looks for them every few seconds
+
+
+class MoIntake:
+    """Ids come from the database's allocator; all else is Redis. Raises when one is unavailable."""
+
+    def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
+        """(gateway's id, request) each; when it returns, all are safe."""
+        # An id for each request, also for a part: its message gets the first one's.
+        message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
+        whole: list[tuple[Mo, mo_store.SequenceWords]] = []
+        for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
+            if isinstance(request, sgip.UserRpt):
+                report = Mo(
+                    id=message,
+                    kind="userrpt",
+                    gateway=gateway,
+                    user_number=sgip.international(request.user_number),
+                    sp_number=request.sp_number,
+                    user_condition=request.user_condition,
+                    sequence=_words(request.sequence),
+                    at=time.time(),
+                )
+                whole.append((report, request.sequence))
+            elif (part := sgip.part_of(request)).total > 1:
+                self._keep(_mo(message, gateway, request, "", part), part, request.sequence)
+            else:
+                text = sgip.decode_text(part.payload, request.message_coding)
+                whole.append((_mo(message, gateway, request, text), request.sequence))
+        mo_store.accept(whole)
+
+    def take_late(self) -> int:
+        """Long MOs whose other parts did not come in time are taken in as they are; how many."""
+        late = mo_store.late_parts(_LATE_AT_ONCE)
+        for parts_key, parts in late.items():
+            self._join(parts_key, parts)
+        return len(late)
+
+    def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
+        parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
+        outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
+        # The handset uses a reference anew: the older message is taken in as far as it came.
+        while outcome.what == "cut":
+            self._join(parts_key, outcome.parts)
+            outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
+        if outcome.what == "whole":
+            self._join(parts_key, outcome.parts)
+
+    @staticmethod
+    def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
+        """The id is that of the first part that came, so that a repeat makes the same message."""
+        if not parts:
+            return
+        # Ids grow with time.
+        first = min(parts.values(), key=lambda part: int(part.id))
+        contents = {number: part.content for number, part in parts.items()}
+        whole = msgspec.structs.replace(
+            first,
+            text=sgip.text_of(contents, first.message_coding),
+            content=b"".join(contents[number] for number in sorted(contents)),
+            missing=first.parts - len(parts),
+        )
+        if mo_store.join_parts(parts_key, whole, parts) and whole.missing:
+            log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
+
+
+def _mo(
+    message: str, gateway: int, deliver: sgip.Deliver, text: str, part: sgip.Part | None = None
+) -> Mo:
+    return Mo(
+        id=message,
+        gateway=gateway,
+        user_number=sgip.international(deliver.user_number),
+        sp_number=deliver.sp_number,
+        text=text,
+        content=part.payload if part else deliver.message_content,
+        message_coding=deliver.message_coding,
+        tp_pid=deliver.tp_pid,
+        tp_udhi=deliver.tp_udhi,
+        parts=part.total if part else 1,
+        sequence=_words(deliver.sequence),
+        at=time.time(),
+    )
+
+
+def _words(sequence: sgip.SequenceNumber) -> str:
+    return ":".join(map(str, sequence))

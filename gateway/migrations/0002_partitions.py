@@ -1,0 +1,25 @@
+"""The archive of SMS has partitions by id range, where the database has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import migrations
+
+from msgplatform.core.archive import partitions
+
+
+def partition(_apps: Any, schema_editor: Any) -> None:
+    """Make the months; the pump adds the next ones."""
+    partitions.partition(
+        schema_editor.connection,
+        *("sgip_mt", "sgip_mt_part", "sgip_report", "sgip_mo", "sgip_user_rpt"),
+    )
+
+
+class Migration(migrations.Migration):
+    dependencies = [("gateway", "0001_tables")]
+
+    operations = [
+        migrations.RunPython(partition, migrations.RunPython.noop, atomic=False),
+    ]

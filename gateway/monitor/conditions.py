@@ -1,0 +1,149 @@
+"""The alerts of SMS that stay open as long as a condition holds, and the findings of `doctor`.
+
+sms.gateway   no sender has had a connection to a gateway for a minute
+sms.failing   every message of SMS_FAILING_MINUTES failed at a gateway: it is connected, and useless
+
+One daemon of the platform asks for them (`core/daemons/watch`), so that no program of SMS is needed
+for an alert about its own end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from functools import lru_cache
+
+from django.conf import settings
+from django.db.models import Sum
+from django.utils.translation import gettext_noop as _
+
+from gateway import presence
+from gateway.directory import Directory, Gateway
+from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.counters import FLOW
+from gateway.presence import LinkState
+from msgplatform.core import outbound
+from msgplatform.core.alerts import Condition
+from msgplatform.core.data import sql
+from msgplatform.core.flows import Finding
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import Alert, MinuteCounter
+
+OUTAGE, FAILING = "sms.gateway", "sms.failing"
+KINDS = (OUTAGE, FAILING)
+# Longer than a restart of either side; messages wait or take another way meanwhile.
+OUTAGE_SECONDS = 60.0
+MIN_FAILED = 10  # messages: two wrong numbers need no person
+_Final = SgipMt.Final
+_GOOD = (_Final.DELIVERED, _Final.ACCEPTED)
+
+
+def conditions() -> Iterator[Condition]:
+    """The conditions that hold now. Raises errors of the database and of Redis."""
+    yield from _failing()
+    yield from _outages()
+
+
+# -- no connection -------------------------------------------------------------------------------
+@lru_cache(maxsize=1)
+def _directory() -> Directory:
+    return Directory()
+
+
+def _outages() -> Iterator[Condition]:
+    """Gateways without a connection. A gateway that cannot be used has an alert of its own, and
+    while nothing may leave the platform none is expected to be connected."""
+    if outbound.is_off():
+        return
+    directory = _directory()
+    directory.refresh(at_once=True)
+    states = presence.live()
+    connected_ids = presence.connected_gateways(states)
+    down_ids = [id for id in directory.gateways if id not in connected_ids]
+    open_alerts = Alert.objects.filter(kind=OUTAGE, open_key__isnull=False)
+    open_keys = set(open_alerts.values_list("open_key", flat=True))
+    for id, seconds in sorted(presence.seconds_down(down_ids).items()):
+        condition = _outage(directory.gateways[id], states)
+        # An outage that has an alert is not over because it is unknown when it began.
+        if seconds >= OUTAGE_SECONDS or condition.key in open_keys:
+            yield condition
+
+
+def _outage(gateway: Gateway, states: Iterable[LinkState]) -> Condition:
+    problems = _problems(gateway.id, states)
+    why = "; ".join(problems) or lazy_message(_("no sender serves it"))
+    if not problems and gateway.row.own_process:
+        why = lazy_message(_("run_sms_sender --gateway %(name)s is not running"), name=gateway.name)
+    return Condition(
+        f"{OUTAGE}:{gateway.id}",
+        lazy_message(_("No connection to the gateway %(name)s"), name=gateway.name),
+        lazy_message(
+            _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
+            where=f"{gateway.row.host}:{gateway.row.port}",
+            why=why,
+        ),
+    )
+
+
+def _problems(gateway: int, states: Iterable[LinkState]) -> list[str]:
+    """Why senders have no connection to a gateway, as they report it."""
+    return sorted({s.problem for s in states if s.gateway == gateway and s.problem})
+
+
+def examine() -> Iterator[Finding]:
+    """A finding for each gateway: whether it is connected. May raise errors of the database and of
+    Redis."""
+    states = presence.live()
+    connected_ids = presence.connected_gateways(states)
+    gateways = SmsGateway.objects.filter(enabled=True).order_by("name")
+    for pk, name in gateways.values_list("id", "name"):
+        if pk in connected_ids:
+            yield Finding("ok", f"SMS: the gateway {name} is connected")
+            continue
+        why = "; ".join(_problems(pk, states)) or "no sender serves it"
+        yield Finding(
+            "bad", f"SMS: no connection to the gateway {name}: {why}",
+            "test the login on the gateway's page in the console, and see that run_sms_sender runs",
+        )  # fmt: skip
+
+
+# -- every message fails -------------------------------------------------------------------------
+def _failing() -> Iterator[Condition]:
+    """Gateways at which every message failed, by the pump's counters: a message counts when it is
+    archived. A single message that was delivered, or accepted without a Report to come, ends the
+    condition."""
+    minutes = settings.SMS_FAILING_MINUTES
+    if not minutes:
+        return
+    endings = _endings(minutes)
+    names = dict(SmsGateway.objects.filter(enabled=True, id__in=endings).values_list("id", "name"))
+    for pk, name in sorted(names.items()):
+        total = endings[pk].total()
+        if total >= MIN_FAILED and not any(endings[pk][final] for final in _GOOD):
+            yield Condition(
+                f"{FAILING}:{pk}",
+                lazy_message(_("Every message fails at the gateway %(name)s"), name=name),
+                lazy_message(
+                    _(
+                        "%(failed)d messages ended in the last %(minutes)s minutes, and none was "
+                        "delivered."
+                    ),
+                    failed=total,
+                    minutes=f"{minutes:g}",
+                ),
+            )
+
+
+def _endings(minutes: float) -> dict[int, Counter[str]]:
+    """Gateway → ending → how many; a range of the index on minutes."""
+    since = sql.now() - timedelta(minutes=minutes)
+    rows = MinuteCounter.objects.filter(
+        minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values
+    )
+    endings: dict[int, Counter[str]] = defaultdict(Counter)
+    for subject, name, value in (
+        rows.order_by().values_list("subject", "name").annotate(Sum("value"))
+    ):
+        endings[-subject][name] += value
+    return endings

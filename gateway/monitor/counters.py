@@ -1,0 +1,95 @@
+"""The counters of SMS: the pump adds to them in the transaction in which it archives.
+
+Each message counts once, with the ending that it had when it was archived, and with its segments.
+A counter of an account has the account's id as its subject, that of a gateway the negated id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gateway.lifecycle.messages import Finished
+from gateway.models import SgipMt, SgipMtPart
+from msgplatform.models import MinuteCounter
+
+FLOW = "sms"
+MO = "mo"
+SEGMENTS = "segments"  # the short messages that the operator bills
+ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
+
+Key = tuple[int, int, str]  # system, subject, name
+
+
+def count_messages(
+    messages: Iterable[Finished],
+    earlier_finals: Mapping[int, str],
+    billed_segments: Mapping[int, int],
+    now: datetime,
+) -> None:
+    """Count messages in the caller's transaction.
+
+    `earlier_finals` are the endings of messages that are in the archive already, `billed_segments`
+    the segments that were counted for them: a message that turned out otherwise changes its count.
+    """
+    endings: Counter[tuple[int, int, int, str, str]] = Counter()
+    counts: Counter[Key] = Counter()
+    for message in messages:
+        before = earlier_finals.get(int(message.id))
+        place = message.mt.biz, message.mt.account, message.gateway
+        if before != message.final:
+            endings[*place, message.final, message.error] += 1
+        if before not in (None, message.final):
+            endings[*place, before, ""] -= 1
+        more = segments(message) - billed_segments.get(int(message.id), 0)
+        for subject in (message.mt.account, -message.gateway):
+            counts[message.mt.biz, subject, SEGMENTS] += more
+    for ending, count in endings.items():
+        for key in of_ending(*ending):
+            counts[key] += count
+    MinuteCounter.add(FLOW, counts, now)
+
+
+def count_mos(owners: Iterable[tuple[int, int, int]], now: datetime) -> None:
+    """Count MOs by (system, account, gateway) in the caller's transaction. Gateway 0: the gateway
+    over which the MO came is unknown."""
+    counts: Counter[Key] = Counter()
+    for biz, account, gateway in owners:
+        counts[biz, account, MO] += 1
+        if gateway:
+            counts[biz, -gateway, MO] += 1
+    MinuteCounter.add(FLOW, counts, now)
+
+
+def recount(before: SgipMt, after: SgipMt, now: datetime) -> None:
+    """Move an archived message from one ending to another, in the caller's transaction: in the
+    statistics of the time at which it was archived."""
+    place = after.biz_id, after.account_id, after.gateway_id
+    counts = Counter(of_ending(*place, after.final, str(after.error_code)))
+    counts.subtract(of_ending(*place, before.final, ""))
+    MinuteCounter.correct(FLOW, counts, after.archived_at, now)
+
+
+def of_ending(biz: int, account: int, gateway: int, final: str, error: str) -> list[Key]:
+    """The counters of one ending: by account and by gateway, a failure also with its error."""
+    names = [final, f"{ERROR}{error}"[:32]] if final == SgipMt.Final.FAILED else [final]
+    return [(biz, subject, name) for subject in (account, -gateway) for name in names]
+
+
+def segments(message: Finished) -> int:
+    """How many short messages the operator bills for a message: the parts that went out, without
+    those that were refused."""
+    # A text that was refused as a whole may have had more parts before.
+    parts = {submit.part for submit in message.sent if submit.part <= message.parts}
+    answers = message.answers
+    return sum(1 for part in parts if not answers.get(part))
+
+
+def archived_segments(message_ids: Sequence[int]) -> Counter[int]:
+    """Message → segments that were counted for it, of messages that are in the archive."""
+    parts = SgipMtPart.objects.filter(mt_id__in=message_ids)
+    rows = list(parts.values_list("mt_id", "part", "result"))
+    refused_parts = {(message, part) for message, part, result in rows if result}
+    sent_parts = {(message, part) for message, part, _result in rows}
+    return Counter(message for message, _part in sent_parts - refused_parts)

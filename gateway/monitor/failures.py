@@ -1,0 +1,133 @@
+"""Failures of SMS: messages refused by a gateway or by ourselves, expired, or without a Report.
+
+A Report that says that a handset could not be reached is an answer, and no failure: it
+reaches the business system as `sms.report`, and the statistics count it.
+
+The pump counts failures in the transaction that archives them; resending a message takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from gateway import sgip
+from gateway.connections import sms_redis
+from gateway.lifecycle import keys
+from gateway.models import SgipMt, SmsGateway
+from gateway.monitor.counters import FLOW
+from msgplatform.core.flows import Failure, ViewLink
+from msgplatform.models import FailureGroup
+from msgplatform.models.failures import MAX_ANSWER
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss, Rescue
+from msgplatform.monitor.subjects import Subject
+
+OLDEST_DAYS = 30  # messages that were accepted before are not resent
+_RESULT = "result "
+_MESSAGES = "admin:gateway_sgipmt_changelist"
+GATEWAY = Subject(
+    "gateway",
+    gettext_lazy("gateway"),
+    lambda: SmsGateway.objects.order_by("name"),
+    gettext_noop("gateway %(id)d, which was deleted"),
+    gettext_noop("no gateway"),
+)
+_Final = SgipMt.Final
+# Endings after which a message may be resent: a new one may reach the recipient.
+RESENDABLE = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
+
+
+def answer(final: str, result: int, error_code: int, error: str) -> str:
+    """Why a message failed, by columns of its row; '' when it did not."""
+    if final in (_Final.EXPIRED, _Final.UNKNOWN):
+        return final
+    if final != _Final.FAILED or (error_code and not result):
+        return ""  # it was sent, or a Report says that it could not be delivered
+    # Cut as a group's name is, so that the group's name finds its messages.
+    return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
+
+
+def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
+    """The rows that have this answer."""
+    if answer in (_Final.EXPIRED, _Final.UNKNOWN):
+        return rows.filter(final=answer)
+    code = answer.removeprefix(_RESULT)
+    if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
+        return rows.filter(error_code=code, result__gt=0)
+    # The answer was cut, maybe with a blank at its end: others with this beginning are counted
+    # too, but not sent.
+    is_cut = len(answer) >= MAX_ANSWER - 1
+    matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
+    if answer == _Final.FAILED:
+        matching |= Q(error="")
+    return rows.filter(matching, error_code=0)
+
+
+def answer_of(row: SgipMt) -> str:
+    return answer(row.final, row.result, row.error_code, row.error)
+
+
+def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
+    """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
+    losses = []
+    for row in rows:
+        why = answer(row["final"], row["result"], row["error_code"], row["error"])
+        if why:
+            losses.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
+    failure_store.add(FLOW, losses, now)
+
+
+def take_back(rows: Iterable[SgipMt]) -> None:
+    """Their new messages were just accepted, for the first time."""
+    rescues = [
+        Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
+    ]
+    if rescues:
+        with transaction.atomic():
+            failure_store.take_back(FLOW, rescues)
+
+
+def take_back_changed(rows: Iterable[SgipMt]) -> None:
+    """Take rows back from the counts, in the caller's transaction, before they get another ending.
+    The counts lack a row that was resent already. Raises RedisError."""
+    take_back(
+        row for row in rows
+        if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
+    )  # fmt: skip
+
+
+def resend_key(message: int | str) -> str:
+    """The idempotency key of the message that resends this one."""
+    return f"resend:{message}:1"
+
+
+def failures() -> list[Failure]:
+    """The failures of each gateway, by answer."""
+    since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
+
+    def details(group: FailureGroup, row: SmsGateway | None) -> dict[str, Any]:
+        why = group.answer
+        state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
+        code = why.removeprefix(_RESULT)
+        is_code = code.isascii() and code.isdigit()
+        return {
+            "said": "",  # a gateway answers with a code, and our own reasons are no content
+            "meaning": _(sgip.result_text(int(code))) if is_code else group.said,
+            "message": str(group.sample),
+            "list_page": ViewLink(_MESSAGES, query={"final__exact": state}),
+            "action": "resend",
+            "filter": {
+                "state": state, "answer": why, "gateway": str(group.subject),
+                "since": since.strftime("%Y-%m-%d %H:%M"),
+            },
+        }  # fmt: skip
+
+    return GATEWAY.failures(failure_store.open_groups(FLOW), details)

@@ -1,0 +1,297 @@
+"""The demo: the whole platform on this machine, real traffic through all flows side by side, an
+account of every message; then a trickle of traffic through every flow, until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connection, connections
+
+from msgplatform import env
+from msgplatform.core import flows
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.secrets import encryption
+from msgplatform.core.servers.private_server import free_port
+
+# With fewer accepted messages a flow's demo counts as failed, unless it names a minimum of its own.
+MIN_MESSAGES = 1000
+ADMIN = "admin"
+_MARK = "MSGPLATFORM_DEMO"
+_HOST, _PORT = "127.0.0.1", 8000
+# A trickle keeps its pace for so many seconds, then goes on at a twentieth of it: a demo that runs
+# for days fills no disk.
+_BRISK_SECONDS = 3 * 3600
+_SLOWER = 20
+_READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that does other things
+_PROGRESS_SECONDS = 5.0  # between two lines of a flow
+
+
+@dataclass
+class Run:
+    """The demo as a flow sees it (`core.flows.DemoRun`); each flow has a thread of its own."""
+
+    base_url: str
+    messages: int
+    folder: Path
+    timeout: float
+    until_end: ExitStack = field(default_factory=ExitStack)
+    trickles: list[Trickle] = field(default_factory=list)
+    _set_up: threading.Condition = field(default_factory=threading.Condition)
+    _ready_threads: set[int] = field(default_factory=set)  # of flows that have made their rows
+    _progress: dict[str, tuple[float, str]] = field(default_factory=dict)  # flow → its last line
+
+    def trickle(self, name: str, step: Callable[[int], None], seconds: float) -> None:
+        self.trickles.append(Trickle(name, step, seconds))
+
+    def say(self, text: str) -> None:
+        """Print on standard error, by one write: standard output is for the result."""
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def start_together(self) -> None:
+        """Wait for the rows of all flows: SQLite has one writer, whom traffic keeps busy."""
+        self.be_ready()
+        with self._set_up:
+            self._set_up.wait_for(
+                lambda: len(self._ready_threads) == len(flows.all()), self.timeout
+            )
+
+    def be_ready(self) -> None:
+        """The flow of this thread has made its rows, or has ended."""
+        with self._set_up:
+            self._ready_threads.add(threading.get_ident())
+            self._set_up.notify_all()
+
+    def progress(self, flow: str, text: str) -> None:
+        """Say how far a flow is: at most every few seconds, and nothing twice in a row."""
+        printed_at, last = self._progress.get(flow, (0.0, ""))
+        if text != last and time.monotonic() - printed_at >= _PROGRESS_SECONDS:
+            self._progress[flow] = time.monotonic(), text
+            self.say(f"{flow}: {text}")
+
+
+class Trickle:
+    """Calls `step` with the next number every so many seconds, in a thread."""
+
+    def __init__(self, name: str, step: Callable[[int], None], seconds: float) -> None:
+        self._step, self._seconds = step, seconds
+        self._number = 0
+        self._loop = ThreadLoop(f"demo-{name}", self._turn)
+        self.start, self.stop = self._loop.start, self._loop.stop
+
+    def _turn(self) -> float:
+        self._step(self._number)
+        self._number += 1
+        is_brisk = self._number * self._seconds < _BRISK_SECONDS
+        return self._seconds if is_brisk else self._seconds * _SLOWER
+
+
+def enter(port: int) -> None:
+    """Start this command again with the demo's own settings, unless that was done already.
+
+    Settings are read once, at start, so the variables for a new folder, an embedded Redis and a
+    free port must be set before Django starts.
+    """
+    if os.environ.get(_MARK):
+        return
+    from msgplatform.supervision.platform import is_running
+
+    folder = env.state_dir() / "demo"
+    if is_running(folder):
+        raise CommandError(f"a demo is running already in {folder}; stop it with Ctrl-C first")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    write_encryption_key(folder)
+    port, listener = _hold_port(port)
+    listener.set_inheritable(True)  # the process that begins below keeps it
+    environment = {name: value for name, value in os.environ.items() if not configures(name)}
+    settings = {
+        _MARK: f"{port} {listener.fileno()}",
+        "STATE_DIR": str(folder),
+        "SECRET_KEY": secrets.token_urlsafe(50),
+        "PUBLIC_URL": f"http://{_HOST}:{port}",
+        "OUTBOUND_ALLOW": "127.0.0.0/8",
+        "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
+    }
+    for flow in flows.all():
+        settings |= flow.setup.demo_environment()
+    arguments = [sys.executable, *sys.argv]
+    os.execve(sys.executable, arguments, {**environment, **settings})  # noqa: S606 - ourselves
+
+
+def write_encryption_key(folder: Path) -> None:
+    """Into the file that the settings read, so that later commands can decrypt the demo's data."""
+    path = folder / "encryption_key"
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(encryption.new_key() + "\n")
+
+
+def configures(name: str) -> bool:
+    """True if a variable could lead the demo to a real database, Redis or network."""
+    name = name.removesuffix("_FILE")
+    return name in {"DEBUG", "SECRET_KEY", "ENCRYPTION_KEY", "ALLOWED_HOSTS"} or name.startswith(
+        (
+            *("DATABASE_", "COLD_DATABASE_", "REDIS_", "OUTBOUND", "METRICS_", "API_"),
+            *(
+                flow.setup.environment_prefix
+                for flow in flows.all()
+                if flow.setup.environment_prefix
+            ),
+        )
+    )
+
+
+def _hold_port(requested: int) -> tuple[int, socket.socket]:
+    """Take the requested port; for 0 the one where people expect it, or else any free one."""
+    from msgplatform.supervision import address
+    from msgplatform.supervision.run import Refused
+
+    try:
+        return requested or _PORT, address.hold(_HOST, requested or _PORT)
+    except Refused as error:
+        if requested:
+            raise CommandError(str(error)) from None
+    port = free_port()
+    return port, address.hold(_HOST, port)
+
+
+class Demo:
+    """Starts the platform and runs every flow's part."""
+
+    def __init__(self, messages: int, timeout: float) -> None:
+        from django.conf import settings
+
+        from msgplatform.supervision.platform import Platform
+
+        self.port, descriptor = map(int, os.environ[_MARK].split())
+        self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
+        self.platform = Platform(
+            Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
+            reservation=socket.socket(fileno=descriptor), say=self.run.say,
+        )  # fmt: skip
+        self.password = secrets.token_urlsafe(12)
+
+    def start(self) -> None:
+        from django.contrib.auth import get_user_model
+
+        self.run.say("starting Redis, the web server and the daemons …")
+        self.platform.start()
+        self._wait_until_ready()
+        get_user_model().objects.create_superuser(ADMIN, password=self.password)
+
+    def account(self) -> dict[str, Any]:
+        """Every flow's figures, and what programs logged at level error; `ok` is false when a
+        message is missing, a flow has a problem, or an error was logged."""
+        figures = self._run_flows()
+        errors = unexpected_errors(self.run.folder / "logs")
+        is_ok = (
+            bool(figures)
+            and not errors
+            and all(
+                account["lost"] == 0
+                and account["accepted"] >= account.get("at_least", MIN_MESSAGES)
+                and not account.get("problem")
+                for account in figures.values()
+            )
+        )
+        return {"ok": is_ok, "flows": figures, "errors": errors}
+
+    def _run_flows(self) -> dict[str, Mapping[str, Any]]:
+        """Run all flows at the same time; each waits for its own deliveries most of the time."""
+        figures: dict[str, Mapping[str, Any]] = {}
+        errors: list[BaseException] = []
+
+        def run(flow: flows.Flow) -> None:
+            try:
+                with connection.cursor() as cursor:  # on a busy machine others may write for long
+                    cursor.execute(f"PRAGMA busy_timeout = {int(self.run.timeout * 1000)}")
+                figures[flow.name] = flow.setup.run_demo(self.run)
+            except Exception as error:  # noqa: BLE001 - raised again in the main thread
+                errors.append(error)
+            finally:
+                self.run.be_ready()
+                connections.close_all()
+
+        # Daemons: they end with an interrupted demo. A bounded join lets signals through.
+        threads = [threading.Thread(target=run, args=(flow,), daemon=True) for flow in flows.all()]
+        for thread in threads:
+            thread.start()
+        while not errors and any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(0.1)
+        if errors:
+            raise errors[0]
+        return {flow.name: figures[flow.name] for flow in flows.all()}
+
+    def go_on(self) -> None:
+        """Let traffic trickle through every flow until `stop`."""
+        for trickle in self.run.trickles:
+            trickle.start()
+
+    def stop(self) -> None:
+        """Stop the traffic, then the platform, then the receivers."""
+        for trickle in self.run.trickles:
+            trickle.stop()
+        with self.run.until_end:
+            self.platform.stop()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        url = f"{self.run.base_url}/readyz"
+        problem: Exception | None = None
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - own address
+                    if answer.status == 200:
+                        return
+            except (urllib.error.URLError, OSError) as error:
+                problem = error
+            has_ended = self.platform.wait(0.1) is not None
+            if has_ended or time.monotonic() > deadline:
+                logs = self.run.folder / "logs"
+                raise CommandError(f"the platform did not become ready: {problem}; see {logs}")
+
+
+# Title → the figure that has it, by the names that flows give it.
+_COLUMNS = {
+    "accepted": ("accepted",),
+    "copies": ("copies",),
+    "delivered": ("delivered",),
+    "failed on purpose": ("exhausted", "failed"),
+    "lost": ("lost",),
+    "duplicates": ("duplicates",),
+}
+
+
+def _width(title: str) -> int:
+    return max(12, len(title) + 3)
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The figures as a table, one line for each flow, followed by the problems."""
+    lines = ["flow      " + "".join(f"{title:>{_width(title)}}" for title in _COLUMNS)]
+    for name, figures in result["flows"].items():
+        cells = (
+            f"{next((figures[key] for key in keys if key in figures), '')!s:>{_width(title)}}"
+            for title, keys in _COLUMNS.items()
+        )
+        lines.append(f"{name:<10}" + "".join(cells))
+    problems = {name: figures.get("problem") for name, figures in result["flows"].items()}
+    lines += [f"{name}: {problem}" for name, problem in problems.items() if problem]
+    lines += [f"an error was logged: {error}" for error in result["errors"]]
+    return "\n".join(lines)

@@ -1,0 +1,193 @@
+"""The pace of all dispatchers: each follows it by a thread, and one of these threads decides it.
+
+The thread that holds the lease is the scheduler: it measures the load and decides once a second, or
+every two seconds while no dispatcher has work. When it dies or is frozen the lease runs out, and
+another dispatcher takes over.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import sql
+from msgplatform.core.data.load import connection_id
+from notify.feed import presence
+from notify.feed.dispatcher import pace
+from notify.feed.dispatcher.load import Cause, Load, Meter, Targets, load_of
+from notify.feed.dispatcher.pace import Pace, pace_of
+from notify.feed.models import EventQueue, FeedPace
+from notify.feed.monitor import backlog
+from notify.feed.presence import DispatcherReport, PaceDecision
+
+SAMPLE_SECONDS = 0.05
+# While no dispatcher has work, only so that the first decision afterwards is not a guess.
+_IDLE_SAMPLE_SECONDS = 2.0
+# Before the first measured: half speed is neither much in the way nor idle.
+FIRST_SHARE = 0.5
+_RECORD_SECONDS = 10.0
+_TURN_SECONDS = 5.0  # how long the same dispatchers are at work while others rest
+_LATE_FACTOR = 2  # the least share is so many times as large while an event is late
+_CONSULT_SECONDS = 1.0
+# How long a dispatcher counts as one that has work after it handled an event.
+_WORK_SECONDS = 3.0
+# How long the last decision counts while Redis is unavailable.
+KEEP_SECONDS = 30.0
+
+
+class Pacer:
+    """The dispatcher's own thread calls the public methods; the rest runs in the pacer's thread.
+    Until it is started the pace is full speed.
+
+    A dispatcher that does not take turns with others always does its share.
+    """
+
+    def __init__(self, heartbeat: Heartbeat, takes_turns: bool = True) -> None:
+        self._takes_turns = takes_turns
+        self._me = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
+        self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
+        self._next = Every(_CONSULT_SECONDS)
+        self._scheduler: Scheduler | None = None
+        # Written by the pacer's thread, read by the dispatcher's.
+        self._pace, self._heard = Pace(), float("inf")
+        # Written by the dispatcher's thread, read by the pacer's: its connection, and when it last
+        # had work.
+        self._connection = 0
+        self._worked_at = -_WORK_SECONDS
+
+    def start(self) -> None:
+        self._pace, self._heard = pace_of(FIRST_SHARE), time.monotonic()
+        self._loop.start()
+
+    def stop(self) -> None:
+        self._loop.stop(wait=WITHDRAW_SECONDS)
+
+    def current(self) -> Pace:
+        """The last decision; half speed when none was heard for long."""
+        if (connection_now := connection_id()) != self._connection:
+            # A new connection, which the scheduler would take for somebody else's: report it now.
+            self._connection = connection_now
+            self._next.at_once()
+            self._loop.wake()
+        if time.monotonic() - self._heard > KEEP_SECONDS:
+            return pace_of(FIRST_SHARE)
+        return self._pace
+
+    def worked(self) -> None:
+        """The dispatcher handled events."""
+        now = time.monotonic()
+        was_idle = now - self._worked_at >= _WORK_SECONDS
+        self._worked_at = now
+        if was_idle:  # the scheduler looks seldom then: let it know at once
+            self._next.at_once()
+            self._loop.wake()
+
+    def _turn(self) -> float:
+        if self._next.take():
+            self._consult()
+        return self._scheduler.sample() if self._scheduler else _CONSULT_SECONDS
+
+    def _consult(self) -> None:
+        """Report its own connection, and make or read the decision."""
+        has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
+        report = DispatcherReport(self._connection, self._takes_turns, has_work)
+        presence.dispatchers.report({self._me: report})
+        is_scheduler, decision = presence.lease.hold(self._me), presence.read_decision()
+        if not is_scheduler:
+            self._scheduler = None
+        else:
+            # A new scheduler goes on from the last decision of the one before it.
+            scheduler = self._scheduler = self._scheduler or Scheduler(self._me, decision)
+            new_decision = scheduler.decide(presence.dispatchers.read())
+            if presence.publish_decision(new_decision):
+                scheduler.record(new_decision)
+                decision = new_decision
+            else:
+                self._scheduler = None  # it took so long that another one decides now
+        if decision is None:
+            return
+        # A decision without names is of an older version, or knew no dispatcher.
+        if not self._takes_turns or not decision.working_names:
+            self._pace = pace_of(decision.share)
+        else:
+            is_at_work = self._me in decision.working_names
+            self._pace = Pace(decision.events, decision.share_each if is_at_work else 0.0)
+        self._heard = time.monotonic()
+
+    def _end(self) -> None:
+        connection.close()
+        presence.dispatchers.withdraw(self._me)
+        presence.lease.release(self._me)
+
+
+class Scheduler:
+    """Measures and decides, for one thread; `last` is the decision that was valid until now."""
+
+    def __init__(self, me: str, last: PaceDecision | None) -> None:
+        self._me = me
+        self._share = last.share if last else FIRST_SHARE
+        self._meter = Meter(last.baseline / 1000 if last else 0.0)
+        self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
+        self._record = Every(_RECORD_SECONDS)
+        self._is_idle = self._was_recorded_idle = False
+        self._pause = SAMPLE_SECONDS
+        self._targets = Targets(
+            settings.FEED_TARGET_STATEMENTS,
+            settings.FEED_TARGET_LATENCY,
+            settings.FEED_TARGET_CPU,
+        )
+
+    def sample(self) -> float:
+        """Measure once; the seconds until the next time."""
+        self._meter.sample()
+        return self._pause
+
+    def decide(self, dispatchers: Mapping[str, DispatcherReport]) -> PaceDecision:
+        """The decision for the next second, for all of these."""
+        own = {dispatcher.connection for dispatcher in dispatchers.values()}
+        oldest = backlog.oldest(sql.now())
+        self._is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
+        self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
+        is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
+        max_share = pace.max_share_at(self._rules, timezone.localtime())
+        min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
+        server_load = self._meter.load(own)
+        # Without a sample yet, the share stays as it is.
+        load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")
+        is_alone = server_load is not None and cause == Cause.NONE
+        self._share = pace.next_share(self._share, load, min_share, max_share, is_alone)
+        turn = int(time.time() / _TURN_SECONDS)
+        names = [name for name, dispatcher in dispatchers.items() if dispatcher.takes_turns]
+        working_names, share_each = pace.divide(self._share, names, turn)
+        figures = server_load or Load(0.0, 0.0, 0.0, 0.0)
+        return PaceDecision(
+            by=self._me, at=time.time(), share=self._share, working_names=working_names,
+            share_each=share_each, events=pace_of(self._share).events, load=round(load, 3),
+            cause=cause,
+            latency=figures.latency * 1000, baseline=figures.baseline * 1000,
+            statements=round(figures.statements, 3), cpu=round(figures.cpu, 3),
+            min_share=min_share, max_share=max_share, oldest=oldest,
+        )  # fmt: skip
+
+    def record(self, decision: PaceDecision) -> None:
+        """Store a row for the console's charts, if it is time; only once while there is no work."""
+        if (self._is_idle and self._was_recorded_idle) or not self._record.take():
+            return
+        self._was_recorded_idle = self._is_idle
+        counts = backlog.counts()
+        set_aside = EventQueue.Status.SET_ASIDE
+        open_count = sum(n for (_, status), n in counts.items() if status != set_aside)
+        FeedPace.objects.create(
+            at=sql.now(), share=decision.share, events=decision.events, load=decision.load,
+            cause=decision.cause, latency=decision.latency, baseline=decision.baseline,
+            statements=decision.statements, cpu=decision.cpu, backlog=open_count,
+            oldest=max(decision.oldest.values(), default=0.0),
+        )  # fmt: skip

@@ -1,0 +1,123 @@
+"""`migrate` brings a database of a tree before the squash over, and refuses one that it cannot."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.harness.mariadb import MariaDb
+from tests.cluster import ROOT
+from tests.earlier_database import NAMES, disguise
+from tests.migrated import fill
+
+pytestmark = pytest.mark.usefixtures("work_redis", "sms_redis")
+
+RECORDS = "SELECT app, name FROM django_migrations ORDER BY app, name"
+USER = (
+    "INSERT INTO auth_user (username, password, first_name, last_name, email, is_superuser, "
+    "is_staff, is_active, date_joined) "
+    "VALUES ('{}', 'hash', '', '', '', 1, 1, 1, '2026-11-24 12:00:00')"
+)
+ONE_TIME_PASSWORD = (
+    "INSERT INTO msgplatform_onetimepassword SELECT id FROM auth_user WHERE username = 'ann'"
+)
+MODELS = "SELECT model FROM django_content_type WHERE app_label = 'msgplatform' ORDER BY model"
+
+
+class Database:
+    """A database with the tables of today, and manage.py for it."""
+
+    def __init__(self, kind: str, folder: Path, server: MariaDb) -> None:
+        self._file = folder / "platform.db"
+        self._server = server if kind == "mariadb" else None
+        url = server.create("earlier") if self._server else f"sqlite:///{self._file}"
+        self._environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(folder)}
+        fill(url, lambda: self.manage("migrate").check_returncode(), "earlier")
+
+    def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env=self._environment,
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """The rows of the last statement."""
+        rows: Sequence[tuple[Any, ...]] = ()
+        connection: Any = (
+            self._server.connect("earlier") if self._server else sqlite3.connect(self._file)
+        )
+        with closing(connection), closing(connection.cursor()) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = cursor.fetchall()
+            connection.commit()
+        return rows
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest, mariadb: MariaDb, tmp_path: Path) -> Database:
+    return Database(request.param, tmp_path, mariadb)
+
+
+def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> None:
+    records, models = database.execute(RECORDS), database.execute(MODELS)
+    earlier = database.execute(*disguise(), RECORDS)
+    assert len(earlier) == len(records) + 49 - 7
+    assert database.execute(MODELS) != models
+    database.execute(*(USER.format(name) for name in ("ann", "bob")), ONE_TIME_PASSWORD)
+    refused = database.manage("migrate", "--plan")
+    assert refused.returncode == 1
+    assert "run migrate without" in refused.stderr
+    assert "migrations are not applied" in database.manage("doctor").stdout
+    assert database.execute(RECORDS) == earlier, "nothing has changed by looking"
+    result = database.manage("migrate")
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "No migrations to apply" in result.stdout
+    assert "msgplatform, notify, gateway, crmsync" in result.stdout
+    assert database.execute(RECORDS) == records
+    assert database.execute(MODELS) == models
+    passwords = dict(database.execute("SELECT username, password FROM auth_user"))
+    assert passwords["ann"].startswith("!"), "it was for one login"
+    assert passwords["bob"] == "hash"
+    assert database.manage("migrate", "--check").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        (
+            "DELETE FROM django_migrations WHERE app = 'notify' AND name LIKE '001%'",
+            "its last migration of notify is 0009_list_by_event_type, and 0016_turns_of_systems",
+        ),
+        ("ALTER TABLE attempt ADD COLUMN own INTEGER", "the table attempt has own besides"),
+        ("ALTER TABLE attempt RENAME COLUMN seconds TO s", "the table attempt lacks seconds"),
+        ("ALTER TABLE attempt RENAME TO gone", "there is no table attempt"),
+    ],
+)
+def test_another_database_is_refused_and_left_alone(
+    database: Database, statement: str, sentence: str
+) -> None:
+    earlier = database.execute(*disguise(), statement, RECORDS)
+    result = database.manage("migrate")
+    assert result.returncode == 1
+    assert sentence in result.stderr
+    assert database.execute(RECORDS) == earlier
+
+
+def test_a_flow_that_was_left_out_is_brought_over_later(database: Database) -> None:
+    """A flow that FLOWS leaves out keeps its earlier names until it is there again."""
+    records = database.execute(RECORDS)
+    database.execute(*disguise("crmsync"))
+    assert len(database.execute(RECORDS)) == len(records) - 2 + len(NAMES["crmsync"].split())
+    result = database.manage("migrate")
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "have new names now: crmsync." in result.stdout
+    assert database.execute(RECORDS) == records
