@@ -85,8 +85,10 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
         client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:
         times = {id: times.get(id, now) for id in gateways}
-        client.hset(keys.GATEWAYS_DOWN, mapping=times)
-        client.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
+        with client.pipeline() as pipe:  # both or none: the key never stays without its end
+            pipe.hset(keys.GATEWAYS_DOWN, mapping=times)
+            pipe.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
+            pipe.execute()
     return {id: now - times[id] for id in gateways}
 
 

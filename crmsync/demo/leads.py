@@ -93,8 +93,8 @@ def lead(number: int) -> Lead:
         name = ""
     elif poison == "email":
         extra["email"] = f"p{number}@{BLOCKED_DOMAIN}"
-    filled = {key: value for key, value in extra.items() if value != ""}
-    return Lead(number, page, name, phone(number), filled, poison)
+    values = {key: value for key, value in extra.items() if value != ""}
+    return Lead(number, page, name, phone(number), values, poison)
 
 
 def phone(number: int) -> str:

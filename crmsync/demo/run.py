@@ -114,8 +114,8 @@ def _report(
 ) -> Mapping[str, Any]:
     traffic = account.traffic
     differences = account.differences() | {HIVE: account.in_hive()}
-    dead, misreported, reasons = poisoned(traffic.leads), account.misreported(), _reasons()
-    lost = sum(differences[side.name].lost for side in CRMS)
+    dead, wrong_entries, reasons = poisoned(traffic.leads), account.misreported(), _reasons()
+    lost_count = sum(differences[side.name].lost for side in CRMS)
     run.say(
         "\n".join(
             ["crmsync: the recovery log has", *(f"  {line}" for line in [*repairs, *reasons])]
@@ -124,7 +124,7 @@ def _report(
     differ = {name: each.count for name, each in differences.items() if each.count}
     problems = [
         f"differ from what was answered: {differ}" if differ else "",
-        f"the recovery log is wrong about {'; '.join(misreported[:3])}" if misreported else "",
+        f"the recovery log is wrong about {'; '.join(wrong_entries[:3])}" if wrong_entries else "",
         "no poisoned record was repaired" if not repairs else "",
         f"only {traffic.changed} changes and {traffic.deleted} deletions were made"
         if not traffic.changed or not traffic.deleted
@@ -141,13 +141,13 @@ def _report(
         "deleted": traffic.deleted,
         "refused": dict(traffic.refused),
         "copies": copies,
-        "delivered": copies - len(dead) - lost,
+        "delivered": copies - len(dead) - lost_count,
         "exhausted": len(dead),
         "repaired": len(repairs),
         "equal": {name: each.count == 0 for name, each in differences.items()},
         "dead": reasons,
         "answers_of_the_call_centre": dict(answers),
-        "lost": lost,
+        "lost": lost_count,
         "duplicates": sum(len(each.extra) for each in differences.values()),
         "problem": "; ".join(filter(None, problems)),
     }

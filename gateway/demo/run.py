@@ -48,25 +48,25 @@ class Account:
 
     def reports(self) -> Differences:
         """Endings at the systems that own the messages; each must come exactly once."""
-        expected_endings: dict[str, Records] = {
+        endings: dict[str, Records] = {
             system: [(id, scenario.ending(number)) for id, number in messages.items()]
             for system, messages in self.accepted.items()
         }
-        reported_endings: dict[str, Records] = {
+        reports_by_system: dict[str, Records] = {
             system: [(id, state) for id, states in one.reports.items() for state in states]
             for system, one in self.listeners.items()
         }
-        return compare(expected_endings, reported_endings)
+        return compare(endings, reports_by_system)
 
     def users_texts(self) -> Differences:
-        expected_texts = {
+        texts = {
             system: [(mo[3], None) for mo in self.mos if mo[0] == system]
             for system in self.listeners
         }
         texts_by_system = {
             system: [(text, None) for text in one.mos] for system, one in self.listeners.items()
         }
-        return compare(expected_texts, texts_by_system)
+        return compare(texts, texts_by_system)
 
     def archived(self) -> Differences:
         states = self.states()
@@ -106,17 +106,17 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     run.say("\n".join([*lines, *(f"  {o.name:<15} {o.description}" for o in scenario.OPERATORS)]))
     _await_links()
     run.start_together()
-    recipients = traffic.send_all(run.base_url, tokens, count)
+    messages = traffic.send_all(run.base_url, tokens, count)
     mos = scenario.mos(_MOS)
     smgs["city"].deliver([mo[1:] for mo in mos])
-    account = Account(recipients, listeners, mos)
+    account = Account(messages, listeners, mos)
     wait_for_none(run, "sms", account.count_open, "endings and MOs to come")
     step = traffic.trickle(run.base_url, tokens, count, smgs["city"].deliver)
     run.trickle("sms", step, _TRICKLE_SECONDS)
     # A sample of each system: the answers of sms.query must be the same.
     states, wrong_answers = account.states(), 0
     for system, token in tokens.items():
-        sample = list(recipients[system])[:_SAMPLE]
+        sample = list(messages[system])[:_SAMPLE]
         answers = traffic.query(run.base_url, token, sample)
         wrong_answers += sum(states[id] != got for id, got in zip(sample, answers, strict=True))
     parts = sum(smg.submitted() for smg in smgs.values())

@@ -64,7 +64,7 @@ class Listener:
 def send_all(base_url: str, tokens: Mapping[str, str], count: int) -> dict[str, dict[str, str]]:
     """Send to `count` recipients, each system its share: half over XML-RPC, half over REST. System
     → the accepted messages' ids → their recipients. Raises RuntimeError."""
-    recipients: dict[str, dict[str, str]] = {system: {} for system in tokens}
+    messages: dict[str, dict[str, str]] = {system: {} for system in tokens}
     share = -(-count // len(tokens))
     tasks = []
     for place, system in enumerate(tokens):
@@ -78,10 +78,10 @@ def send_all(base_url: str, tokens: Mapping[str, str], count: int) -> dict[str, 
     def send(connection: Connection, task: tuple[Any, str, range]) -> None:
         way, system, indexes = task
         for numbers, ids in way(connection, tokens[system], _calls(system, indexes)):
-            recipients[system].update(zip(ids, numbers, strict=True))
+            messages[system].update(zip(ids, numbers, strict=True))
 
     spread(base_url, send, tasks, len(tasks))
-    return recipients
+    return messages
 
 
 def query(base_url: str, token: str, ids: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ class Differences:
 def compare(
     expected: Mapping[str, Records], seen: Mapping[str, Records], is_ordered: bool = False
 ) -> Differences:
-    """What is seen at the receivers of `seen`, each of which is in `expected`; with `is_ordered`
+    """The differences at the receivers of `seen`, each of which is in `expected`; with `is_ordered`
     the order counts, too."""
     differences = Differences()
     for receiver, records in seen.items():
@@ -72,9 +72,9 @@ class Progress(Protocol):
 def wait_for_none(run: Progress, flow: str, count: Callable[[], int], what: str) -> bool:
     """Wait until `count` is 0; False when it is not within the run's time."""
     deadline = time.monotonic() + run.timeout
-    while left := count():
+    while number := count():
         if time.monotonic() > deadline:
             return False
-        run.progress(flow, f"{left:,} {what}")
+        run.progress(flow, f"{number:,} {what}")
         time.sleep(_LOOK_SECONDS)
     return True

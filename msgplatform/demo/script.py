@@ -62,9 +62,9 @@ class Script:
             for _ in range(2 if is_repeated else 1)
         ]
         # A duplicate is as good: the connection broke after the first request was accepted.
-        rejected = [verdict for verdict in answers[0] if verdict["outcome"] == "rejected"]
-        if rejected or len(answers[0]) != len(items):
-            raise RuntimeError(f"{len(rejected)} of {len(items)} were rejected: {rejected[:3]}")
+        rejections = [verdict for verdict in answers[0] if verdict["outcome"] == "rejected"]
+        if rejections or len(answers[0]) != len(items):
+            raise RuntimeError(f"{len(rejections)} of {len(items)} were rejected: {rejections[:3]}")
         _require_same([[_id(verdict) for verdict in verdicts] for verdicts in answers])
         return list(answers[0])
 

@@ -156,15 +156,15 @@ def configures(name: str) -> bool:
     )
 
 
-def _hold_port(requested: int) -> tuple[int, socket.socket]:
+def _hold_port(port_option: int) -> tuple[int, socket.socket]:
     """Take the requested port; for 0 the one where people expect it, or else any free one."""
     from msgplatform.supervision import address
     from msgplatform.supervision.run import Refused
 
     try:
-        return requested or _PORT, address.hold(_HOST, requested or _PORT)
+        return port_option or _PORT, address.hold(_HOST, port_option or _PORT)
     except Refused as error:
-        if requested:
+        if port_option:
             raise CommandError(str(error)) from None
     port = free_port()
     return port, address.hold(_HOST, port)

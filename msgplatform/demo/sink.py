@@ -113,9 +113,9 @@ def _is_signed(secret: str, headers: dict[bytes, bytes], body: bytes) -> bool:
         return False
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.digest(key, message_id + b"." + timestamp + b"." + body, "sha256")
-    expected = b"v1," + base64.b64encode(digest)
+    expected_signature = b"v1," + base64.b64encode(digest)
     signatures = headers.get(b"webhook-signature", b"").split()
-    return any(hmac.compare_digest(expected, signature) for signature in signatures)
+    return any(hmac.compare_digest(expected_signature, signature) for signature in signatures)
 
 
 async def _serve(behaviour: Behaviour, port: int) -> None:

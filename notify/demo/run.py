@@ -38,40 +38,40 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     lines = [f"notify: {run.messages} messages from {len(tokens)} business systems to"]
     run.say("\n".join([*lines, *(f"  {c.name:<15} {c.behaviour}" for c in consumers)]))
     run.start_together()
-    accepted = traffic.publish_all(run.base_url, tokens, run.messages // 2)
+    messages = traffic.publish_all(run.base_url, tokens, run.messages // 2)
     # In the middle of the traffic the verifying consumer's secret is rotated. It goes on with its
     # old one, as consumers do until a person has changed their settings.
     verifying = Receive.objects.get(name=scenario.VERIFYING)
     operations.rotate_secret(verifying.pk, operations.secret_mark(verifying), hours=_OVERLAP_HOURS)
-    count = run.messages - len(accepted)
-    accepted += traffic.publish_batches(run.base_url, tokens, count)
-    forged, attempts = _forge(sinks[scenario.VERIFYING].url, verifying.secret)
-    expected = scenario.expected(consumers, accepted)
+    count = run.messages - len(messages)
+    messages += traffic.publish_batches(run.base_url, tokens, count)
+    refusals, attempts = _forge(sinks[scenario.VERIFYING].url, verifying.secret)
+    expected_ids = scenario.expected(consumers, messages)
 
     def count_missing() -> int:
-        missing = sum(len(ids - sinks[name].ids()) for name, ids in expected.items())
+        missing = sum(len(ids - sinks[name].ids()) for name, ids in expected_ids.items())
         return missing - len(_exhausted()) if missing else 0
 
     wait_for_none(run, "notify", count_missing, "deliveries to come")
     run.trickle("notify", traffic.trickle(run.base_url, tokens), _TRICKLE_SECONDS)
-    expected[scenario.DEAD] -= (exhausted := expected[scenario.DEAD] & _exhausted())
+    expected_ids[scenario.DEAD] -= (exhausted_ids := expected_ids[scenario.DEAD] & _exhausted())
     differences = compare(
-        {name: [(id, None) for id in sorted(ids)] for name, ids in expected.items()},
+        {name: [(id, None) for id in sorted(ids)] for name, ids in expected_ids.items()},
         {name: [(id, None) for id in sink.lines()] for name, sink in sinks.items()},
     )
-    copies = sum(map(len, expected.values()))
+    copies = sum(map(len, expected_ids.values()))
     return {
-        "accepted": len({message.id for message in accepted}),
+        "accepted": len({message.id for message in messages}),
         "at_least": MIN_MESSAGES,
         "systems": len(scenario.SYSTEMS),
         "subscribers": len(sinks),
-        "copies": copies + len(exhausted),
+        "copies": copies + len(exhausted_ids),
         "delivered": copies - differences.lost,
-        "exhausted": len(exhausted),
+        "exhausted": len(exhausted_ids),
         "lost": differences.lost,
         "duplicates": len(differences.extra),
-        "forgeries_refused": f"{forged} of {attempts}",
-        "problem": "" if forged == attempts else "a forged message was believed",
+        "forgeries_refused": f"{refusals} of {attempts}",
+        "problem": "" if refusals == attempts else "a forged message was believed",
     }
 
 

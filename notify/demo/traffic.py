@@ -50,7 +50,7 @@ def publish_all(
 
     After them `has_more` is asked for each further one; it may wait before it answers.
     """
-    systems, accepted = list(tokens.items()), list[Accepted]()
+    systems, accepted_messages = list(tokens.items()), list[Accepted]()
     prefix = _prefix()
 
     def publish(connection: Connection, number: int) -> None:
@@ -58,16 +58,16 @@ def publish_all(
         is_repeated = number % REPEAT_EVERY == 0
         script = Script(connection, token)
         answer = script.send(MESSAGES, message(prefix, number), is_repeated=is_repeated)
-        accepted.append(Accepted(str(answer["id"]), system, event_type(number)))
+        accepted_messages.append(Accepted(str(answer["id"]), system, event_type(number)))
 
     numbers = itertools.takewhile(lambda number: number < count or has_more(), itertools.count())
     spread(base_url, publish, numbers, connections)
-    return accepted
+    return accepted_messages
 
 
 def publish_batches(base_url: str, tokens: Mapping[str, str], count: int) -> list[Accepted]:
     """Publish `count` messages, a hundred a request, each with a verdict of its own."""
-    systems, accepted = list(tokens), list[Accepted]()
+    systems, accepted_messages = list(tokens), list[Accepted]()
     prefix = _prefix()
 
     def batches() -> Iterator[tuple[str, list[int]]]:
@@ -81,10 +81,10 @@ def publish_batches(base_url: str, tokens: Mapping[str, str], count: int) -> lis
         script = Script(connection, tokens[system])
         verdicts = script.send_many(f"{MESSAGES}/batch", "messages", messages)
         for number, verdict in zip(numbers, verdicts, strict=True):
-            accepted.append(Accepted(str(verdict["id"]), system, event_type(number)))
+            accepted_messages.append(Accepted(str(verdict["id"]), system, event_type(number)))
 
     spread(base_url, publish, batches())
-    return accepted
+    return accepted_messages
 
 
 def trickle(base_url: str, tokens: Mapping[str, str]) -> Callable[[int], None]:

@@ -70,7 +70,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     newcomers = set(scenario.newcomers)
     traffic.visit([uid for uid in readers if uid not in newcomers])
     traffic.live(posts // 2)
-    away = _stay_away(biz.pk, scenario.travellers)
+    away_count = _stay_away(biz.pk, scenario.travellers)
     traffic.live(posts - posts // 2)
     run.progress("feed", f"{len(traffic.town.posts):,} posts are written; every timeline is read")
     account = Account(traffic, readers)
@@ -79,7 +79,7 @@ def run_demo(run: DemoRun) -> Mapping[str, Any]:
     traffic.read_up_to({uid: account.expected[uid] for uid in readers[::2]})
     wait_for_none(run, "feed", account.count_wrong, "timelines differ")
     run.trickle("feed", trickle(run.base_url, token, scenario), _TRICKLE_SECONDS)
-    return _report(account, came_back.receivers, away, time.monotonic() - start)
+    return _report(account, came_back.receivers, away_count, time.monotonic() - start)
 
 
 def _stay_away(biz_id: int, travellers: Sequence[str]) -> int:
@@ -95,15 +95,15 @@ def _stay_away(biz_id: int, travellers: Sequence[str]) -> int:
 
 
 def _report(
-    account: Account, came_back_wrong: Sequence[str], away: int, seconds: float
+    account: Account, came_back_wrong: Sequence[str], away_count: int, seconds: float
 ) -> Mapping[str, Any]:
-    traffic, miscounted = account.traffic, account.miscounted()
+    traffic, miscounted_readers = account.traffic, account.miscounted()
     counts, readers = traffic.counts, len(account.seen)
     differences = compare(account.expected, account.seen, is_ordered=True)
     entries = sum(map(len, account.expected.values()))
     wrong = {
         "timelines differ": differences.receivers,
-        "numbers of unread posts are wrong": miscounted,
+        "numbers of unread posts are wrong": miscounted_readers,
         "people who came back saw something else": came_back_wrong,
         "changes were seen late": traffic.late,
     }
@@ -111,7 +111,7 @@ def _report(
     problems += [f"nothing was done of {kind}" for kind in _KINDS if not counts[kind]]
     if counts["relations"] < MIN_RELATIONS or readers < MIN_USERS:
         problems.append(f"only {counts['relations']} relations of {readers} users were made")
-    if not away:
+    if not away_count:
         problems.append("nobody stayed away and came back")
     return {
         "accepted": len(traffic.town.posts),
@@ -119,13 +119,13 @@ def _report(
         "users": readers,
         "relations": counts["relations"],
         **{kind: counts[kind] for kind in _KINDS},
-        "came_back": away,
+        "came_back": away_count,
         "copies": entries,
         "delivered": entries - len(differences.missing),
         "lost": len(differences.missing),
         "duplicates": len(differences.extra),
         "wrong": len(differences.receivers),
-        "unread_wrong": len(miscounted),
+        "unread_wrong": len(miscounted_readers),
         "seen_late": len(traffic.late),
         "seconds": round(seconds, 1),
         "problem": "; ".join(problems),
