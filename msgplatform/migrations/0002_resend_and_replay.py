@@ -22,7 +22,7 @@ def rename(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("msgplatform", "0014_failure_group")]
+    dependencies = [("msgplatform", "0001_tables")]
 
     operations = [
         migrations.AlterField(
