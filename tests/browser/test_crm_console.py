@@ -23,13 +23,13 @@ MAX_NAME = 60  # characters that the CRM's column holds
 SECRET = "pw-of-the-crm"
 ROWS = """
 import json
-from tests.integration.support import crm_rows
+from tests.support import crm_rows
 print(json.dumps(crm_rows.make({folder!r})))
 """
 LEADS = """
 import json
 from msgplatform.models import Biz
-from tests.integration.support import crm_rows
+from tests.support import crm_rows
 biz, _ = Biz.objects.get_or_create(name="cars")
 made = [crm_rows.lead(biz, name=name, extra={{}}) for name in {names!r}]
 print(json.dumps([str(lead.pk) for lead in made]))

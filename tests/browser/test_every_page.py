@@ -23,7 +23,7 @@ import json, tempfile
 from pathlib import Path
 from django.contrib.auth.models import User
 from msgplatform.models import AuditLog, Role
-from tests.integration.support import everything
+from tests.support import everything
 everything.make(Path(tempfile.mkdtemp(dir={{folder!r}})))
 for role in Role.objects.select_related("group"):
     user = User.objects.create_user(role.name, password={PASSWORD!r}, is_staff=True)

@@ -19,7 +19,7 @@ from tests.cluster import WEB, Cluster
 FAILED = """
 import json
 from msgplatform.models import Biz
-from tests.integration.support import feed_rows
+from tests.support import feed_rows
 biz, _ = Biz.objects.get_or_create(name="town")
 feed_rows.related(biz, ("ann", "befriend", "bob"))
 feed_rows.visited(biz, "bob")
@@ -28,14 +28,14 @@ print(json.dumps([str(feed_rows.set_aside(biz, "ann", data=text)) for text in ("
 POSTED = """
 import json
 from msgplatform.models import Biz
-from tests.integration.support import feed_rows
+from tests.support import feed_rows
 biz, _ = Biz.objects.get_or_create(name="village")
 print(json.dumps(str(feed_rows.post(biz, "star", "Good evening", "vip"))))
 """
 FOLLOW = """
 import json
 from msgplatform.models import Biz
-from tests.integration.support import feed_rows
+from tests.support import feed_rows
 feed_rows.related(Biz.objects.get(name="village"), ("fan", "follow", "star"))
 print(json.dumps(True))
 """
@@ -53,7 +53,7 @@ from notify.feed.models import FeedPace
 print(json.dumps(FeedPace.objects.count()))
 """
 ROWS = """
-from tests.integration.support import feed_rows
+from tests.support import feed_rows
 print(feed_rows.make())
 """
 SET_ASIDE, HANDLED = 3, 1

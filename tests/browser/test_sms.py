@@ -25,7 +25,7 @@ from tests.browser.sms_platform import (
     SmsPlatform,
     console,
 )
-from tests.integration.support.sms_net_support import Raw
+from tests.support.sms_net_support import Raw
 
 SLOW = 30_000  # ms: what comes from another process, or with the list's own renewal
 

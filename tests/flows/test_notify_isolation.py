@@ -16,7 +16,7 @@ import pytest
 
 from msgplatform.demo.sink_process import SinkProcess
 from tests.cluster import Cluster
-from tests.integration.support.http_sinks import refusing_port
+from tests.support.http_sinks import refusing_port
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 HEALTHY = 200

@@ -27,7 +27,7 @@ from bench.harness.mariadb import MariaDb
 from notify.subscriptions import signing
 from tests.cluster import ROOT, WEB, Console
 from tests.flows.sms_cluster import SmsCluster
-from tests.integration.support.http_sinks import Seen, Sink, answering
+from tests.support.http_sinks import Seen, Sink, answering
 
 DATABASE = "plat"
 NOTIFY, SMS = (WEB, "run_maker", "run_sender", "run_marker"), (

@@ -11,8 +11,8 @@ from django.db import connection, models, router
 from django.db.migrations.state import ModelState, StateApps
 
 from msgplatform.core.archive.router import ColdModel
-from tests.integration.support.archive_support import cold_database
 from tests.servers import Servers
+from tests.support.archive_support import cold_database
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from msgplatform.core.data import claims, sql
 from msgplatform.models import AuditLog, BulkJob
 from notify.models import ReceiveMsg
-from tests.integration.support.children import child, run
+from tests.support.children import child, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

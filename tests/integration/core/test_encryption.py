@@ -19,7 +19,7 @@ from msgplatform.core.errors import Permanent, Undecryptable
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.secrets.encryption import State
 from notify.models import Receive
-from tests.integration.support.sms_rows import gateway
+from tests.support.sms_rows import gateway
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ from msgplatform.core.data import id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
 from notify.maker import fanout
-from tests.integration.support.children import child, run
+from tests.support.children import child, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

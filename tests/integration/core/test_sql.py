@@ -17,7 +17,7 @@ from gateway.models import SgipMo
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
-from tests.integration.support.children import run
+from tests.support.children import run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

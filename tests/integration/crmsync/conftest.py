@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.support import sources
+from tests.support import sources
 
 connections_of_sources = pytest.fixture(autouse=True)(sources.connections_of_sources)
 foreign = pytest.fixture(sources.foreign)

@@ -8,8 +8,8 @@ from typing import Any
 from crmsync import directory
 from crmsync.models import LandingPage, Lead
 from msgplatform.models import Biz
-from tests.integration.support.answers import Answer
-from tests.integration.support.api_support import Api
+from tests.support.answers import Answer
+from tests.support.api_support import Api
 
 ORIGIN = "https://cars.example"
 LEADS = "/api/v1/leads"

@@ -21,8 +21,8 @@ from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, Operation, Policy, Record, Source
 from crmsync.orders import Entry, MainQueue, Order, Queue, Request
 from msgplatform.core.data import ids, sql
-from tests.integration.support.http_sinks import Sink
-from tests.integration.support.json_stub import Answer, Asked
+from tests.support.http_sinks import Sink
+from tests.support.json_stub import Answer, Asked
 
 T = TypeVar("T")
 

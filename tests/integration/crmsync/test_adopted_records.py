@@ -21,9 +21,9 @@ from crmsync.poller.policy_poll import PolicyPoll
 from msgplatform.core.data import sql
 from msgplatform.models import Biz
 from tests.integration.crmsync import sync_support as sync
-from tests.integration.support.http_sinks import Sink
-from tests.integration.support.hubspot_stub import HubSpotStub
-from tests.integration.support.json_stub import Answer, Asked, serving
+from tests.support.http_sinks import Sink
+from tests.support.hubspot_stub import HubSpotStub
+from tests.support.json_stub import Answer, Asked, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 CONFIRMED, DEAD = Record.State.CONFIRMED, Record.State.DEAD

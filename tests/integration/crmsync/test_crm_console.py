@@ -31,10 +31,10 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog, Biz, Preferences
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
-from tests.integration.support import crm_rows
-from tests.integration.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
-from tests.integration.support.http_sinks import Sink, answering
-from tests.integration.support.sources import PASSWORD
+from tests.support import crm_rows
+from tests.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
+from tests.support.http_sinks import Sink, answering
+from tests.support.sources import PASSWORD
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

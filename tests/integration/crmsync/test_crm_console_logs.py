@@ -25,8 +25,8 @@ from crmsync.orders import Request, load
 from msgplatform.core.data import sql
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
-from tests.integration.support import crm_rows
-from tests.integration.support.crm_rows import EMAIL, NAME, PHONE, SECRET
+from tests.support import crm_rows
+from tests.support.crm_rows import EMAIL, NAME, PHONE, SECRET
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PERSONAL = (PHONE, EMAIL, NAME)

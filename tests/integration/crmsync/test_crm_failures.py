@@ -15,7 +15,7 @@ from msgplatform.core.data import sql
 from msgplatform.templatetags.view_links import address
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import mark
-from tests.integration.support.bulk_form import preview
+from tests.support.bulk_form import preview
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

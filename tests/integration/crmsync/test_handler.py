@@ -17,8 +17,8 @@ from msgplatform.core.data import sql
 from msgplatform.models import MinuteCounter
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import BATCHES, Customers, Store
-from tests.integration.support.http_sinks import Sink, refusing_port
-from tests.integration.support.json_stub import Answer, asked, serving
+from tests.support.http_sinks import Sink, refusing_port
+from tests.support.json_stub import Answer, asked, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State

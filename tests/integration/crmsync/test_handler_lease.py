@@ -28,7 +28,7 @@ from tests.integration.crmsync.sync_support import (
     queued,
     requests,
 )
-from tests.integration.support.json_stub import Answer, Asked, serving
+from tests.support.json_stub import Answer, Asked, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

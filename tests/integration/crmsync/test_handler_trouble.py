@@ -24,9 +24,9 @@ from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import Customers, Store
-from tests.integration.support.children import child
-from tests.integration.support.http_sinks import Sink
-from tests.integration.support.json_stub import Answer, serving
+from tests.support.children import child
+from tests.support.http_sinks import Sink
+from tests.support.json_stub import Answer, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State

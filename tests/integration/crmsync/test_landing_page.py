@@ -14,7 +14,7 @@ from crmsync.hive.pages import HONEYPOT
 from crmsync.models import LandingPage
 from msgplatform.models import Biz
 from tests.integration.crmsync.support import form_fields, landing_page, stored
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FIELDS = form_fields("name *", "phone *", "email", "message", "budget: Your budget <in yuan>")

@@ -18,8 +18,8 @@ from tests.integration.crmsync.support import (
     landing_page,
     stored,
 )
-from tests.integration.support.answers import Answer
-from tests.integration.support.api_support import Api, problem
+from tests.support.answers import Answer
+from tests.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ALLOW = "Access-Control-Allow-Origin"

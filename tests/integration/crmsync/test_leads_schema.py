@@ -9,7 +9,7 @@ from django.urls import get_resolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
-from tests.integration.support.api_document import api_views, document, generate, statuses
+from tests.support.api_document import api_views, document, generate, statuses
 
 URLCONF = "msgplatform.urls"
 LEADS, BATCH, LEAD = "/api/v1/leads", "/api/v1/leads/batch", "/api/v1/leads/{id}"

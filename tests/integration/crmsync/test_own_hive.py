@@ -10,8 +10,8 @@ from crmsync.poller.reading.increment import Row
 from crmsync.poller.reading.source import Source
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
-from tests.integration.support.lead_tables import LEADS
-from tests.integration.support.sources import Follower
+from tests.support.lead_tables import LEADS
+from tests.support.sources import Follower
 
 
 @pytest.mark.django_db(transaction=True)

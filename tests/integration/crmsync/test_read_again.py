@@ -26,8 +26,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert
 from tests.integration.crmsync import sync_support as sync
-from tests.integration.support.lead_tables import INSERT
-from tests.integration.support.sources import run_as_owner
+from tests.support.lead_tables import INSERT
+from tests.support.sources import run_as_owner
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 HOLDER = "h" * 32

@@ -20,7 +20,7 @@ from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import Caller
 from tests.integration.crmsync.sync_support import hive
-from tests.integration.support.api_support import Api, problem
+from tests.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db
 SYNC = "/api/v1/sync"

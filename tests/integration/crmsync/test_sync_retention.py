@@ -19,7 +19,7 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import dead
-from tests.integration.support.archive_support import old_id, without_months
+from tests.support.archive_support import old_id, without_months
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ON_MARIADB = connection.vendor == "mysql"

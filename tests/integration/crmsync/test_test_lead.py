@@ -13,10 +13,10 @@ from django.test import Client
 
 from crmsync.models import Crm
 from msgplatform.models import AuditLog
-from tests.integration.support import crm_rows
-from tests.integration.support.http_sinks import refusing_port
-from tests.integration.support.json_stub import Answer, Asked, asked, serving
-from tests.integration.support.lead_store import LeadStore, rest
+from tests.support import crm_rows
+from tests.support.http_sinks import refusing_port
+from tests.support.json_stub import Answer, Asked, asked, serving
+from tests.support.lead_store import LeadStore, rest
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 FORM = {"key": "test-7", "fields_sent": '{"name": "Ann", "phone": "1"}', "remove": "on"}

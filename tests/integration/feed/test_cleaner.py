@@ -38,8 +38,8 @@ from tests.integration.feed.support import (
     visited,
     written,
 )
-from tests.integration.support.archive_support import old_id, without_months
-from tests.integration.support.children import child
+from tests.support.archive_support import old_id, without_months
+from tests.support.children import child
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ON_MARIADB = connection.vendor == "mysql"

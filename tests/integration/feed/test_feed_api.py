@@ -20,9 +20,9 @@ from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import relations
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain
-from tests.integration.support.answers import Answer
-from tests.integration.support.api_document import api_views, document, statuses
-from tests.integration.support.api_support import Api, problem
+from tests.support.answers import Answer
+from tests.support.api_document import api_views, document, statuses
+from tests.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FEED = "/api/v1/feed"

@@ -13,8 +13,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue
-from tests.integration.support import feed_rows
-from tests.integration.support.feed_pages import (
+from tests.support import feed_rows
+from tests.support.feed_pages import (
     ADMIN,
     ALL,
     EVENTS,

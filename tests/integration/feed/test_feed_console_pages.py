@@ -19,8 +19,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz, Preferences
 from notify.feed import presence
 from notify.feed.models import EventQueue, Feed, FeedPace
-from tests.integration.support import feed_rows, table_rows
-from tests.integration.support.feed_pages import (
+from tests.support import feed_rows, table_rows
+from tests.support.feed_pages import (
     ADMIN,
     ALL,
     EVENTS,

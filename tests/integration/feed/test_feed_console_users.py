@@ -8,8 +8,8 @@ from django.test import Client
 from msgplatform.models import Biz
 from notify.feed.intake import posts
 from notify.feed.models import FeedUser
-from tests.integration.support import feed_rows
-from tests.integration.support.feed_pages import (
+from tests.support import feed_rows
+from tests.support.feed_pages import (
     ADMIN,
     POSTS,
     USERS,

@@ -16,7 +16,7 @@ from tests.integration.feed.timeline_world import (
     check_open,
     small,
 )
-from tests.integration.support.children import child
+from tests.support.children import child
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("small")]
 

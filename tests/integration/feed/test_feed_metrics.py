@@ -24,7 +24,7 @@ from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, conditions, counters
 from notify.feed.monitor import metrics as gauges
 from notify.feed.presence import PaceDecision
-from tests.integration.support.feed_rows import drain, post, related, set_aside, visited
+from tests.support.feed_rows import drain, post, related, set_aside, visited
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 _STATUS = EventQueue.Status

@@ -19,7 +19,7 @@ from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.flow import FLOW
 from notify.feed.models import EventQueue, FeedBroadcast
-from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
+from tests.support.feed_rows import drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _STATUS = EventQueue.Status

@@ -21,7 +21,7 @@ from notify.feed.intake import posts
 from notify.feed.messages import timeline
 from notify.feed.messages.index import MESSAGES
 from notify.feed.models import EventQueue, Feed, FeedUser
-from tests.integration.support.feed_rows import drain, event, post, related, set_aside, visited
+from tests.support.feed_rows import drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MAX_ID = 2**63 - 1

@@ -13,7 +13,7 @@ import pytest
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FEED = "/api/v1/feed"

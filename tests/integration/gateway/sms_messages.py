@@ -8,7 +8,7 @@ from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import store
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
-from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+from tests.support.sms_rows import Caller, report, respond, send, submit
 
 
 def settle() -> None:

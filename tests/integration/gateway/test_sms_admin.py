@@ -20,8 +20,8 @@ from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, 
 from gateway.presence import LinkState
 from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, DayCounter
-from tests.integration.support import sms_rows, table_rows
-from tests.integration.support.sms_rows import Caller, account, gateway, send
+from tests.support import sms_rows, table_rows
+from tests.support.sms_rows import Caller, account, gateway, send
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

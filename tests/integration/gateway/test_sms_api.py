@@ -22,10 +22,10 @@ from gateway.pump.pump import Pump
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from notify.models import BizMsg
-from tests.integration.support import sms_rows, table_rows
-from tests.integration.support.cutting_proxy import CuttingProxy
-from tests.integration.support.sms_rows import Caller, account, report, respond, submit
 from tests.servers import Servers
+from tests.support import sms_rows, table_rows
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.sms_rows import Caller, account, report, respond, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -30,10 +30,10 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import ids, sql
 from msgplatform.messages import engine
 from msgplatform.models import Alert, Biz
-from tests.integration.support import sms_rows
-from tests.integration.support.archive_support import old_id, without_months
-from tests.integration.support.children import child
-from tests.integration.support.sms_rows import NODE, TS, Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.archive_support import old_id, without_months
+from tests.support.children import child
+from tests.support.sms_rows import NODE, TS, Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,8 +18,8 @@ from gateway import checks
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform import doctor, env
 from msgplatform.core.servers.private_server import RedisServer
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import Caller, account, gateway
+from tests.support import sms_rows
+from tests.support.sms_rows import Caller, account, gateway
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

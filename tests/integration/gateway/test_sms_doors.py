@@ -21,7 +21,7 @@ from gateway.receiver import bind_authentication, wrong_logins
 from gateway.receiver.receiver import SmsReceiver
 from msgplatform import env
 from msgplatform.models import Alert
-from tests.integration.support.sms_net_support import (
+from tests.support.sms_net_support import (
     Raw,
     accept,
     ended,

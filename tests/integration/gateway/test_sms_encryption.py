@@ -14,7 +14,7 @@ from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import Behaviour
 from msgplatform.core.secrets import encryption
-from tests.integration.support.sms_net_support import (
+from tests.support.sms_net_support import (
     Raw,
     Smg,
     accept,

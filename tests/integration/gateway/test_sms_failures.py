@@ -21,9 +21,9 @@ from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.models import Alert, MinuteCounter
 from tests.integration.gateway.sms_messages import archived
-from tests.integration.support import sms_rows
-from tests.integration.support.bulk_form import preview
-from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.bulk_form import preview
+from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

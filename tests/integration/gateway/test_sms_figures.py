@@ -15,7 +15,7 @@ from gateway.models import SmsGateway
 from gateway.monitor import metrics as gauges
 from msgplatform.core import flows, metrics
 from msgplatform.core.servers.private_server import free_port
-from tests.integration.support.sms_net_support import accept, gateway, mt
+from tests.support.sms_net_support import accept, gateway, mt
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -30,8 +30,8 @@ from msgplatform.messages import engine
 from msgplatform.models import AuditLog, BulkBatch, BulkJob
 from msgplatform.models.failures import MAX_ANSWER
 from tests.integration.gateway.sms_messages import archived, settle
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

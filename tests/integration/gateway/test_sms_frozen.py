@@ -18,9 +18,9 @@ from gateway.pump import rows
 from gateway.pump.pump import Pump
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
-from tests.integration.support import sms_rows
-from tests.integration.support.children import Child, child
-from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.children import Child, child
+from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

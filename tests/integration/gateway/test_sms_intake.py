@@ -22,8 +22,8 @@ from msgplatform.core.errors import Unavailable
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Alert, Biz
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import Caller, account, gateway
+from tests.support import sms_rows
+from tests.support.sms_rows import Caller, account, gateway
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

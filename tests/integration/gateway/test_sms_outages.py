@@ -16,8 +16,8 @@ from gateway.presence import LinkState
 from msgplatform.core import alerts as platform_alerts
 from msgplatform.core import outbound
 from msgplatform.models import Alert
-from tests.integration.support.sms_net_support import lasting_reports
-from tests.integration.support.sms_rows import gateway
+from tests.support.sms_net_support import lasting_reports
+from tests.support.sms_rows import gateway
 
 __all__ = ["lasting_reports"]
 

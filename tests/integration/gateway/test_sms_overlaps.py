@@ -28,8 +28,8 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import TS, Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.sms_rows import TS, Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

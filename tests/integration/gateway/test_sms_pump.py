@@ -35,10 +35,10 @@ from gateway.pump.pump import Pump
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
-from tests.integration.support import sms_rows
-from tests.integration.support.children import child
-from tests.integration.support.lock_waits import until_somebody_waits
-from tests.integration.support.sms_rows import (
+from tests.support import sms_rows
+from tests.support.children import child
+from tests.support.lock_waits import until_somebody_waits
+from tests.support.sms_rows import (
     NODE,
     TS,
     Caller,

@@ -20,8 +20,8 @@ from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.models import MinuteCounter
 from notify.models import BizMsg, IdempotencyKey
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import Caller, report, respond, send, submit
+from tests.support import sms_rows
+from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,9 +19,9 @@ from gateway.api.xmlrpc import faults
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
-from tests.integration.support import sms_rows
-from tests.integration.support.api_server import Server
-from tests.integration.support.sms_rows import Caller, report, respond, submit
+from tests.support import sms_rows
+from tests.support.api_server import Server
+from tests.support.sms_rows import Caller, report, respond, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,7 +32,7 @@ NUMBER = "13800000000"
 def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
     server = Server(
         tmp_path_factory.mktemp("rpc") / "log",
-        "tests.integration.support.platform_asgi:application",
+        "tests.support.platform_asgi:application",
     )
     yield server
     server.stop()

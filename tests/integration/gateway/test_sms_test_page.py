@@ -13,8 +13,8 @@ from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import AuditLog
-from tests.integration.support import languages, sms_rows
-from tests.integration.support.sms_rows import Caller, gateway, report, respond, submit
+from tests.support import languages, sms_rows
+from tests.support.sms_rows import Caller, gateway, report, respond, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ from django.test import Client
 
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
 MESSAGES, BATCH = "/api/v1/messages", "/api/v1/messages/batch"
 

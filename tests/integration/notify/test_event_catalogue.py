@@ -18,11 +18,11 @@ from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive
 from notify.monitor import findings
 from tests.integration.platform.test_fast_intake import Both, plain
-from tests.integration.support import languages
-from tests.integration.support.api_support import problem
-from tests.integration.support.http_sinks import Sink, answering
-from tests.integration.support.notify_rows import subscription
-from tests.integration.support.sms_rows import Caller
+from tests.support import languages
+from tests.support.api_support import problem
+from tests.support.http_sinks import Sink, answering
+from tests.support.notify_rows import subscription
+from tests.support.sms_rows import Caller
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 TYPES, MESSAGES = "/admin/notify/eventtype/", "/api/v1/messages"

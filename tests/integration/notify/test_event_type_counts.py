@@ -27,7 +27,7 @@ from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Order, Result
 from notify.presence import LaneState
 from notify.sender import webhook
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAID, SENT, UNKNOWN = "order.paid", "order.sent", "order.of_no_catalogue"

@@ -30,7 +30,7 @@ from notify.marker.marker import Marker
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
 from notify.presence import LaneState
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status

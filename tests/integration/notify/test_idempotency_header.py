@@ -19,8 +19,8 @@ from notify.maker.payloads import INLINE_BYTES
 from notify.models import BizMsg, IdempotencyKey, Receive, ReceiveMsg
 from notify.sender.sender import Sender
 from notify.subscriptions import limits
-from tests.integration.support.http_sinks import Seen, Sink, answering
-from tests.integration.support.notify_rows import subscription
+from tests.support.http_sinks import Seen, Sink, answering
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 NAME = "webhook-idempotency-key"

@@ -24,9 +24,9 @@ from notify.maker.maker import Maker
 from notify.messages import recipients
 from notify.models import Attempt, BizReceive, ReceiveMsg, RestoredMsg
 from tests.integration.notify.test_notify_admin_lists import fill, rows_read, wrong_steps
-from tests.integration.support import archive_support, table_rows
-from tests.integration.support.archive_support import Status, archive, message
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support import archive_support, table_rows
+from tests.support.archive_support import Status, archive, message
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 place = archive_support.place

@@ -16,7 +16,7 @@ from msgplatform.models import AuditLog, Biz
 from notify import operations
 from notify.directory import Subscriptions
 from notify.models import Receive
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -18,8 +18,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.models import AuditLog, Biz
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from tests.integration.support import table_rows
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support import table_rows
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

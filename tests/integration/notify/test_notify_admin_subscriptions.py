@@ -21,7 +21,7 @@ from notify.admin import health, states, subscription_cells
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import failures
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

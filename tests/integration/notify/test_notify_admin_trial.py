@@ -15,8 +15,8 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify import presence
 from notify.models import Attempt, BizMsg, BizReceive, Receive, ReceiveMsg
-from tests.integration.support.http_sinks import Sink, answering, huge, refusing_port, silent
-from tests.integration.support.notify_rows import subscription
+from tests.support.http_sinks import Sink, answering, huge, refusing_port, silent
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

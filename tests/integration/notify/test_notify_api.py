@@ -7,7 +7,7 @@ from django.test import Client
 
 from notify.models import BizMsg
 from tests.integration.notify.api_caller import BATCH, MESSAGES, Caller
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVENT = {"event_type": "order.paid", "payload": {"n": 1}}

@@ -20,11 +20,11 @@ from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
 from tests.integration.notify.api_caller import MESSAGES, Caller
 from tests.integration.notify.test_notify_search import many as many_messages
 from tests.integration.notify.test_notify_search import rows_read
-from tests.integration.support import archive_support
-from tests.integration.support.api_server import Server
-from tests.integration.support.api_server import server as served
-from tests.integration.support.archive_support import Status, archive, cold_ids
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support import archive_support
+from tests.support.api_server import Server
+from tests.support.api_server import server as served
+from tests.support.archive_support import Status, archive, cold_ids
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 many, server = many_messages, served

@@ -34,7 +34,8 @@ from notify.models import (
     IdempotencyKey,
     ReceiveMsg,
 )
-from tests.integration.support.archive_support import (
+from tests.servers import Servers
+from tests.support.archive_support import (
     COLD_MODELS,
     Status,
     archive,
@@ -47,9 +48,8 @@ from tests.integration.support.archive_support import (
     place,
     without_months,
 )
-from tests.integration.support.children import child
-from tests.integration.support.notify_rows import subscription
-from tests.servers import Servers
+from tests.support.children import child
+from tests.support.notify_rows import subscription
 
 __all__ = ["place"]
 

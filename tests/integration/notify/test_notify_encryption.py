@@ -16,10 +16,10 @@ from msgplatform.models import Alert, Biz
 from notify.directory import Subscriptions
 from notify.models import Receive, ReceiveMsg
 from notify.sender import trial_send
-from tests.integration.support import languages
-from tests.integration.support.http_sinks import Sink, answering
-from tests.integration.support.notify_rows import publish, subscription
-from tests.integration.support.notify_turns import run_until
+from tests.support import languages
+from tests.support.http_sinks import Sink, answering
+from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -25,9 +25,9 @@ from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
-from tests.integration.support.archive_support import archive, message
-from tests.integration.support.bulk_form import preview
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.archive_support import archive, message
+from tests.support.bulk_form import preview
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status

@@ -20,8 +20,8 @@ from notify import presence
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.monitor import metrics as of_notify
-from tests.integration.support.notify_rows import publish, subscription
-from tests.integration.support.notify_turns import run_until
+from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status

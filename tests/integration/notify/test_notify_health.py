@@ -28,9 +28,9 @@ from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor import conditions, findings
 from notify.orders import Outcome, Result
-from tests.integration.support.http_sinks import Sink, answering
-from tests.integration.support.notify_rows import publish, subscription
-from tests.integration.support.notify_turns import run_until
+from tests.support.http_sinks import Sink, answering
+from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status, Delivery = BizReceive.Status, ReceiveMsg.Status

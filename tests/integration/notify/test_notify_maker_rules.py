@@ -32,9 +32,9 @@ from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
 from notify.presence import LaneState
-from tests.integration.support.children import run as run_children
-from tests.integration.support.notify_rows import publish, subscription
 from tests.servers import Servers
+from tests.support.children import run as run_children
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status

@@ -23,7 +23,7 @@ from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import metrics as of_notify
 from notify.monitor.activity import ACTIVITY
 from notify.orders import Result
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status

@@ -20,9 +20,9 @@ from notify.actions import actions, backfill
 from notify.actions.deliveries import resend_selection
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import Status, archive, message
-from tests.integration.support.children import child
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.archive_support import Status, archive, message
+from tests.support.children import child
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -31,7 +31,8 @@ from notify.models import (
     ReceiveMsg,
     RestoredMsg,
 )
-from tests.integration.support.archive_support import (
+from tests.servers import Servers
+from tests.support.archive_support import (
     Status,
     archive,
     cold_database,
@@ -41,9 +42,8 @@ from tests.integration.support.archive_support import (
     message,
     place,
 )
-from tests.integration.support.children import child
-from tests.integration.support.notify_rows import subscription
-from tests.servers import Servers
+from tests.support.children import child
+from tests.support.notify_rows import subscription
 
 __all__ = ["place"]
 

@@ -24,7 +24,8 @@ from notify.archive import stores
 from notify.archive.listing import Messages
 from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
-from tests.integration.support.archive_support import (
+from tests.servers import Servers
+from tests.support.archive_support import (
     Status,
     archive,
     cold_database,
@@ -33,8 +34,7 @@ from tests.integration.support.archive_support import (
     old_id,
     place,
 )
-from tests.integration.support.notify_rows import publish, subscription
-from tests.servers import Servers
+from tests.support.notify_rows import publish, subscription
 
 __all__ = ["place"]
 

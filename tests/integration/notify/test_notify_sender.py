@@ -33,7 +33,7 @@ from notify.orders import Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.sender import Sender
-from tests.integration.support.http_sinks import Sink, answering, refusing_port
+from tests.support.http_sinks import Sink, answering, refusing_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -294,7 +294,7 @@ class TestRateAndOrder:
         assert _gap(times) < 2 * possible, "and not much slower than allowed"
 
     def test_in_flight_limit_is_kept(self, biz: Biz) -> None:
-        from tests.integration.support.http_sinks import slow
+        from tests.support.http_sinks import slow
 
         with Sink(slow(0.02, together=3)) as sink:
             row = subscribed(biz, "narrow", sink.url(), in_flight_limit=3, timeout=50)
@@ -371,7 +371,7 @@ def test_a_full_lane_with_a_rate_limit_does_not_spin(biz: Biz, hanging: Hanging)
 
 def test_draining_waits_for_what_is_on_its_way(biz: Biz) -> None:
     """An answer that comes after the drain's time would be a second delivery."""
-    from tests.integration.support.http_sinks import slow
+    from tests.support.http_sinks import slow
 
     with Sink(slow(1.0)) as sink:
         row = subscribed(biz, "slow", sink.url(), timeout=50)

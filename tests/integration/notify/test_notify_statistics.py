@@ -30,7 +30,7 @@ from notify.monitor.activity import ACTIVITY
 from notify.monitor.counters import CatalogueSubjects, Key
 from notify.monitor.histograms import DURATION, LATENCY
 from notify.orders import Result
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

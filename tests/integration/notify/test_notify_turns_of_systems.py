@@ -20,7 +20,7 @@ from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.sender import claimer
 from notify.sender.claimer import OrderClaimer
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

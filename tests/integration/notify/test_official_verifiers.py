@@ -24,7 +24,7 @@ from notify.models import BizReceive, Receive
 from notify.orders import Item, Order
 from notify.sender.sender import Sender
 from notify.subscriptions import signing
-from tests.integration.support.http_sinks import Seen, Sink, answering
+from tests.support.http_sinks import Seen, Sink, answering
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -20,7 +20,7 @@ from msgplatform.models import Alert, AuditLog, Biz, Preferences
 from msgplatform.monitor import alert_store
 from notify.models import BizMsg, BizReceive
 from notify.monitor import alert_events
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 KEY = "sms.link:7"

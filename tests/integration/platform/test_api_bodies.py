@@ -15,8 +15,8 @@ from rest_framework.exceptions import ErrorDetail
 
 from msgplatform.api.json import JSONRenderer
 from msgplatform.models import Biz
-from tests.integration.support import api_support
-from tests.integration.support.api_support import Api, problem
+from tests.support import api_support
+from tests.support.api_support import Api, problem
 
 api = pytest.fixture(api_support.api)
 ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"

@@ -27,9 +27,9 @@ from schemathesis.generation.hypothesis.builder import (
 )
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from tests.integration.support.api_server import Server
-from tests.integration.support.api_things import Things
-from tests.integration.support.management import document
+from tests.support.api_server import Server
+from tests.support.api_things import Things
+from tests.support.management import document
 
 EXAMPLES, PATHS = os.environ.get("API_EXAMPLES"), os.environ.get("API_PATHS", "")
 EFFORT = settings(
@@ -45,7 +45,7 @@ EFFORT = settings(
 def server(tmp_path: Path) -> Iterator[Server]:
     server = Server(
         tmp_path / "log",
-        "tests.integration.support.platform_asgi:application",
+        "tests.support.platform_asgi:application",
         {"API_RATE_READ": "off", "API_RATE_FAILED": "off"},
     )
     yield server

@@ -14,10 +14,10 @@ from msgplatform.core.json.values import MAX_STORED
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType
-from tests.integration.support.api_support import problem
-from tests.integration.support.management import Manager
-from tests.integration.support.notify_rows import subscription
-from tests.integration.support.sms_rows import Caller
+from tests.support.api_support import problem
+from tests.support.management import Manager
+from tests.support.notify_rows import subscription
+from tests.support.sms_rows import Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,8 +13,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.api import health
 from msgplatform.core import connections as redis_connections
-from tests.integration.support import api_support
-from tests.integration.support.api_support import Api, problem
+from tests.support import api_support
+from tests.support.api_support import Api, problem
 
 api = pytest.fixture(api_support.api)
 

@@ -21,8 +21,8 @@ from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.models import ApiKey
-from tests.integration.support import api_support
-from tests.integration.support.api_support import READ, WRITE, Api
+from tests.support import api_support
+from tests.support.api_support import READ, WRITE, Api
 
 api = pytest.fixture(api_support.api)
 MALFORMED = [

@@ -14,8 +14,8 @@ from notify.api.views import PublishBody
 from notify.feed.api.requests import NewPostBody
 from notify.feed.models import Feed
 from notify.models import BizMsg
-from tests.integration.support import sms_rows
-from tests.integration.support.sms_rows import Caller
+from tests.support import sms_rows
+from tests.support.sms_rows import Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BODIES: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {

@@ -14,8 +14,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.models import AuditLog, MinuteCounter
-from tests.integration.support import api_support
-from tests.integration.support.api_support import READ, Api, problem
+from tests.support import api_support
+from tests.support.api_support import READ, Api, problem
 
 api = pytest.fixture(api_support.api)
 MAX_PAGES = 50

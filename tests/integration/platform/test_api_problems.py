@@ -13,9 +13,9 @@ import pytest
 import structlog
 
 from msgplatform.api.problems.problem import KINDS
-from tests.integration.support import api_support
-from tests.integration.support.answers import Answer
-from tests.integration.support.api_support import Api, problem
+from tests.support import api_support
+from tests.support.answers import Answer
+from tests.support.api_support import Api, problem
 
 api = pytest.fixture(api_support.api)
 

@@ -11,8 +11,8 @@ from rest_framework.generics import ListAPIView
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.query import ListView
-from tests.integration.support.api_document import api_views, document
-from tests.integration.support.api_support import Api, problem
+from tests.support.api_document import api_views, document
+from tests.support.api_support import Api, problem
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SCOPES = ("events:read", "sms:read", "leads:read", "sync:run", "feed:read")

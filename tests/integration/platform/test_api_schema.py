@@ -12,9 +12,9 @@ from django.urls import get_resolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
-from tests.integration.support import api_support
-from tests.integration.support.api_document import api_views, document, generate, statuses
-from tests.integration.support.api_support import WRITE, Api
+from tests.support import api_support
+from tests.support.api_document import api_views, document, generate, statuses
+from tests.support.api_support import WRITE, Api
 
 api = pytest.fixture(api_support.api)
 ECHO, BATCH = "/api/v1/test/echo", "/api/v1/test/batch"

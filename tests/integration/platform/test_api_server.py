@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from msgplatform.models import ApiKey
-from tests.integration.support import api_server, api_support
-from tests.integration.support.api_server import JSON, Server
-from tests.integration.support.api_support import Api
+from tests.support import api_server, api_support
+from tests.support.api_server import JSON, Server
+from tests.support.api_support import Api
 
 api, server = pytest.fixture(api_support.api), api_server.server
 pytestmark = pytest.mark.django_db(transaction=True)

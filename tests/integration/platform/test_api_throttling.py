@@ -13,8 +13,8 @@ from pytest_django import DjangoAssertNumQueries
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import client_address
-from tests.integration.support import api_support
-from tests.integration.support.api_support import Api, problem
+from tests.support import api_support
+from tests.support.api_support import Api, problem
 
 api = pytest.fixture(api_support.api)
 ECHO = "/api/v1/test/echo"

@@ -13,8 +13,8 @@ from django.test import Client
 from msgplatform.admin import auditing
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob
 from notify.models import Receive
-from tests.integration.support.notify_rows import subscription
-from tests.integration.support.sms_rows import gateway
+from tests.support.notify_rows import subscription
+from tests.support.sms_rows import gateway
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -21,10 +21,10 @@ from notify.actions import actions
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive
 from tests.integration.gateway.sms_messages import archived
-from tests.integration.support import sms_rows
-from tests.integration.support.archive_support import Status, message
-from tests.integration.support.bulk_form import preview, start, start_bulk
-from tests.integration.support.notify_rows import subscription
+from tests.support import sms_rows
+from tests.support.archive_support import Status, message
+from tests.support.bulk_form import preview, start, start_bulk
+from tests.support.notify_rows import subscription
 
 shop = sms_rows.shop
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]

@@ -19,9 +19,9 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkBatch, BulkJob
 from notify.actions import actions
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import Status, archive, message
-from tests.integration.support.bulk_form import preview, start
-from tests.integration.support.notify_rows import subscription
+from tests.support.archive_support import Status, archive, message
+from tests.support.bulk_form import preview, start
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -17,8 +17,8 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
-from tests.integration.support.bulk_form import start_bulk
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.bulk_form import start_bulk
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 

@@ -19,15 +19,15 @@ from django.utils import timezone
 from msgplatform.api.access import keys
 from msgplatform.core.data import ids
 from msgplatform.models import Biz, IdNode
-from tests.integration.support import sms_rows
-from tests.integration.support.api_server import Server
-from tests.integration.support.hanging_database import hanging
 from tests.servers import Servers
+from tests.support import sms_rows
+from tests.support.api_server import Server
+from tests.support.hanging_database import hanging
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ON_MARIADB = connection.vendor == "mysql"  # SQLite is a file: it cannot hang
 SMS, EVENTS = "/api/v1/sms", "/api/v1/messages/batch"
-HASTY = "tests.integration.support.hasty_asgi:application"
+HASTY = "tests.support.hasty_asgi:application"
 # Longer than what is reserved at once (ids.AHEAD_SECONDS), and than the time until a hasty server
 # asks for a key again.
 AWAY_SECONDS = 15.0

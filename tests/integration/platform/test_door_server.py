@@ -20,12 +20,12 @@ from msgplatform.api.access import keys
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
-from tests.integration.support.api_server import Server
-from tests.integration.support.lock_waits import until_somebody_waits
+from tests.support.api_server import Server
+from tests.support.lock_waits import until_somebody_waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"
-PATIENT = "tests.integration.support.patient_asgi:application"
+PATIENT = "tests.support.patient_asgi:application"
 SOON = 180.0
 # More than the server has threads.
 CALLERS = 24

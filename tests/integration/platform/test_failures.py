@@ -25,7 +25,7 @@ from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGro
 from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -24,7 +24,7 @@ from msgplatform.web.application import Application, intakes
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.fast_intake import FastIntake
 from notify.api.views import PublishBody
-from tests.integration.support import sms_rows
+from tests.support import sms_rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES, POSTS, SMS = "/api/v1/messages", "/api/v1/feed/posts", "/api/v1/sms"

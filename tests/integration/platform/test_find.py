@@ -14,8 +14,8 @@ from msgplatform.core import flows
 from msgplatform.messages import engine
 from msgplatform.models import Biz, Role, SavedFilter
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import message
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.archive_support import message
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PARCEL = b'{"parcel":"RB123456785CN"}'

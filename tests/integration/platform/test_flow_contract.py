@@ -11,7 +11,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FLOWS = flows.all()

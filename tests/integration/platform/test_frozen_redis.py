@@ -27,10 +27,10 @@ from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
 from msgplatform.core.servers.private_server import PrivateServer
 from msgplatform.models import Biz
-from tests.integration.support import sms_rows
-from tests.integration.support.api_server import Server
-from tests.integration.support.notify_rows import subscription
 from tests.servers import Servers
+from tests.support import sms_rows
+from tests.support.api_server import Server
+from tests.support.notify_rows import subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -24,8 +24,8 @@ from msgplatform.core import flows
 from msgplatform.models import Biz
 from notify.maker.maker import Maker
 from notify.models import BizReceive, Receive, ReceiveMsg
-from tests.integration.support import crm_rows, sms_rows
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support import crm_rows, sms_rows
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -20,7 +20,7 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz
 from notify.models import Receive
 from tests.integration.crmsync.support import landing_page
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 HEADER = "Content-Security-Policy"

@@ -24,11 +24,11 @@ from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
-from tests.integration.support.answers import Answer
-from tests.integration.support.api_support import problem
-from tests.integration.support.management import Manager, operations
-from tests.integration.support.notify_rows import publish, subscription
-from tests.integration.support.notify_turns import Maker
+from tests.support.answers import Answer
+from tests.support.api_support import problem
+from tests.support.management import Manager, operations
+from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import Maker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import AuditLog
 from notify.maker.maker import Maker
 from notify.models import BizMsg, Receive, ReceiveMsg
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 MANUAL = Path(__file__).parents[3] / "docs/management-api.md"
@@ -23,7 +23,7 @@ MANUAL = Path(__file__).parents[3] / "docs/management-api.md"
 def test_from_nothing_to_the_first_message(tmp_path: Path) -> None:
     (script,) = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
     _key, plain = keys.create(None, "provisioning", keys.management_scopes())
-    server = Server(tmp_path / "log", "tests.integration.support.platform_asgi:application")
+    server = Server(tmp_path / "log", "tests.support.platform_asgi:application")
     try:
         address = f"http://127.0.0.1:{server.port}"
         given = {**os.environ, "MSGPLATFORM_URL": address, "MSGPLATFORM_KEY": plain}

@@ -12,8 +12,8 @@ from django.test import Client
 
 from msgplatform.models import AuditLog, Biz
 from notify.models import BizReceive, ReceiveMsg
-from tests.integration.support.archive_support import Status, message
-from tests.integration.support.notify_rows import subscription
+from tests.support.archive_support import Status, message
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 LIST = "/console/search/notify"

@@ -13,7 +13,7 @@ from django.utils import translation
 from msgplatform.admin import BoundedPaginator
 from msgplatform.console import navigation
 from msgplatform.models import Biz, Preferences
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -24,7 +24,7 @@ from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.statistics.recent import Span
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -9,8 +9,8 @@ from msgplatform.models import Biz
 from msgplatform.supervision import platform
 from msgplatform.supervision.run import Refused
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import subscription
-from tests.integration.support.sms_rows import gateway
+from tests.support.notify_rows import subscription
+from tests.support.sms_rows import gateway
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import Alert, Biz, BulkJob, Preferences
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAGE = "/console/preferences"

@@ -14,7 +14,7 @@ from gateway.models import SgipMo, SgipMt
 from msgplatform import roles
 from msgplatform.core import flows
 from msgplatform.models import AuditLog, BulkJob, Role, SavedFilter
-from tests.integration.support import crm_rows, everything
+from tests.support import crm_rows, everything
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

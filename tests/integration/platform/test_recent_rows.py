@@ -15,7 +15,7 @@ from django.utils import timezone
 from msgplatform.admin import recent_rows
 from msgplatform.core.data import sql
 from msgplatform.models import AuditLog, MinuteCounter
-from tests.integration.support import table_rows
+from tests.support import table_rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 AUDIT, COUNTERS = "/admin/msgplatform/auditlog/", "/admin/msgplatform/minutecounter/"

@@ -15,8 +15,8 @@ from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.models import Biz, Role
 from notify.models import BizMsg, BizReceive, Receive
-from tests.integration.support import everything
-from tests.integration.support.console_walk import Walk
+from tests.support import everything
+from tests.support.console_walk import Walk
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -20,7 +20,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import Biz, DayCounter, MinuteCounter, Preferences
 from msgplatform.monitor import time_steps
 from notify.models import BizReceive
-from tests.integration.support.notify_rows import subscription
+from tests.support.notify_rows import subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 ALL, PAGE, FILE = (

@@ -29,8 +29,8 @@ from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import Result
 from notify.sender.claimer import OrderClaimer
-from tests.integration.support import feed_rows, sms_rows
-from tests.integration.support.notify_rows import publish, subscription
+from tests.support import feed_rows, sms_rows
+from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 shop = sms_rows.shop

@@ -13,9 +13,9 @@ from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Biz
 from notify.feed.signals import DISPATCHER
 from notify.signals import MAKER
-from tests.integration.support import feed_rows, notify_rows, sms_rows
-from tests.integration.support.listening import Hearing, listen
-from tests.integration.support.sms_rows import shop
+from tests.support import feed_rows, notify_rows, sms_rows
+from tests.support.listening import Hearing, listen
+from tests.support.sms_rows import shop
 
 __all__ = ["listen", "shop"]
 

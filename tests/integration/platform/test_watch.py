@@ -28,9 +28,9 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from tests.integration.support.notify_rows import publish, subscription
-from tests.integration.support.sms_net_support import accept, mt
-from tests.integration.support.sms_rows import gateway
+from tests.support.notify_rows import publish, subscription
+from tests.support.sms_net_support import accept, mt
+from tests.support.sms_rows import gateway
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -16,7 +16,7 @@ from msgplatform.core import web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.web_requests import Requests
 from msgplatform.models import Biz
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 SECONDS = 60.0
 TOKEN = "for Prometheus"

@@ -10,8 +10,8 @@ from crmsync.models import Crm, Policy, Record, RecoveryEntry, Source
 from crmsync.monitor import counters
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup, MinuteCounter
-from tests.integration.support.crm_rows import dead, lead, operation, policy, record
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
+from tests.support.crm_rows import dead, lead, operation, policy, record
 
 
 def _crm(name: str, url: str, **fields: Any) -> Crm:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgplatform.models import Biz, FailureGroup
 from notify.feed.models import EventQueue
-from tests.integration.support.feed_rows import post, related, visited
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
+from tests.support.feed_rows import post, related, visited
 
 
 @incident("feed.set_aside", r"set aside.*IntegrityError|events were set aside: friend 1")

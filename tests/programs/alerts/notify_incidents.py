@@ -8,8 +8,8 @@ from typing import Any
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz, FailureGroup
 from notify.models import BizReceive, Receive, ReceiveMsg
-from tests.integration.support.notify_rows import publish, subscription
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
+from tests.support.notify_rows import publish, subscription
 
 
 def _subscribed(name: str, url: str, **fields: Any) -> BizReceive:

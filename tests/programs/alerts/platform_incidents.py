@@ -14,9 +14,9 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup
-from tests.integration.support.sms_rows import account, gateway
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
+from tests.support.sms_rows import account, gateway
 
 
 @incident("platform.backlog", r"the gateway closed.*waited since")

@@ -14,8 +14,8 @@ from gateway.lifecycle import keys
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor.conditions import MIN_FAILED
 from msgplatform.models import Biz, FailureGroup, MinuteCounter
-from tests.integration.support.sms_rows import NODE, TS, account, gateway, submit
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
+from tests.support.sms_rows import NODE, TS, account, gateway, submit
 
 VALID_SECONDS = 1.5
 

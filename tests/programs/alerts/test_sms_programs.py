@@ -18,7 +18,7 @@ from tests.flows.sms_cluster import SmsCluster
 PROGRAMS = ("run_data_pump", "run_report_forwarder", "run_sms_receiver", "run_sms_sender")
 OTHER = "run_marker"  # a program of Notify, the only one that looks in the end
 _GATEWAY = """
-from tests.integration.support.sms_rows import gateway
+from tests.support.sms_rows import gateway
 gateway("city", port={port}, login_name="sp", login_password="secret")
 """
 _OPEN = """

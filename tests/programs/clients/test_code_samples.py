@@ -19,8 +19,8 @@ from msgplatform.models import Biz
 from notify.feed.models import Feed
 from notify.models import BizMsg
 from tests.integration.crmsync import support
-from tests.integration.support import sms_rows
-from tests.integration.support.api_server import Server
+from tests.support import sms_rows
+from tests.support.api_server import Server
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -39,7 +39,7 @@ ROWS: dict[str, Any] = {"notify": BizMsg, "crmsync": Lead, "feed": Feed}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "log", "tests.integration.support.platform_asgi:application")
+    server = Server(tmp_path / "log", "tests.support.platform_asgi:application")
     yield server
     server.stop()
 

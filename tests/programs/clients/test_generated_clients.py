@@ -16,7 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import ApiKey, Biz
 from notify.feed.models import Feed
 from notify.models import BizMsg, BizReceive, EventType
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PROGRAMS = Path(__file__).parent
@@ -29,7 +29,7 @@ _TYPESCRIPT = {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "log", "tests.integration.support.platform_asgi:application")
+    server = Server(tmp_path / "log", "tests.support.platform_asgi:application")
     yield server
     server.stop()
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from msgplatform.core.http.engine import AddressGuard, Engine
-from tests.integration.support import http_engines
-from tests.integration.support import http_sinks as sinks
-from tests.integration.support.http_engines import LOOPBACK, collect, names, request, send
-from tests.integration.support.http_sinks import Sink
+from tests.support import http_engines
+from tests.support import http_sinks as sinks
+from tests.support.http_engines import LOOPBACK, collect, names, request, send
+from tests.support.http_sinks import Sink
 
 pytestmark = pytest.mark.alone
 engine = pytest.fixture(http_engines.engine)

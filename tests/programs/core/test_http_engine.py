@@ -30,10 +30,10 @@ from msgplatform.core.http.engine import (
     outline,
 )
 from msgplatform.core.http.resolver import MAX_THREADS, Resolver
-from tests.integration.support import http_engines
-from tests.integration.support import http_sinks as sinks
-from tests.integration.support.http_engines import JSON, LOOPBACK, collect, names, request, send
-from tests.integration.support.http_sinks import Sink
+from tests.support import http_engines
+from tests.support import http_sinks as sinks
+from tests.support.http_engines import JSON, LOOPBACK, collect, names, request, send
+from tests.support.http_sinks import Sink
 
 engine = pytest.fixture(http_engines.engine)
 happy = pytest.fixture(http_engines.happy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.harness.mariadb import MariaDb
-from tests.integration.support.children import child, run
+from tests.support.children import child, run
 
 LOSES = """
 from django.core.management import call_command

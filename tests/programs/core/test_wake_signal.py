@@ -15,8 +15,8 @@ from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.core.rates.backoff import Backoff
-from tests.integration.support.listening import SOON, Hearing, listen
 from tests.servers import Servers
+from tests.support.listening import SOON, Hearing, listen
 
 __all__ = ["listen"]
 

@@ -22,8 +22,8 @@ from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
 from msgplatform.core.data import sql
-from tests.integration.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
-from tests.integration.support.sources import NAME, SECONDS, Follower, run_as_owner
+from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
+from tests.support.sources import NAME, SECONDS, Follower, run_as_owner
 
 MakeSource = Callable[..., Source]
 SIZES = (1_000, 5_000_000 if os.environ.get("MSGPLATFORM_FULL_LOAD") else 200_000)

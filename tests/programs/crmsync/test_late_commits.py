@@ -19,7 +19,7 @@ from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.horizon import MysqlHorizon, Reading
 from crmsync.poller.reading.increment import Increment, Row, Watermark
 from crmsync.poller.reading.source import Source
-from tests.integration.support.lead_tables import (
+from tests.support.lead_tables import (
     LEADS,
     SQLITE_TABLE,
     Log,
@@ -28,7 +28,7 @@ from tests.integration.support.lead_tables import (
     mysql_writer,
     sqlite_writer,
 )
-from tests.integration.support.sources import NAME
+from tests.support.sources import NAME
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 CHANGES, LONGEST, WRITERS = (15_000, 10.0, 8) if FULL else (2_000, 0.75, 8)

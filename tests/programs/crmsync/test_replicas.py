@@ -15,8 +15,8 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from crmsync.admin.setup import preview
 from crmsync.poller.reading.source import Source
-from tests.integration.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
-from tests.integration.support.sources import NAME, PASSWORD, SECONDS, Follower, run_as_owner
+from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
+from tests.support.sources import NAME, PASSWORD, SECONDS, Follower, run_as_owner
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from msgplatform import env
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
 from msgplatform.core.servers.private_server import free_port
-from tests.integration.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
-from tests.integration.support.sources import NAME, PASSWORD, Follower, reader_url, run_as_owner
+from tests.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
+from tests.support.sources import NAME, PASSWORD, Follower, reader_url, run_as_owner
 
 MakeSource = Callable[..., Source]
 

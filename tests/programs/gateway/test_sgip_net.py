@@ -35,7 +35,7 @@ from gateway.sgip import (
 )
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
-from tests.integration.support.sgip_support import (
+from tests.support.sgip_support import (
     LOGIN,
     NODE,
     WAIT,

@@ -25,8 +25,9 @@ from gateway.simulator.behaviours import Behaviour, ReportTime
 from msgplatform.core.data import ids
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert
-from tests.integration.support.hanging_database import hanging
-from tests.integration.support.sms_net_support import (
+from tests.servers import Servers
+from tests.support.hanging_database import hanging
+from tests.support.sms_net_support import (
     Raw,
     Smg,
     accept,
@@ -36,7 +37,6 @@ from tests.integration.support.sms_net_support import (
     turning,
     until,
 )
-from tests.servers import Servers
 
 __all__ = ["lasting_reports"]
 

@@ -24,9 +24,9 @@ from hypothesis.stateful import (
 
 from gateway.lifecycle import store
 from gateway.lifecycle.mo_store import KeptPart
-from tests.integration.support.sms_mo_steps import TOTAL, MoSteps, Part
-from tests.integration.support.sms_model import Message, Packet
-from tests.integration.support.sms_steps import GATEWAYS, NODE, OVER, TEXTS, Steps
+from tests.support.sms_mo_steps import TOTAL, MoSteps, Part
+from tests.support.sms_model import Message, Packet
+from tests.support.sms_steps import GATEWAYS, NODE, OVER, TEXTS, Steps
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 

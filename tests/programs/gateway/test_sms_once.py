@@ -31,8 +31,8 @@ from gateway.sender.packing import packs, submits
 from gateway.sender.pending_submits import response
 from gateway.sgip import Result
 from gateway.sgip.constants import THROTTLED
-from tests.integration.support.sms_net_support import accept, mt
-from tests.integration.support.sms_steps import GATEWAYS, NEVER, OVER, TEXTS, gateway
+from tests.support.sms_net_support import accept, mt
+from tests.support.sms_steps import GATEWAYS, NEVER, OVER, TEXTS, gateway
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 

@@ -22,8 +22,9 @@ from gateway.receiver.receiver import SmsReceiver
 from gateway.signals import FORWARDER
 from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Alert
-from tests.integration.support.listening import Hearing, listen
-from tests.integration.support.sms_net_support import (
+from tests.servers import Servers
+from tests.support.listening import Hearing, listen
+from tests.support.sms_net_support import (
     Raw,
     accept,
     ended,
@@ -33,7 +34,6 @@ from tests.integration.support.sms_net_support import (
     turning,
     until,
 )
-from tests.servers import Servers
 
 __all__ = ["listen"]
 

@@ -28,9 +28,9 @@ from gateway.sender.packing import Pace, packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
-from tests.integration.support.children import child
-from tests.integration.support.sgip_support import OwnTimeSmg, UnbindingSmg
-from tests.integration.support.sms_net_support import (
+from tests.support.children import child
+from tests.support.sgip_support import OwnTimeSmg, UnbindingSmg
+from tests.support.sms_net_support import (
     Smg,
     accept,
     ended,

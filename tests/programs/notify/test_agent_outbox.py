@@ -25,7 +25,7 @@ from notify.agent.models import Outbox
 from notify.agent.schema import ddl
 from notify.agent.store import add_database
 from notify.intake import intake
-from tests.integration.support.agent_support import KINDS, Shop
+from tests.support.agent_support import KINDS, Shop
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = """

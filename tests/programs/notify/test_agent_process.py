@@ -18,8 +18,8 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.connections import build
 from tests.cluster import ROOT, WEB, Cluster
-from tests.integration.support.agent_support import KINDS, Shop
-from tests.integration.support.http_sinks import refusing_port
+from tests.support.agent_support import KINDS, Shop
+from tests.support.http_sinks import refusing_port
 
 # A developer's shell may carry an Agent's own variables.
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}

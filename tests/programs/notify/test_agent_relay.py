@@ -23,8 +23,8 @@ from msgplatform.core.servers.private_server import free_port
 from notify.agent import store
 from notify.agent.metrics import Figures
 from notify.agent.relay import MARGIN_SECONDS
-from tests.integration.support import agent_support
-from tests.integration.support.agent_support import (
+from tests.support import agent_support
+from tests.support.agent_support import (
     INSERT,
     KEY,
     KINDS,

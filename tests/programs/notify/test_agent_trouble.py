@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from tests.integration.support import agent_support
-from tests.integration.support.agent_support import (
+from tests.support import agent_support
+from tests.support.agent_support import (
     KINDS,
     Intake,
     Make,
@@ -22,7 +22,7 @@ from tests.integration.support.agent_support import (
     until_empty,
     verdicts,
 )
-from tests.integration.support.http_sinks import refusing_port
+from tests.support.http_sinks import refusing_port
 
 shop = pytest.fixture(params=KINDS)(agent_support.shop)
 intake = pytest.fixture(agent_support.an_intake)

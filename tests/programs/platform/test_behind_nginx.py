@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 from msgplatform import env
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHIPPED = env.BASE_DIR / "deploy/nginx/msgplatform.conf"

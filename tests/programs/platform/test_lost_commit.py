@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from tests.integration.support.api_server import Server
-from tests.integration.support.children import run
-from tests.integration.support.cutting_proxy import CuttingProxy
+from tests.support.api_server import Server
+from tests.support.children import run
+from tests.support.cutting_proxy import CuttingProxy
 
 MESSAGES = "/api/v1/messages"
 NEVER, COMMIT = b"\x00 never", b"\x03COMMIT"

@@ -13,8 +13,8 @@ import yaml
 
 from msgplatform.env import BASE_DIR
 from msgplatform.reference.metrics import read_rules
-from tests.integration.support import everything
-from tests.integration.support.api_server import Server
+from tests.support import everything
+from tests.support.api_server import Server
 
 FOLDER = BASE_DIR / "deploy/prometheus"
 RULES, EXPECTED = FOLDER / "rules.yml", FOLDER / "rules_test.yml"
@@ -80,7 +80,7 @@ def scraped(tmp_path: Path, work_redis: object, sms_redis: object) -> Iterator[s
     everything.make(tmp_path)
     server = Server(
         tmp_path / "log",
-        "tests.integration.support.platform_asgi:application",
+        "tests.support.platform_asgi:application",
         {"METRICS_TOKEN": TOKEN},
     )
     try:

@@ -21,7 +21,7 @@ from msgplatform.models import Biz
 from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES, BATCH = "/api/v1/messages", "/api/v1/messages/batch"

@@ -13,7 +13,7 @@ import pytest
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.models import EventType
-from tests.integration.support.api_server import JSON, Server
+from tests.support.api_server import JSON, Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"

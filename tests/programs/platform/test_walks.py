@@ -10,8 +10,8 @@ from django.test import Client
 
 from msgplatform import roles
 from msgplatform.models import Role
-from tests.integration.support import everything
-from tests.integration.support.console_walk import Walk
+from tests.support import everything
+from tests.support.console_walk import Walk
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

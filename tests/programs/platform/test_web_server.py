@@ -19,7 +19,7 @@ from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from msgplatform.web import bodies
 from notify.models import BizMsg
-from tests.integration.support.api_server import Server
+from tests.support.api_server import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import children
-from tests.integration.support.json_stub import Answer, Asked, serving
+from tests.support import children
+from tests.support.json_stub import Answer, Asked, serving
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "crm-adapters.md"
 ALLOWED = {"OUTBOUND_ALLOW": "127.0.0.0/8"}

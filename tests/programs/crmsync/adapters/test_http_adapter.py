@@ -25,9 +25,9 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from msgplatform.core.errors import InvalidInput, Unavailable
-from tests.integration.support.http_sinks import refusing_port
-from tests.integration.support.json_stub import Answer, Asked, asked, routed, serving
-from tests.integration.support.lead_store import LeadStore, rest
+from tests.support.http_sinks import refusing_port
+from tests.support.json_stub import Answer, Asked, asked, routed, serving
+from tests.support.lead_store import LeadStore, rest
 
 TOKEN = {"token": "hush-hush"}
 Open = Callable[..., HttpAdapter]

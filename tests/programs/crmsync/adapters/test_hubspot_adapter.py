@@ -22,8 +22,8 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from msgplatform.core.errors import InvalidInput
-from tests.integration.support.hubspot_stub import HubSpotStub
-from tests.integration.support.json_stub import Answer, asked, serving
+from tests.support.hubspot_stub import HubSpotStub
+from tests.support.json_stub import Answer, asked, serving
 
 Open = Callable[..., HubSpotAdapter]
 

@@ -10,9 +10,9 @@ import hubspot
 import pytest
 from hubspot.crm import contacts
 
-from tests.integration.support.http_sinks import Sink
-from tests.integration.support.hubspot_stub import HubSpotStub
-from tests.integration.support.json_stub import serving
+from tests.support.http_sinks import Sink
+from tests.support.hubspot_stub import HubSpotStub
+from tests.support.json_stub import serving
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from crmsync.adapters.outcomes import (
 )
 from crmsync.adapters.salesforce.adapter import SalesforceAdapter
 from msgplatform.core.errors import InvalidInput
-from tests.integration.support.http_sinks import Sink, refusing_port
-from tests.integration.support.json_stub import Answer, Asked, asked, serving
-from tests.integration.support.salesforce_stub import SalesforceStub
+from tests.support.http_sinks import Sink, refusing_port
+from tests.support.json_stub import Answer, Asked, asked, serving
+from tests.support.salesforce_stub import SalesforceStub
 
 Open = Callable[..., SalesforceAdapter]
 

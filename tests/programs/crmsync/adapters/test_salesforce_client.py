@@ -12,9 +12,9 @@ from requests.adapters import HTTPAdapter
 from simple_salesforce import exceptions
 from simple_salesforce.api import Salesforce
 
-from tests.integration.support.http_sinks import Sink
-from tests.integration.support.json_stub import serving
-from tests.integration.support.salesforce_stub import SalesforceStub
+from tests.support.http_sinks import Sink
+from tests.support.json_stub import serving
+from tests.support.salesforce_stub import SalesforceStub
 
 LEADS = "composite/sobjects/Lead/Hive_Id__c"
 

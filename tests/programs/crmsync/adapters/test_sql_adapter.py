@@ -17,7 +17,7 @@ from crmsync.adapters.base import Check, Record, UnknownField
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
 from crmsync.adapters.sql.adapter import SqlAdapter
 from msgplatform.core.errors import InvalidInput, Unavailable
-from tests.integration.support.cutting_proxy import CuttingProxy
+from tests.support.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.django_db
 

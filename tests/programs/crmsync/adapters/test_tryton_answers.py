@@ -10,7 +10,7 @@ import pytest
 from crmsync.adapters.base import Record
 from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.adapters.tryton.adapter import TrytonAdapter
-from tests.integration.support.json_stub import Answer, Asked, asked, serving
+from tests.support.json_stub import Answer, Asked, asked, serving
 
 Open = Callable[..., TrytonAdapter]
 

@@ -11,8 +11,8 @@ import requests
 from crmsync.adapters.base import Record
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Outcome, Refused, Retry, Unknown
 from crmsync.adapters.tryton.adapter import TrytonAdapter
-from tests.integration.support.json_stub import Answer, Asked, serving
-from tests.integration.support.tryton_server import PASSWORD, TrytonServer
+from tests.support.json_stub import Answer, Asked, serving
+from tests.support.tryton_server import PASSWORD, TrytonServer
 
 Open = Callable[..., TrytonAdapter]
 

@@ -11,7 +11,7 @@ from gateway.models import SgipMt
 from msgplatform.api.access import keys
 from msgplatform.models import Biz, BulkJob
 from notify.models import BizMsg, EventType, Receive
-from tests.integration.support import crm_rows, everything, feed_rows, notify_rows
+from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
 _APPKEY = "5f1c0a9be2d34786"

@@ -12,14 +12,14 @@ from typing import Any
 
 from msgplatform.core.servers.private_server import PrivateServer, free_port
 
-_ROOT = Path(__file__).resolve().parents[3]
+_ROOT = Path(__file__).resolve().parents[2]
 _INSTALLED = Path(sys.prefix) / "tryton"
 PASSWORD = "hush-hush-9"  # as in scripts/tryton.sh
 
 
 def install() -> None:
     """Nothing happens when it is there, as after `make tools`."""
-    subprocess.run([_ROOT / "deploy" / "tryton.sh", sys.prefix], check=True, timeout=600)
+    subprocess.run([_ROOT / "scripts" / "tryton.sh", sys.prefix], check=True, timeout=600)
 
 
 class TrytonServer(PrivateServer):

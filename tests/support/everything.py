@@ -16,7 +16,7 @@ from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
 from msgplatform.monitor import failure_store
 from notify.maker.maker import Maker
 from notify.models import Attempt, ReceiveMsg
-from tests.integration.support import crm_rows, feed_rows, notify_rows, sms_rows
+from tests.support import crm_rows, feed_rows, notify_rows, sms_rows
 
 NUMBER = "8613800000123"
 TEXT = "Your code is on the back of the card"

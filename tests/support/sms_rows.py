@@ -21,7 +21,7 @@ from msgplatform.api.access import keys
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.models import Biz
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
 NODE, TS = 3010099999, 1121131500
 _seqnos = itertools.count(100)

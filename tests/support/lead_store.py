@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.support.json_stub import Answer, Asked
+from tests.support.json_stub import Answer, Asked
 
 
 class LeadStore:

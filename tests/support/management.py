@@ -14,7 +14,7 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 
 from msgplatform.api.access import keys
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
 _SCOPE = re.compile(r"Scope: `(manage:[a-z-]+)`")
 

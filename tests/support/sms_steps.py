@@ -26,8 +26,8 @@ from gateway.lifecycle.messages import (
 )
 from gateway.models import SmsGateway
 from gateway.sender.packing import packs, submits
-from tests.integration.support.sms_model import Message, Model, Packet
-from tests.integration.support.sms_places import Places
+from tests.support.sms_model import Message, Model, Packet
+from tests.support.sms_places import Places
 
 GATEWAYS, NODE, TRIES, USERS = (7, 8), 3010099999, 2, 3
 TEXTS = {"短": 1, "长" * 100: 2, "很长" * 80: 3}  # and the number of their parts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.integration.support.json_stub import Answer, Asked
+from tests.support.json_stub import Answer, Asked
 
 _TIME = "2026-03-01T00:00:00.000Z"
 _CALL = "6828d000-3d2f-4701-8d90-b21e53b0d005"

@@ -2,4 +2,4 @@
 
 from msgplatform.settings import *  # noqa: F403
 
-ROOT_URLCONF = "tests.integration.support.api_views"
+ROOT_URLCONF = "tests.support.api_views"

@@ -48,7 +48,7 @@ class Server:
                 cwd=env.BASE_DIR,
                 env={
                     **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.integration.support.api_settings",
+                    "DJANGO_SETTINGS_MODULE": "tests.support.api_settings",
                     "ALLOWED_HOSTS": "127.0.0.1",
                     **(environment or {}),
                 },

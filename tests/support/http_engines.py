@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import Any
 
 from msgplatform.core.http.engine import AddressGuard, Engine, Request, Response
-from tests.integration.support import http_sinks as sinks
-from tests.integration.support.http_sinks import Sink
+from tests.support import http_sinks as sinks
+from tests.support.http_sinks import Sink
 
 LOOPBACK = ["127.0.0.0/8"]
 JSON = ("content-type", "application/json")

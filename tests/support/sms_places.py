@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gateway.lifecycle import keys
-from tests.integration.support.sms_model import RANK, Message, Model, Packet
+from tests.support.sms_model import RANK, Message, Model, Packet
 
 PRIORITIES = (0, 9)
 

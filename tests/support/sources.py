@@ -11,7 +11,7 @@ from django.db import connections
 from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.increment import Increment, Page, Row, Watermark
 from crmsync.poller.reading.source import Source
-from tests.integration.support.lead_tables import LEADS, MYSQL_TABLE
+from tests.support.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"
 PASSWORD = "not-to-be-shown"

@@ -17,9 +17,9 @@ from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.flows import contract
 from msgplatform.models import ApiKey, Biz
-from tests.integration.support.answers import Answer
+from tests.support.answers import Answer
 
-URLCONF = "tests.integration.support.api_views"
+URLCONF = "tests.support.api_views"
 READ, WRITE = "things:read", "things:write"
 _numbers = itertools.count(1)
 

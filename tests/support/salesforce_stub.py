@@ -10,7 +10,7 @@ import re
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from tests.integration.support.json_stub import Answer, Asked
+from tests.support.json_stub import Answer, Asked
 
 _DATA = "/services/data/v61.0/"
 _FIELDS = ("LastName", "Company", "Email", "Phone")

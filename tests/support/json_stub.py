@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.integration.support.http_sinks import Seen, Sink
+from tests.support.http_sinks import Seen, Sink
 
 
 class Asked:
