@@ -125,7 +125,7 @@ def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[t
     before = None
     with pytest.MonkeyPatch.context() as patch:
         if is_short := limit % 2 == 0:
-            patch.setattr(find, "MOST", 4 * limit)
+            patch.setattr(find, "MAX_MERGED", 4 * limit)
         while True:
             page = timeline.read(BIZ, uid, before, limit, app_id, visit=visit)
             assert is_short or len(page.posts) == limit or page.next is None
