@@ -15,9 +15,10 @@ flock 9
 
 echo "tryton: installing" >&2
 rm -rf "$folder/stamp" "$folder/venv" "$folder/data"
+echo "$requirements" >"$folder/requirements.txt"
 "$python" -m venv --without-pip "$folder/venv"
 "$python" -m pip --python "$folder/venv/bin/python" install -qq --progress-bar=off --no-deps \
-  --require-hashes -r <(echo "$requirements") >&2
+  --require-hashes -r "$folder/requirements.txt" >&2
 
 mkdir "$folder/data"
 touch "$folder/data/crm.sqlite"
