@@ -185,6 +185,7 @@ class Demo:
             reservation=socket.socket(fileno=descriptor), say=self.run.say,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         from django.contrib.auth import get_user_model
@@ -226,16 +227,20 @@ class Demo:
             finally:
                 self.run.be_ready()
                 connections.close_all()
+                finished.release()
+            # Programs that this thread started end with it: the kernel takes it for their parent.
+            self._stopped.wait()
 
-        # Daemons: they end with an interrupted demo. A bounded join lets signals through.
+        finished = threading.Semaphore(0)
+        # Daemons: they end with an interrupted demo. A bounded wait lets signals through.
         threads = [threading.Thread(target=run, args=(flow,), daemon=True) for flow in flows.all()]
         for thread in threads:
             thread.start()
-        while not errors and any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(0.1)
-        if errors:
-            raise errors[0]
+        for _ in threads:
+            while not finished.acquire(timeout=0.2):
+                pass
+            if errors:
+                raise errors[0]
         return {flow.name: figures[flow.name] for flow in flows.all()}
 
     def go_on(self) -> None:
@@ -249,6 +254,7 @@ class Demo:
             trickle.stop()
         with self.run.until_end:
             self.platform.stop()
+        self._stopped.set()
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _READY_SECONDS
