@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from django.db.models import Q
 from django.utils.translation import gettext_noop as _
 
 from crmsync import presence
@@ -25,8 +26,8 @@ from crmsync.presence import PolicyFacts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
-from msgplatform.core.lazy_text import lazy_message, load
-from msgplatform.models import Alert
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.alert_store import open_conditions, unless_away
 
 PAUSED, SOURCE, HORIZON = "crm.paused", "crm.source", "crm.horizon"
 STALLED, DEAD, RECOVERY = "crm.stalled", "crm.dead", "crm.recovery"
@@ -59,13 +60,13 @@ class _Stalls(msgspec.Struct):
 
 
 def conditions() -> Iterator[Condition]:
-    """The conditions that hold now. Raises errors of the database and RedisError."""
+    """The conditions that hold now. Raises errors of the database."""
     now = sql.now()
     policies = backlog.of_policies(now)
     working = [one for one in policies if one.takes_work]
     yield from _paused()
-    yield from _sources(working, presence.read_policies())
-    yield from _stalled(working, now)
+    yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
+    yield from unless_away(lambda: _stalled(working, now), STALLED)
     yield from _dead(policies, now)
     yield from _left_open(now)
 
@@ -130,7 +131,7 @@ def _stalled_seconds(
         last = msgspec.json.decode(content, type=_Stalls)
     else:  # Redis was emptied: CRMs whose alert is open are still stalled
         last = _Stalls(now, {}, [])
-        for crm in [one for one in confirmed_at if _open_alerts([f"{STALLED}:{one}"])]:
+        for crm in [one for one in confirmed_at if open_conditions(Q(open_key=f"{STALLED}:{one}"))]:
             last.crms[crm] = (confirmed_at[crm], STALLED_SECONDS + 1)
     gap = now - last.at
     seconds_passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
@@ -156,19 +157,7 @@ def _sources(
             yield from _of_source(one.policy, policy_facts)
     unheld_ids = [one.policy.pk for one in working if one.policy.pk not in facts]
     keys = [f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld_ids]
-    yield from _open_alerts(keys)
-
-
-def _open_alerts(keys: Collection[str]) -> list[Condition]:
-    """The conditions of the open alerts with these keys, with the texts that they have."""
-    return [
-        Condition(
-            row.key,
-            load(row.said.get("subject", row.subject)),
-            load(row.said.get("text", row.text)),
-        )
-        for row in Alert.objects.filter(open_key__in=list(keys))
-    ]
+    yield from open_conditions(Q(open_key__in=keys))
 
 
 def _of_source(policy: Policy, facts: PolicyFacts) -> Iterator[Condition]:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.utils.translation import gettext_noop as _
 
 from gateway import presence
@@ -29,6 +29,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert, MinuteCounter
+from msgplatform.monitor.alert_store import open_conditions, unless_away
 
 OUTAGE, FAILING = "sms.gateway", "sms.failing"
 KINDS = (OUTAGE, FAILING)
@@ -40,9 +41,9 @@ _GOOD = (_Final.DELIVERED, _Final.ACCEPTED)
 
 
 def conditions() -> Iterator[Condition]:
-    """The conditions that hold now. Raises errors of the database and of Redis."""
+    """The conditions that hold now. Raises errors of the database."""
     yield from _failing()
-    yield from _outages()
+    yield from unless_away(_outages, OUTAGE)
 
 
 # -- no connection -------------------------------------------------------------------------------
@@ -52,9 +53,10 @@ def _directory() -> Directory:
 
 
 def _outages() -> Iterator[Condition]:
-    """Gateways without a connection. A gateway that cannot be used has an alert of its own, and
-    while nothing may leave the platform none is expected to be connected."""
+    """Gateways without a connection. A gateway that cannot be used has an alert of its own. While
+    nothing may leave the platform none is expected to be connected: alerts stay as they are."""
     if outbound.is_off():
+        yield from open_conditions(Q(kind=OUTAGE))
         return
     directory = _directory()
     directory.refresh(at_once=True)

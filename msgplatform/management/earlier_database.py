@@ -25,6 +25,8 @@ _LAST = {
     "gateway": ("0010_exact_names",),
     "crmsync": ("0010_exact_names",),
 }
+# The migrations that make the same tables; later ones are applied as to every database.
+_TABLES = ("0001_tables", "0002_partitions", "0002_triggers_and_partitions")
 # The commit whose `migrate` makes these migrations.
 _COMMIT = "3f92bdf"
 _MAX_NAMED = 5  # differences in the sentence
@@ -69,7 +71,7 @@ def bring_over(connection: BaseDatabaseWrapper) -> list[str]:
     with transaction.atomic(using=connection.alias):
         recorder.migration_qs.filter(app__in=labels).delete()
         for app, name in sorted(loader.disk_migrations):
-            if app in labels:
+            if app in labels and name in _TABLES:
                 recorder.record_applied(app, name)
         if "django_content_type" in connection.introspection.table_names():
             # A model has another name since then, and one is gone.
@@ -108,7 +110,9 @@ def _end_one_time_passwords(connection: BaseDatabaseWrapper) -> None:
 def _differences(connection: BaseDatabaseWrapper, labels: list[str]) -> list[str]:
     """The tables of these apps that differ in their columns from the models."""
     differences = []
-    state = MigrationLoader(None).project_state()
+    loader = MigrationLoader(None)
+    tables_of = [key for key in loader.disk_migrations if key[0] in labels and key[1] in _TABLES]
+    state = loader.project_state(sorted(tables_of))
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
         for model in state.apps.get_models(include_auto_created=True):

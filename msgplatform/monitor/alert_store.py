@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db.models import Count, F, Q
 
-from msgplatform.core import alerts
+from msgplatform.core import alerts, logging
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.lazy_text import LazyMessage, dump
+from msgplatform.core.lazy_text import LazyMessage, dump, load
 from msgplatform.models import Alert
+
+log = logging.get(__name__)
 
 # `last_at` of an alert that still holds is written this often: not at each look of each process.
 _SEEN_EVERY = timedelta(minutes=1)
@@ -100,3 +103,27 @@ def as_event(row: Alert, is_resolved: bool = False) -> alerts.AlertEvent:
 
 
 alerts.set_store(AlertTable())
+
+
+def open_conditions(rows: Q) -> list[alerts.Condition]:
+    """The conditions of the open alerts that `rows` selects, with the texts that they have."""
+    return [
+        alerts.Condition(
+            row.key,
+            load(row.said.get("subject", row.subject)),
+            load(row.said.get("text", row.text)),
+        )
+        for row in Alert.objects.filter(rows, open_key__isnull=False)
+    ]
+
+
+def unless_away(
+    conditions: Callable[[], Iterable[alerts.Condition]], *kinds: str
+) -> list[alerts.Condition]:
+    """The conditions of these kinds. While a Redis that they are looked up in does not answer,
+    open alerts of the kinds stay as they are, and alerts of other kinds go on."""
+    try:
+        return list(conditions())
+    except RedisError as error:
+        log.warning("conditions_stay", kinds=list(kinds), why=str(error)[:200])
+        return open_conditions(Q(kind__in=kinds))

@@ -20,7 +20,9 @@ LEASE_SECONDS = 6.0  # a scheduler that is idle decides every two seconds
 # A decision that is older says nothing about the load now.
 STALE_SECONDS = 15.0
 
-_DECISION = "feed:pace"  # string, expiring: JSON of the last decision
+# String, expiring: JSON of the last decision. A field with another name needs another key here:
+# dispatchers of two versions would take its default.
+_DECISION = "feed:pace-decision"
 
 # KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that was frozen, and lost the
 # lease meanwhile, changes nothing.

@@ -24,6 +24,7 @@ from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.models import Alert
+from msgplatform.monitor.alert_store import unless_away
 from msgplatform.monitor.failure_store import latest_answer
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg
@@ -52,10 +53,9 @@ _COLUMNS = (
 
 
 def conditions() -> Iterator[Condition]:
-    """A condition for every subscription that needs a person. Raises errors of the database and
-    of Redis."""
+    """A condition for every subscription that needs a person. Raises errors of the database."""
     yield from _of_failures(sql.now())
-    yield from _of_missing_processes()
+    yield from unless_away(_of_missing_processes, OWN_PROCESS)
 
 
 def _of_failures(now: datetime) -> Iterator[Condition]:

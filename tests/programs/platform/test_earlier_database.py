@@ -48,6 +48,9 @@ class Database:
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
+    def shell(self, code: str) -> None:
+        self.manage("shell", "-v0", "-c", code).check_returncode()
+
     def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """The rows of the last statement."""
         rows: Sequence[tuple[Any, ...]] = ()
@@ -59,7 +62,7 @@ class Database:
                 cursor.execute(statement)
                 rows = cursor.fetchall()
             connection.commit()
-        return rows
+        return list(rows)
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
@@ -70,7 +73,7 @@ def database(request: pytest.FixtureRequest, mariadb: MariaDb, tmp_path: Path) -
 def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> None:
     records, models = database.execute(RECORDS), database.execute(MODELS)
     earlier = database.execute(*disguise(), RECORDS)
-    assert len(earlier) == len(records) + 49 - 7
+    assert len(earlier) == len(records) + 49 - 8
     assert database.execute(MODELS) != models
     database.execute(*(USER.format(name) for name in ("ann", "bob")), ONE_TIME_PASSWORD)
     refused = database.manage("migrate", "--plan")
@@ -80,7 +83,7 @@ def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> N
     assert database.execute(RECORDS) == earlier, "nothing has changed by looking"
     result = database.manage("migrate")
     assert result.returncode == 0, result.stderr[-2000:]
-    assert "No migrations to apply" in result.stdout
+    assert "Applying msgplatform.0002_resend_and_replay... OK" in result.stdout
     assert "msgplatform, notify, gateway, crmsync" in result.stdout
     assert database.execute(RECORDS) == records
     assert database.execute(MODELS) == models
@@ -88,6 +91,25 @@ def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> N
     assert passwords["ann"].startswith("!"), "it was for one login"
     assert passwords["bob"] == "hash"
     assert database.manage("migrate", "--check").returncode == 0
+
+
+def test_stored_actions_follow_their_new_names_once(database: Database) -> None:
+    database.shell(
+        "from msgplatform.models import AuditLog, BulkJob\n"
+        "for flow, action in (('notify', 'requeue'), ('crmsync', 'resend'), ('crmsync', 'retry'),"
+        " ('feed', 'replay')):\n"
+        "    BulkJob.objects.create(flow=flow, action=action, total=1, created_by='ann')\n"
+        "AuditLog.objects.create(actor='ann', action='message_sent_again', target='notify 1')"
+    )
+    database.execute(*disguise())
+    for _ in range(2):  # a kill before it was recorded, and once more
+        database.execute("DELETE FROM django_migrations WHERE name = '0002_resend_and_replay'")
+        assert database.manage("migrate").returncode == 0
+        assert database.execute("SELECT flow, action FROM msgplatform_bulkjob ORDER BY id") == [
+            ("notify", "resend"), ("crmsync", "replay"), ("crmsync", "resend"), ("feed", "resend"),
+        ]  # fmt: skip
+    actions = database.execute("SELECT action FROM msgplatform_auditlog ORDER BY id")
+    assert actions == [("message_resent",), ("bulk_actions_renamed",)]
 
 
 @pytest.mark.parametrize(
