@@ -119,7 +119,7 @@ def test_who_lost_the_lease_changes_nothing(work_redis: Any) -> None:
 
 
 def test_a_decision_of_another_version_is_none(work_redis: Any) -> None:
-    work_redis.set("feed:pace", '{"speed": "fast"}')
+    work_redis.set("feed:pace-decision", '{"speed": "fast"}')
     assert presence.read_decision() is None
 
 
