@@ -143,7 +143,10 @@ def _stalled_seconds(
         elif crm in busy and crm in last.busy:
             seconds += seconds_passed
         crms[crm] = (at, seconds)
-    work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
+    if crms:
+        work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
+    else:  # nothing is left behind where no record waits
+        work_redis().delete(STALLS)
     return {crm: seconds for crm, (_at, seconds) in crms.items()}
 
 

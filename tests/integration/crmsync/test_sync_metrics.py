@@ -321,8 +321,11 @@ def pass_seconds(seconds: int) -> None:
 
 
 def age_memory(seconds: int) -> None:
-    """Make the last look at stalled CRMs so much older."""
-    memory = msgspec.json.decode(work_redis().get(conditions.STALLS) or b"")
+    """Make the last look at stalled CRMs so much older; without waiting records there is none."""
+    content: bytes | None = work_redis().get(conditions.STALLS)
+    if content is None:
+        return
+    memory = msgspec.json.decode(content)
     memory["at"] -= seconds
     work_redis().set(conditions.STALLS, msgspec.json.encode(memory))
 
