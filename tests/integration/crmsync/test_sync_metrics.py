@@ -322,7 +322,7 @@ def pass_seconds(seconds: int) -> None:
 
 def age_memory(seconds: int) -> None:
     """Make the last look at stalled CRMs so much older; without waiting records there is none."""
-    content: bytes | None = work_redis().get(conditions.STALLS)
+    content = work_redis().get(conditions.STALLS)
     if content is None:
         return
     memory = msgspec.json.decode(content)
