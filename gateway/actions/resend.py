@@ -50,7 +50,7 @@ log = logging.get(__name__)
 
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
-# What `_fits` looks at: of a preview only the sample is read whole.
+# The columns that `_fits` needs: of a preview only the sample is read whole.
 _JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error")
 
 _ENDINGS: Mapping[str, Ending] = {
@@ -135,7 +135,7 @@ def _show(messages: Tally[tuple[int, str]], started_at: datetime) -> Preview:
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
-    """What became of the new messages; nobody knows it of an unknown one. Raises RedisError."""
+    """The endings of the new messages; an unknown id has none. Raises RedisError."""
     finals = {message.mt.id: message.final for message in store.read(ids)}
     archived_ids = [int(pk) for pk in ids if pk not in finals]
     rows = SgipMt.objects.filter(id__in=archived_ids).values_list("id", "final")
@@ -208,8 +208,8 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
             if verdict.outcome != "rejected":
                 pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
         pipe.execute()
-    # Those that an earlier call sent are not counted twice. If this process dies before, the page
-    # Failures shows them until somebody acknowledges them.
+    # Messages that an earlier call sent are not counted twice. If this process dies before, the
+    # page Failures shows them until a person acknowledges them.
     attempts = list(zip(rows, verdicts, strict=True))
     fresh = [row for row, verdict in attempts if verdict.outcome == "created"]
     transactions.retrying(lambda: failures.take_back(fresh))

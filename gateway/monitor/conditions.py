@@ -28,8 +28,8 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows import Finding
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import Alert, MinuteCounter
-from msgplatform.monitor.alert_store import open_conditions, unless_away
+from msgplatform.models import MinuteCounter
+from msgplatform.monitor.alert_store import AlertTable, open_conditions, unless_away
 
 OUTAGE, FAILING = "sms.gateway", "sms.failing"
 KINDS = (OUTAGE, FAILING)
@@ -63,8 +63,7 @@ def _outages() -> Iterator[Condition]:
     states = presence.live()
     connected_ids = presence.connected_gateways(states)
     down_ids = [id for id in directory.gateways if id not in connected_ids]
-    open_alerts = Alert.objects.filter(kind=OUTAGE, open_key__isnull=False)
-    open_keys = set(open_alerts.values_list("open_key", flat=True))
+    open_keys = AlertTable().open_keys(OUTAGE)
     for id, seconds in sorted(presence.seconds_down(down_ids).items()):
         condition = _outage(directory.gateways[id], states)
         # An outage that has an alert is not over because it is unknown when it began.

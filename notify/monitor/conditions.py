@@ -23,8 +23,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message, load
-from msgplatform.models import Alert
-from msgplatform.monitor.alert_store import unless_away
+from msgplatform.monitor.alert_store import AlertTable, unless_away
 from msgplatform.monitor.failure_store import latest_answer
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg
@@ -106,9 +105,7 @@ def _of_missing_processes() -> Iterator[Condition]:
     missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
     missing_for = presence.note_missing_processes(missing_ids)
     # A flush of Redis empties the memory: an alert that is open stays open.
-    open_keys = set(
-        Alert.objects.filter(open_key__startswith=f"{OWN_PROCESS}:").values_list("key", flat=True)
-    )
+    open_keys = AlertTable().open_keys(OWN_PROCESS)
     subject = _("Nobody delivers for the subscription %(id)d")
     text = _(
         "It has a process of its own, and none runs: its deliveries wait. Start run_sender "

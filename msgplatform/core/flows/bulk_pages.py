@@ -28,7 +28,7 @@ SAMPLE = 5
 SHOWN_GROUPS = 20
 
 K = TypeVar("K", bound=Hashable)
-# What a page's rows are about: (id, group, time) for each.
+# The rows of a page: (id, group, time) for each.
 Described = Iterable[tuple[Any, K, datetime]]
 
 

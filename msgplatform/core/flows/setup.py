@@ -45,7 +45,7 @@ class Snippet:
 
 
 class DemoRun(Protocol):
-    """What the demo gives to a flow: the API's address, a scale, a folder, a way to print."""
+    """A run of the demo, as a flow sees it: the API's address, a scale, a folder, and output."""
 
     base_url: str
     messages: int
