@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.models import Biz
 
-MAX_ID = 2**63 - 1
 MAX_SELECTION = 500  # ids that one statement names
 
 Reader = Callable[[str, str], Any]
