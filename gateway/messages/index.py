@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from gateway import sgip
 from gateway.messages.in_flight import InFlight
 from gateway.messages.lines import archived
+from gateway.messages.states import archived_states
 from gateway.messages.timeline import page
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields, filters
@@ -31,6 +32,14 @@ _USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
 # -- fields --------------------------------------------------------------------------------------
 def read_number(text: str, field: str) -> str:
     return sgip.international(filters.searchable(text, field))
+
+
+def _check_account(values: Values) -> None:
+    """Refuse an account of another system as one that does not exist: its name is not told."""
+    if values.keys() >= {"biz", "account"}:
+        rows = SmsAccount.objects.filter(pk=values["account"], biz_id=values["biz"])
+        if not rows.exists():
+            raise InvalidInput(_("there is no account of this name"), "account")
 
 
 def _read_account(text: str, field: str) -> int:
@@ -60,12 +69,20 @@ ACCOUNT = FilterField(
     "name",
     options=_accounts,
     read=_read_account,
+    parameter_help="Only messages of the account of this name",
 )
 FIELDS: Fields = {
     "id": filter_fields.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,
-    "key": FilterField(gettext_lazy("Idempotency key")),
-    "reference": FilterField(gettext_lazy("Reference"), gettext_lazy("The sender's own reference")),
+    "key": FilterField(
+        gettext_lazy("Idempotency key"),
+        parameter_help="Only messages of the call with this idempotency key; give a time as well",
+    ),
+    "reference": FilterField(
+        gettext_lazy("Reference"),
+        gettext_lazy("The sender's own reference"),
+        parameter_help="Only messages with this reference of yours; give a time as well",
+    ),
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
     "state": filter_fields.choice(gettext_lazy("State"), _Final),
@@ -128,6 +145,8 @@ MESSAGES = MessageStore(
     live=_IN_FLIGHT,
     readings=_readings,
     page=page,
+    check=_check_account,
+    records=archived_states,
     searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
     search_warning=_IN_FLIGHT.warning,
 )

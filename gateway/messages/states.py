@@ -15,9 +15,9 @@ from gateway import notifications
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
+from msgplatform.core.flows.messages import MAX_ID
 
-MOST = 1000  # ids of one call
-_MAX_ID = 2**63 - 1
+MAX_IDS = 1000  # ids of one call
 
 
 class State(msgspec.Struct, frozen=True):
@@ -43,37 +43,37 @@ class State(msgspec.Struct, frozen=True):
 
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     """Id → state of the messages that this business system sent. Raises RedisError."""
-    # What is no BIGINT is the id of nothing.
+    # A text that is no BIGINT is no message's id.
     requested_ids = [
         id
         for id in dict.fromkeys(ids)
-        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= _MAX_ID
+        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= MAX_ID
     ]
     if not requested_ids:
         return {}
     messages_by_id = {message.mt.id: message for message in store.read(requested_ids)}
-    archived_ids = [int(id) for id in requested_ids if id not in messages_by_id]
-    rows = list(SgipMt.objects.filter(id__in=archived_ids, biz_id=biz)) if archived_ids else []
     own_messages = [message for message in messages_by_id.values() if message.mt.biz == biz]
-    names = _names(
-        {message.mt.account for message in own_messages} | {row.account_id for row in rows}
-    )
-    return {
-        **{
-            message.mt.id: live_state(message, names.get(message.mt.account, ""))
-            for message in own_messages
-        },
-        **{str(row.pk): archived_state(row, names.get(row.account_id, "")) for row in rows},
+    names = _names({message.mt.account for message in own_messages})
+    live_states = {
+        message.mt.id: _live_state(message, names.get(message.mt.account, ""))
+        for message in own_messages
     }
+    archived_ids = [int(id) for id in requested_ids if id not in messages_by_id]
+    archived = archived_states(biz, archived_ids)
+    return live_states | {state.id: state for state in archived.values()}
 
 
-def archived_states(rows: Sequence[SgipMt]) -> list[State]:
-    """Rows of the archive, in their order."""
+def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:
+    """Id → state of the messages of the archive that this business system sent, newest first."""
+    if not ids:
+        return {}
+    # The system is no condition of the query: MariaDB might read all rows of the system by it.
+    rows = [row for row in SgipMt.objects.filter(id__in=ids).order_by("-id") if row.biz_id == biz]
     names = _names({row.account_id for row in rows})
-    return [archived_state(row, names.get(row.account_id, "")) for row in rows]
+    return {row.pk: _archived_state(row, names.get(row.account_id, "")) for row in rows}
 
 
-def archived_state(row: SgipMt, account: str) -> State:
+def _archived_state(row: SgipMt, account: str) -> State:
     return State(
         id=str(row.pk),
         state=row.final,
@@ -93,7 +93,7 @@ def archived_state(row: SgipMt, account: str) -> State:
     )
 
 
-def live_state(message: Finished, account: str) -> State:
+def _live_state(message: Finished, account: str) -> State:
     code, sentence = notifications.ending(message.error)
     return State(
         id=message.mt.id,
@@ -119,5 +119,5 @@ def _names(accounts: set[int]) -> dict[int, str]:
     return dict(rows)
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return notifications.iso(moment.timestamp()) if moment else None
+def _iso(time: datetime | None) -> str | None:
+    return notifications.iso(time.timestamp()) if time else None
