@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy
 
 from gateway import sgip
 from gateway.messages.in_flight import InFlight
-from gateway.messages.lines import archived
+from gateway.messages.lines import archived_lines
+from gateway.messages.page import page
 from gateway.messages.states import archived_states
-from gateway.messages.timeline import page
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
@@ -104,7 +104,7 @@ def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
 
 ARCHIVE = Source(
     rows=SgipMt.objects.all,
-    lines=archived,
+    lines=archived_lines,
     indexes=[
         BY_ID,
         ordered("number"),

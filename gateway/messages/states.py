@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 
 from gateway import notifications
+from gateway.archive_rows import live_row
 from gateway.lifecycle import store
-from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.core.flows.messages import MAX_ID
 
@@ -51,15 +51,17 @@ def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     ]
     if not requested_ids:
         return {}
-    messages_by_id = {message.mt.id: message for message in store.read(requested_ids)}
-    own_messages = [message for message in messages_by_id.values() if message.mt.biz == biz]
+    live_messages = store.read(requested_ids)
+    live_ids = {message.mt.id for message in live_messages}
+    own_messages = [message for message in live_messages if message.mt.biz == biz]
     names = _names({message.mt.account for message in own_messages})
     live_states = {
-        message.mt.id: _live_state(message, names.get(message.mt.account, ""))
+        message.mt.id: _state(
+            live_row(message), message.final or message.state, names.get(message.mt.account, "")
+        )
         for message in own_messages
     }
-    archived_ids = [int(id) for id in requested_ids if id not in messages_by_id]
-    archived = archived_states(biz, archived_ids)
+    archived = archived_states(biz, [int(id) for id in requested_ids if id not in live_ids])
     return live_states | {state.id: state for state in archived.values()}
 
 
@@ -70,13 +72,13 @@ def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:
     # The system is no condition of the query: MariaDB might read all rows of the system by it.
     rows = [row for row in SgipMt.objects.filter(id__in=ids).order_by("-id") if row.biz_id == biz]
     names = _names({row.account_id for row in rows})
-    return {row.pk: _archived_state(row, names.get(row.account_id, "")) for row in rows}
+    return {row.pk: _state(row, row.final, names.get(row.account_id, "")) for row in rows}
 
 
-def _archived_state(row: SgipMt, account: str) -> State:
+def _state(row: SgipMt, state: str, account: str) -> State:
     return State(
         id=str(row.pk),
-        state=row.final,
+        state=state,
         to=row.user_number,
         text=row.text,
         account=account,
@@ -90,27 +92,6 @@ def _archived_state(row: SgipMt, account: str) -> State:
         responded_at=_iso(row.responded_at),
         reported_at=_iso(row.reported_at),
         archived_at=_iso(row.archived_at),
-    )
-
-
-def _live_state(message: Finished, account: str) -> State:
-    code, sentence = notifications.ending(message.error)
-    return State(
-        id=message.mt.id,
-        state=message.final or message.state,  # the ending counts before the step
-        to=message.mt.user_number,
-        text=message.mt.text,
-        account=account,
-        reference=message.mt.reference,
-        parts=message.parts,
-        error_code=code,
-        error=sentence,
-        accepted_at=notifications.iso(message.accepted_at),
-        schedule_at=notifications.iso(message.mt.schedule_at),
-        submitted_at=notifications.iso(message.submitted_at),
-        responded_at=notifications.iso(message.responded_at),
-        reported_at=notifications.iso(message.reported_at),
-        archived_at=None,
     )
 
 

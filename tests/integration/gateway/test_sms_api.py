@@ -16,7 +16,8 @@ from django.utils import timezone
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys
-from gateway.messages import incoming, timeline
+from gateway.messages import incoming
+from gateway.messages.page import page as page_of
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.core.data import ids as id_numbers
@@ -234,7 +235,7 @@ def test_a_refusal_is_no_report(shop: Caller) -> None:
     assert json.loads(bytes(event.payload))["reported_at"] is None
     row = SgipMt.objects.get()
     assert row.ended_at is not None
-    page = timeline.page(message)
+    page = page_of(message)
     assert page is not None
     assert [entry.at for entry in page.timeline if entry.state == "failed"] == [row.ended_at]
 
