@@ -41,14 +41,14 @@ def recipient_of(
         attempts=[step.attempt() for step in reversed(steps)],
         attempts_title=_("Submits and Reports, newest first"),
         notes=[_("The frames themselves are not kept.")] if steps else [],
-        again=_question(row) if can_resend else "",
+        resend_effect=_resend_effect(row) if can_resend else "",
     )
 
 
-def _question(row: SgipMt) -> str:
+def _resend_effect(row: SgipMt) -> str:
     if row.archived_at is None or row.final not in RESENDABLE:
         return ""  # only archived messages are resent
-    question = _("It is sent once more, as a new message with an id of its own.")
+    effect = _("It is sent once more, as a new message with an id of its own.")
     if row.final == SgipMt.Final.UNKNOWN:
-        question += " " + _("It may arrive twice: nobody knows whether it did.")
-    return question
+        effect += " " + _("It may arrive twice: nobody knows whether it did.")
+    return effect
