@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpResponse
+from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -21,6 +22,7 @@ from gateway.intake.request import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
 from gateway.messages.index import MESSAGES
+from gateway.models import SmsAccount
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
@@ -30,6 +32,8 @@ from msgplatform.api.problems.handler import describe
 from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.api_list import MessageListView
 
@@ -48,6 +52,15 @@ class SmsListView(MessageListView):
     accepts_idempotency_key = True
     serializer_class = SmsSerializer
     max_body_bytes = DEFAULT_MAX_BODY_BYTES
+
+    def values(self, biz: int) -> Values:
+        """Another system's account is refused as one that does not exist."""
+        values = super().values(biz)
+        if "account" in values:
+            rows = SmsAccount.objects.filter(pk=values["account"], biz_id=biz)
+            if not rows.exists():
+                raise InvalidInput(_("there is no account of this name"), "account")
+        return values
 
     @operation(
         requests.Send,
@@ -79,7 +92,7 @@ class SmsListView(MessageListView):
 
 
 @describe.register
-def _(exc: LimitReached, view: Any) -> Problem:
+def describe_limit(exc: LimitReached, view: Any) -> Problem:
     """To a batch it is one item's fault; the caller of a single one has to wait."""
     detail = f"{exc}: repeat after {exc.wait} seconds."
     return Problem(KINDS["throttled"], detail, {"Retry-After": str(exc.wait)})

@@ -34,14 +34,6 @@ def read_number(text: str, field: str) -> str:
     return sgip.international(filters.searchable(text, field))
 
 
-def _check_account(values: Values) -> None:
-    """Refuse an account of another system as one that does not exist: its name is not told."""
-    if values.keys() >= {"biz", "account"}:
-        rows = SmsAccount.objects.filter(pk=values["account"], biz_id=values["biz"])
-        if not rows.exists():
-            raise InvalidInput(_("there is no account of this name"), "account")
-
-
 def _read_account(text: str, field: str) -> int:
     rows = SmsAccount.objects.filter(name=filters.searchable(text, field))
     account = rows.values_list("pk", flat=True).first()
@@ -145,7 +137,6 @@ MESSAGES = MessageStore(
     live=_IN_FLIGHT,
     readings=_readings,
     page=page,
-    check=_check_account,
     records=archived_states,
     searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
     search_warning=_IN_FLIGHT.warning,

@@ -462,11 +462,10 @@ class TestResend:
         assert "account" in step.left_because
         answer = admin_client.post(f"/console/sms/{second}/resend", follow=True)
         assert f"It was not sent again: {step.left_because}" in unescape(answer.content.decode())
-        chosen = {"action": "send_again", "_selected_action": [first, second]}
-        answer = admin_client.post("/admin/gateway/sgipmt/", chosen, follow=True)
+        ticked = {"id": [first, second]}
+        answer = admin_client.post("/console/search/sms/resend", ticked, follow=True)
         assert step.left_because in unescape(answer.content.decode())
-        entry = AuditLog.objects.get(action="sms_sent_again")
-        assert entry.detail["ids"] == [first]
+        assert AuditLog.objects.get(action="message_resent").target == f"sms {first}"
         assert "Sent again by" not in admin_client.get(f"/console/sms/{second}").content.decode()
 
     @pytest.mark.parametrize("why", ["", "no route " + "x" * 80])
