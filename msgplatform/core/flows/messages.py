@@ -55,6 +55,7 @@ class FilterField:
     read: Callable[[str, str], Any] | None = None
     # The name of this field in the API, where callers know it by another one.
     parameter: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]

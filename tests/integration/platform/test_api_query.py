@@ -24,7 +24,7 @@ LISTS = {
     "/api/v1/leads": {},
     "/api/v1/sync/policies": {},
     "/api/v1/sync/runs": {},
-    "/api/v1/feed/posts": {"uid": "1001"},
+    "/api/v1/feed/posts": {},
     "/api/v1/feed/relations": {"uid": "1001", "relation": "friend"},
     "/api/v1/feed/timelines/1001": {},
 }
