@@ -43,7 +43,7 @@ def key(api: Api) -> str:
     return api.key(*SCOPES)[1]
 
 
-def get(api: Api, key: str, path: str, **asked: Any) -> Any:
+def get(api: Api, key: str, path: str, /, **asked: Any) -> Any:
     return api.client.get(path, asked, HTTP_AUTHORIZATION=f"Bearer {key}")
 
 
