@@ -89,6 +89,20 @@ class MomentField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
+class NamedField(serializers.SlugRelatedField[Any]):
+    """Another thing, by its name."""
+
+    default_error_messages = {"does_not_exist": "There is nothing named {value}; create it first."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(slug_field="name", **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str) or "\x00" in data:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 # For ModelSerializer.
 OF_MODELS = {
     **serializers.ModelSerializer.serializer_field_mapping,

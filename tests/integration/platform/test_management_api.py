@@ -126,6 +126,43 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.done == {(found.method, found.path) for found in operations()}
 
 
+# -- two people at once --------------------------------------------------------------------------
+def test_of_two_people_at_once_the_second_learns_what_differs(manager: Manager) -> None:
+    made(manager)
+    for path, change in (
+        ("systems/orders", {"title": "A"}),
+        ("consumers/warehouse", {"url": "https://warehouse.example/2", "title": "A"}),
+        ("subscriptions/orders/warehouse", {"event_types": ["a.*"]}),
+    ):
+        shown = manager.send("GET", path)
+        read = shown.headers["ETag"]
+        first = manager.send("PUT", path, {**shown.json(), **change}, if_match=read)
+        assert first.status_code == 200
+        assert first.headers["ETag"] != read
+        answer = manager.send("PUT", path, shown.json(), if_match=read)
+        differences = problem(answer, 412, "changed")["differences"]
+        assert {name: each["stored"] for name, each in differences.items()} == change
+        problem(manager.send("DELETE", path, if_match=read), 412, "changed")
+        assert manager.send("GET", path).headers["ETag"] == first.headers["ETag"]
+        same = manager.send("PUT", path, {**shown.json(), **change}, if_match="*")
+        assert same.status_code == 200
+    problem(manager.send("PUT", "systems/new", ORDERS, if_match="*"), 412, "changed")
+    for wrong in ("x", '""', "W/" + read, '"' + "x" * 5000 + '"'):
+        problem(manager.send("PUT", path, {}, if_match=wrong), 412, "changed")
+
+
+def test_a_version_tells_nothing_about_a_secret(manager: Manager) -> None:
+    """It changes with stored headers, and cannot be computed without the platform's key."""
+    made(manager)
+    path, body = "consumers/warehouse", {"url": "https://warehouse.example/"}
+    versions = {
+        manager.send("PUT", path, {**body, "headers": {"X-Key": key}}).headers["ETag"]
+        for key in ("hidden-1", "hidden-2")
+    }
+    assert len(versions) == 2
+    assert "hidden" not in str(list(AuditLog.objects.values_list("detail", flat=True)))
+
+
 # -- a PUT by name -------------------------------------------------------------------------------
 def test_the_same_put_changes_nothing(manager: Manager) -> None:
     made(manager)
