@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crmsync.models import LandingPage, Policy, Run
-from gateway.models import SgipMt
+from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.models import Biz, BulkJob
 from notify.models import BizMsg, EventType, Receive
@@ -59,6 +59,9 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "landing-pages/{appkey}": {"appkey": "spare-page"},
+            "sms/accounts/{name}": {"name": "spare" if spare else "orders"},
+            "sms/gateways/{name}": {"name": "spare" if spare else "north"},
             "subscriptions/{system}/{consumer}": {
                 "system": "orders", "consumer": "spare" if spare else "warehouse",
             },
@@ -87,6 +90,13 @@ def _managed(orders: Biz) -> None:
         EventType.objects.create(biz=orders, name=name)
     for name in ("orders", "spare"):
         keys.create(orders, name, ["events:write"])
+        SmsAccount.objects.create(name=name, biz=orders, sp_number="10655", corp_id="12345")
+    for name in ("north", "spare"):
+        SmsGateway.objects.create(
+            name=name, host="203.0.113.7", corp_id="12345", login_password="a",
+            smg_login_password="b",
+        )  # fmt: skip
+    LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 
 
 def _owned(shop: Biz) -> dict[str, str]:

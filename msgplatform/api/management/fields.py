@@ -31,6 +31,10 @@ class TextField(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class WordField(TextField, serializers.SlugField):
+    """Letters, digits, hyphens and underscores."""
+
+
 class FlagField(serializers.BooleanField):
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -89,6 +93,13 @@ class MomentField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
+class TextListField(serializers.ListField):
+    """A list of texts; the model checks them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(child=TextField(), required=False, allow_null=True, **options)
+
+
 class NamedField(serializers.SlugRelatedField[Any]):
     """Another thing, by its name."""
 
@@ -113,5 +124,6 @@ OF_MODELS = {
     models.IntegerField: WholeNumberField,
     models.PositiveIntegerField: WholeNumberField,
     models.PositiveSmallIntegerField: WholeNumberField,
+    models.SlugField: WordField,
     models.TextField: TextField,
 }
