@@ -17,11 +17,12 @@ from django.utils import timezone
 from crmsync.models import Crm, Source
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
-from msgplatform.core import flows
+from msgplatform.api.management.alerts import SETTLED
+from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from tests.support.answers import Answer
@@ -36,7 +37,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages"
+    "|landing-pages|alerts|audit"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -134,6 +135,13 @@ def test_each_operation_once(manager: Manager) -> None:
         assert manager.send("POST", f"jobs/{job}/{change}").json()["state"] == state
     assert manager.send("GET", f"jobs/{job}").json()["state"] == "cancelled"
     assert manager.send("GET", "statistics?flow=notify").status_code == 200
+    AuditLog.objects.update(at=timezone.now() - 2 * SETTLED)
+    assert manager.send("GET", "audit?limit=3").json()["results"][0]["actor"]
+    alert = raised()
+    assert manager.send("GET", "alerts").json()["results"][0]["id"] == str(alert.pk)
+    assert manager.send("GET", f"alerts/{alert.pk}").json()["state"] == "open"
+    manager.send("POST", f"alerts/{alert.pk}/acknowledge", {"note": "on it"})
+    manager.send("POST", f"alerts/{alert.pk}/resolve")
     manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
     for path in ["consumers/nobody", *things[:2], *things[3:]]:
         assert manager.send("DELETE", path).status_code == 204, path
@@ -176,6 +184,45 @@ def test_a_version_tells_nothing_about_a_secret(manager: Manager) -> None:
     }
     assert len(versions) == 2
     assert "hidden" not in str(list(AuditLog.objects.values_list("detail", flat=True)))
+
+
+# -- alerts and the audit log --------------------------------------------------------------------
+def raised(kind: str = "tests") -> Alert:
+    alerts.raise_alert(kind, "Something is wrong", "Look at it.", f"{kind}:1")
+    return Alert.objects.latest("id")
+
+
+def test_an_alert_is_acknowledged_then_resolved(manager: Manager) -> None:
+    alert = raised()
+    path = f"alerts/{alert.pk}"
+    assert fields(manager.send("POST", f"{path}/acknowledge", {"note": "  "})) == ["note"]
+    assert fields(manager.send("POST", f"{path}/acknowledge", {"note": "x" * 501})) == ["note"]
+    shown = manager.send("POST", f"{path}/acknowledge", {"note": "Li calls them"}).json()
+    assert (shown["state"], shown["acknowledged_by"], shown["note"]) == (
+        "acknowledged", "provisioning (API key)", "Li calls them",
+    )  # fmt: skip
+    for state, count in (("open", 0), ("acknowledged", 1), ("resolved", 0)):
+        assert len(manager.send("GET", f"alerts?state={state}").json()["results"]) == count
+    assert len(manager.send("GET", "alerts?kind=others").json()["results"]) == 0
+    for _ in range(2):
+        assert manager.send("POST", f"{path}/resolve").json()["state"] == "resolved"
+    answer = manager.send("POST", f"{path}/acknowledge", {"note": "too late"})
+    problem(answer, 409, "not-now")
+    problem(manager.send("POST", "alerts/999/resolve"), 404, "not-found")
+    actions = list(AuditLog.objects.order_by("id").values_list("action", flat=True))
+    assert actions == ["alert_acknowledged", "alert_resolved"]
+
+
+def test_changes_are_followed_from_a_cursor(manager: Manager) -> None:
+    made(manager)
+    assert manager.send("GET", "audit").json()["results"] == []  # they are not settled yet
+    AuditLog.objects.update(at=timezone.now() - SETTLED)
+    seen, since = [], ""
+    while page := manager.send("GET", f"audit?limit=2&since_id={since}").json()["results"]:
+        seen += [row["action"] for row in page]
+        since = page[-1]["id"]
+    assert seen == ["system_created", "consumer_created", "subscription_created"]
+    assert "s3cret" not in str(list(AuditLog.objects.values()))
 
 
 # -- SMS and landing pages -----------------------------------------------------------------------
