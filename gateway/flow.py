@@ -84,6 +84,8 @@ FLOW = flows.Flow(
         environment_prefix="SMS_",
     ),
     redis=(SMS,),
+    links=(flows.Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
+                      ("gateway.view_sgipmt", "gateway.change_sgipmt")),),
     icons={
         "SmsGateway": "cell_tower", "SmsAccount": "badge", "SgipMt": "sms",
         "SgipMo": "call_received", "SgipReport": "task_alt", "SgipUserRpt": "contact_phone",

@@ -7,15 +7,16 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.models import validators
-from gateway.admin import codes
+from gateway import codes
+from gateway.admin import trial_sms
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
-from gateway.models import SmsAccount
+from gateway.models import SmsAccount, validators
 from msgplatform.admin import PlainList, Select, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
@@ -113,6 +114,10 @@ class SmsAccountAdmin(UndeletableAdmin):
         ),
         (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
     ]  # fmt: skip
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(trial_sms.page(self))
+        return [path("test/", view, name="sms_test"), *super().get_urls()]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return AccountList
