@@ -94,7 +94,7 @@ class MessageListView(ListView):
 
 
 def _parameter(name: str, field: FilterField) -> OpenApiParameter:
-    description = str(field.help or field.label)
+    description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
     schema = {"type": "string", "maxLength": _MAX_VALUE}
