@@ -216,10 +216,8 @@ def test_two_writers_by_mistake(galera: Galera, figures: Figures, run: int) -> N
     galera.make_whole()
     galera.spreading.start()
     folder = Path(tempfile.mkdtemp(prefix="mp-scale-"))
-    with (
-        SpreadPlatform(folder, galera, f"spread_{run}") as platform,
-        books.books(platform) as (book, sinks),
-    ):
+    platform = SpreadPlatform(folder, galera, f"spread_{run}")
+    with platform, books.books(platform) as (book, sinks):
         platform.wait_until(lambda: WRITERS in platform.open_alerts(), "the alert", 90)
         assert "several servers of the database" in platform.manage("doctor")
         account = books.close(platform, book, sinks)
