@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db.models import Q
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.actions import preview
 from crmsync.actions.pages import DismissedEntries, OpenEntries, Records, select_message
-from crmsync.messages.index import CRM, ERROR_CLASS
-from crmsync.models import Policy
+from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from msgplatform.api import filter_fields, filters
 from msgplatform.core import flows
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option
+from msgplatform.core.flows import FilterField
 from msgplatform.core.flows.messages import Values
 from msgplatform.messages.engine import read_filter
-
-
-def read_policy(text: str, field: str) -> int:
-    """By its id, or by source and CRM: hive/sales."""
-    source, slash, crm = filters.searchable(text, field).rpartition("/")
-    if not slash:
-        return filters.number(text, field)
-    rows = Policy.objects.filter(source__name=source.strip(), crm__name=crm.strip())
-    policy_id = rows.values_list("id", flat=True).first()
-    if policy_id is None:
-        raise InvalidInput(gettext("there is no such policy; use source/CRM or its id"), field)
-    return policy_id
-
-
-def _policies(text: str) -> Sequence[Option]:
-    """By a part of the name of the source or the CRM; also hive/sa."""
-    rows = Policy.objects.select_related("source", "crm")
-    source, slash, crm_name = text.rpartition("/")
-    if slash:
-        rows = rows.filter(source__name__icontains=source.strip())
-        rows = rows.filter(crm__name__icontains=crm_name.strip())
-    else:
-        rows = rows.filter(Q(source__name__icontains=text) | Q(crm__name__icontains=text))
-    names = rows.order_by("source__name", "crm__name").values_list("source__name", "crm__name")
-    return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
-
-
-POLICY = FilterField(
-    _("Policy"),
-    _("Type a part of its source or CRM"),
-    "name",
-    options=_policies,
-    read=read_policy,
-)
 
 
 def _since(help: flows.Text) -> FilterField:

@@ -45,7 +45,7 @@ _MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Messages of one flow that match its fields, page by page."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET or None)
+    form = SearchForm(flow, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
     following = ""
     if result and result.cursor:
