@@ -88,8 +88,8 @@ def _lead_page(lead: Lead, policies_by_id: Policies) -> Page:
         timeline=[first_entry, *timeline.in_order(entries)],
         recipients=story.cards(),
         recipients_title=_("CRMs"),
-        nobody=no_policy,
-        again=story.question(),
+        no_recipient_reasons=no_policy,
+        resend_effect=story.resend_effect(),
         call=_call(lead) if not lead.is_delete else None,
     )
 
@@ -149,7 +149,7 @@ class _Story:
 
         return [self._card(state) for state in sorted(self.states, key=place)]
 
-    def question(self) -> str:
+    def resend_effect(self) -> str:
         """The question before all dead records are resent; '' for a single CRM."""
         dead = sum(
             bool(state.record and state.record.state == _State.DEAD) for state in self.states
@@ -184,7 +184,7 @@ class _Story:
             attempts=[self._attempt(item, state) for item in items[: -_SHOWN_TRIES - 1 : -1]],
             attempts_title=_("Tries, newest first"),
             notes=notes,
-            again=_resend_help(record),
+            resend_effect=_resend_effect(record),
         )
 
     def _attempt(self, item: Item, state: CrmState) -> flows.Attempt:
@@ -224,7 +224,7 @@ def _facts(state: CrmState) -> dict[str, Value]:
     return facts
 
 
-def _resend_help(record: Record | None) -> str:
+def _resend_effect(record: Record | None) -> str:
     """The effect of resending a record; '' when that cannot be done."""
     if record is None or record.state in EXCLUDED_STATES:
         return ""
