@@ -71,6 +71,7 @@ CRM = FilterField(
     "name",
     options=_crms,
     read=read_crm,
+    parameter_help="Only leads with a record at this CRM: its name",
 )
 POLICY = FilterField(
     _("Policy"),
@@ -78,6 +79,7 @@ POLICY = FilterField(
     "name",
     options=_policies,
     read=read_policy,
+    parameter_help="Only leads with a record of this policy: its id, or its source and CRM",
 )
 ERROR_CLASS = filter_fields.choice(
     _("Error class"), ERROR_CLASSES.items(), _("Why it failed at a CRM")
@@ -97,6 +99,7 @@ FIELDS: Fields = {
         _("APPKEY of a landing page; type a part of its title"),
         "name",
         options=_landing_pages,
+        parameter_help="Only leads of this landing page",
     ),
     "deleted": filter_fields.choice(
         _("Deleted"),

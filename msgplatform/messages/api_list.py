@@ -95,7 +95,7 @@ class MessageListView(ListView):
 
 def parameter(name: str, field: FilterField) -> OpenApiParameter:
     """The parameter of a field, as the OpenAPI document has it."""
-    description = str(field.help or field.label)
+    description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
     schema = {"type": "string", "maxLength": _MAX_VALUE}

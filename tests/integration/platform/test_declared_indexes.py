@@ -21,7 +21,8 @@ from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.integration.crmsync.sync_support import hive
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SMALL, LARGE = 2_000, 20_000
+# One row in twelve of half of the smaller table is more than a page.
+SMALL, LARGE = 1_300, 13_000
 PAGE = 51
 MAX_ID = 2**63 - 1
 # Flow → values by which its indexes are opened: each row of the tables below matches one in ten.
@@ -31,7 +32,9 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
         {"biz": 1, "event_type": "none"}, {"subscription": 1}, {"status": "accepted"},
     ],
     "sms": [{}, {"number": "8613800000001"}, {"account": 1}, {"biz": 1}, {"state": "failed"},
-            {"state": "delivered"}],
+            {"state": "delivered"}, {"number": "8613800000001", "biz": 1}, {"account": 1, "biz": 1},
+            {"state": "failed", "biz": 1}, {"state": "delivered", "biz": 1},
+            {"biz": 1, "key": "k", "reference": "r"}],
     "crmsync": [
         {}, {"phone": "13800000001"}, {"uid": "u-1"}, {"appkey": "ad-1"}, {"biz": 1},
         {"remote_id": "r-1"}, {"record_key": "k-1"},
