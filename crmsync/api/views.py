@@ -143,12 +143,11 @@ class LeadChangesView(ListView):
     keyset_ordering = ("update_time", "id")
 
     def get_queryset(self) -> Any:
-        entered = dict(self.query_values)
-        since = moment(entered.pop("since", ""), "since")
-        names = {name: entered[name] for name in _OF_CHANGES if name in entered}
+        texts = {name: text for name, text in self.query_values.items() if name in _OF_CHANGES}
         conditions = {
-            _OF_CHANGES[name]: value for name, value in read_filter(LEADS.fields, names).items()
+            _OF_CHANGES[name]: value for name, value in read_filter(LEADS.fields, texts).items()
         }
+        since = moment(self.query_values.get("since", ""), "since")
         rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
         return rows.filter(
             update_time__gte=since, update_time__lte=sql.now() - _SETTLED, **conditions
