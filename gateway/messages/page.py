@@ -120,18 +120,22 @@ def _facts(row: SgipMt) -> dict[str, Value]:
         _("Reference"): row.reference or "–",
         _("Idempotency key"): row.idempotency_key or "–",
     }
-    times = {_("Not before"): row.schedule_at, _("Expires"): row.expire_at}
-    return facts | {title: _time_text(time) for title, time in times.items() if time}
+    times = {"schedule_at": row.schedule_at, "expire_at": row.expire_at}
+    return facts | {_title_of(name): _time_text(time) for name, time in times.items() if time}
 
 
 def _submit_facts(row: SgipMt) -> dict[str, Value]:
     facts: dict[str, Value] = {}
     for name, choices in _SUBMIT_FIELDS.items():
-        field: Any = SgipMt._meta.get_field(name)
         value = getattr(row, name)
         text = codes.meaning(choices, value) if choices else str(value)
-        facts[capfirst(str(field.verbose_name))] = text or "–"
+        facts[_title_of(name)] = text or "–"
     return facts
+
+
+def _title_of(column: str) -> str:
+    field: Any = SgipMt._meta.get_field(column)
+    return capfirst(str(field.verbose_name))
 
 
 def _list_of_number(user_number: str) -> PageLink:

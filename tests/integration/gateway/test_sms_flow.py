@@ -275,6 +275,32 @@ class TestPage:
         assert page.timeline[3].detail.startswith("25 ")
         assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(map(str, page.facts.values()))
 
+    def test_it_has_all_that_the_operator_got(self, shop: Caller) -> None:
+        SmsAccount.objects.update(charge_number="8613900000000", fee_type=2, fee_value="10")
+        accept.intake().directory.refresh(at_once=True)
+        until = timezone.now() + timedelta(hours=2)
+        message = send(shop.biz, expire_at=until.timestamp(), priority=3)
+        live = FLOW.messages.page(message)
+        (seqno,) = submit(SmsGateway.objects.get().pk)[message]
+        respond(seqno, result=5)
+        settle()
+        page = FLOW.messages.page(message)
+        assert page is not None
+        assert live is not None
+        assert live.fact_cards == page.fact_cards
+        (card,) = page.fact_cards.values()
+        expected = {
+            "Corp id": "99999", "Charge number": "8613900000000", "Fee type": "2: per message",
+            "Fee value": "10", "MT flag": "2: not caused by an MO", "Coding": "15: GBK",
+            "Priority": "3",
+        }  # fmt: skip
+        assert {name: str(card[name]) for name in expected} == expected
+        assert page.facts["Expires"] == f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S}"
+        number = page.facts["All to this number"]
+        assert isinstance(number, flows.PageLink)
+        assert number.url == "/console/search/sms?number=8613800000000"
+        assert number.permission == "msgplatform.view_personal"
+
     def test_a_long_one_names_its_parts(self, shop: Caller) -> None:
         message = send(shop.biz)
         for seqno in submit(SmsGateway.objects.get().pk, parts=2)[message]:
