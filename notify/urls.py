@@ -2,7 +2,7 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from notify.api import consumers, event_types, subscriptions
-from notify.api.views import MessageBatchView, MessageListView, MessageView
+from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
     path("consumers", consumers.ConsumerListView.as_view(), name="consumers"),
@@ -25,7 +25,7 @@ urlpatterns = [
         event_types.OwnTypeView.as_view(),
         name="own-event-type",
     ),
-    path("messages", MessageListView.as_view(), name="messages"),
+    path("messages", EventListView.as_view(), name="messages"),
     path("messages/batch", MessageBatchView.as_view(), name="message-batch"),
     path("messages/<id:pk>", MessageView.as_view(), name="message"),
 ]

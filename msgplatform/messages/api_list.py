@@ -9,7 +9,7 @@ A key sees the messages of its own business system only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -30,7 +30,7 @@ from msgplatform.messages import engine
 # A key has one system, and an id has an address of its own.
 _NOT_ASKED = ("biz", "id")
 _TIMES = {"since": SINCE, "until": UNTIL}
-_MAX_VALUE = 500  # characters
+TEXT = {"type": "string", "maxLength": 500}  # the schema of a parameter
 
 
 class MessagePagination(KeysetPagination):
@@ -62,13 +62,17 @@ class MessageListView(ListView):
     """A list of the caller's messages, newest first, filtered by the fields of the declaration."""
 
     store: MessageStore
+    # Parameters, by field, that say more than the field: a pattern, a sentence for engineers.
+    parameters: Mapping[str, OpenApiParameter] = {}
     pagination_class = MessagePagination
     queryset: Any = ()  # pages come from the engine
 
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
         return [
-            _TIMES.get(name) or _parameter(field.parameter or name, field)
+            self.parameters.get(name)
+            or _TIMES.get(name)
+            or _parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
             if name not in _NOT_ASKED
         ]
@@ -97,6 +101,5 @@ def _parameter(name: str, field: FilterField) -> OpenApiParameter:
     description = str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
-    schema = {"type": "string", "maxLength": _MAX_VALUE}
     enum = [value for value, _label in field.choices] or None
-    return OpenApiParameter(name, schema, description=description, enum=enum)
+    return OpenApiParameter(name, TEXT, description=description, enum=enum)

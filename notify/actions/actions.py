@@ -16,7 +16,8 @@ from msgplatform.messages.engine import read_filter
 from notify.actions import backfill, preview, replay
 from notify.actions.deliveries import FAILED
 from notify.actions.resend import FailedDeliveries, select_message
-from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
+from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses
+from notify.models import ReceiveMsg
 
 _Select = Callable[[Values, datetime], flows.Selection]
 
@@ -48,8 +49,8 @@ def _action(
 
 
 _FAILED = statuses(
-    FAILED.values(),
-    _("Poison ones need somebody to look at them first"),
+    (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
+    _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
 )
 
@@ -76,6 +77,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
           "Deliveries that are named by id may be archived: they are brought back."),
         FailedDeliveries,
+        has_message_ids=True,
         select_message=select_message,
     ),
     "replay": _action(

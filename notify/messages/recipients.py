@@ -17,8 +17,10 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from notify import directory, orders
 from notify.archive.stores import Store
-from notify.messages.reasons import Circumstances
-from notify.models import BizReceive, ReceiveMsg
+from notify.messages import states
+from notify.messages.explanations import Circumstances
+from notify.messages.states import FAILED, OPEN, TONES, Status
+from notify.models import BizReceive
 from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # on a page
@@ -27,14 +29,6 @@ _MAX_ATTEMPTS = 20  # of each
 _READ_ATTEMPTS = 20_000  # from an index alone; the newest of them are chosen
 # Commands on a page together: bytes of payload.
 _COMMANDS_BYTES = 256 * 1024
-_Status = ReceiveMsg.Status
-FAILED = (_Status.EXHAUSTED, _Status.POISON)
-OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
-TONES: dict[int, flows.Tone] = {
-    _Status.DELIVERED: "good", _Status.EXHAUSTED: "bad", _Status.POISON: "bad",
-    _Status.HELD: "warn", _Status.SKIPPED: "plain", _Status.PENDING: "plain",
-    _Status.QUEUED: "plain",
-}  # fmt: skip
 NOTE = gettext_lazy(
     "Of a request its time is kept; of an answer the headers and the beginning of the body."
 )
@@ -112,10 +106,10 @@ def _card(
 ) -> flows.Recipient:
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
     shown = name(subscription, delivery.biz_receive_id)
-    status = _Status(delivery.status)
-    waits = status == _Status.PENDING and delivery.next_at > circumstances.now
+    status = Status(delivery.status)
+    waits = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []
-    if status in (_Status.PENDING, _Status.QUEUED) and circumstances.lanes is None:
+    if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
     return flows.Recipient(
         id=str(delivery.pk),
@@ -158,7 +152,7 @@ def _attempt(row: Any) -> flows.Attempt:
     return flows.Attempt(
         at=row.at,
         title=_("Attempt %d") % row.number,
-        answer=answer(row),
+        answer=states.answer(row),
         tone="good" if delivered else "bad",
         seconds=row.seconds,
         detail=row.detail,
@@ -166,19 +160,15 @@ def _attempt(row: Any) -> flows.Attempt:
     )
 
 
-def answer(attempt: Any) -> str:
-    return f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
-
-
-def _again(delivery: Any, status: ReceiveMsg.Status, subscription: BizReceive | None) -> str:
+def _again(delivery: Any, status: Status, subscription: BizReceive | None) -> str:
     if subscription is None or subscription.status == BizReceive.Status.DISCARDED:
         return ""
-    if status == _Status.DELIVERED:
+    if status == Status.DELIVERED:
         return _("The consumer has accepted it already: it gets it once more, with the same "
                  "webhook-id.")  # fmt: skip
-    if status in (*FAILED, _Status.SKIPPED):
+    if status in (*FAILED, Status.SKIPPED):
         return _("It gets all its attempts anew; the log of the earlier ones stays.")
-    if status == _Status.PENDING and delivery.send_times:
+    if status == Status.PENDING and delivery.send_times:
         return _("It is due now instead of at its next attempt, and gets all its attempts anew.")
     return ""
 

@@ -20,12 +20,12 @@ from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages import covering_jobs, nobody, recipients
-from notify.messages.reasons import Circumstances, local
-from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
+from notify.messages import covering_jobs, explanations, recipients
+from notify.messages.explanations import Circumstances
+from notify.messages.states import FAILED, Status, answer, local
+from notify.models import BizMsg, IdempotencyKey, RestoredMsg
 
 T = TypeVar("T")
-_Status = ReceiveMsg.Status
 _COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
 
 
@@ -82,7 +82,9 @@ def _page(place: Store, message: Any, after: str) -> Page:
         recipients_note=recipients.NOTE if attempts else "",
         headline=_headline(message, counts, attempts),
         cursor=cursor,
-        no_recipient_reasons=[] if counts else nobody.sentences(message, biz, place.cold),
+        no_recipient_reasons=[]
+        if counts
+        else explanations.no_recipient_reasons(message, biz, place.cold),
         resend_effect=_again(counts),
         call=_call(message),
         has_file=True,
@@ -93,7 +95,7 @@ def _headline(
     message: Any, counts: Mapping[int, int], attempts: Mapping[int, Sequence[Any]]
 ) -> str:
     """How many have it, and in which time; else what became of the others."""
-    total, delivered = sum(counts.values()), counts.get(_Status.DELIVERED, 0)
+    total, delivered = sum(counts.values()), counts.get(Status.DELIVERED, 0)
     if not total:
         return ""
     numbers = {"delivered": delivered, "total": total}
@@ -104,9 +106,9 @@ def _headline(
         text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
         return text % {**numbers, "age": age(seconds)}
     others = [
-        f"{count} {_Status(status).label}"
+        f"{count} {Status(status).label}"
         for status, count in sorted(counts.items())
-        if status != _Status.DELIVERED
+        if status != Status.DELIVERED
     ]
     return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
 
@@ -115,7 +117,7 @@ def _facts(
     place: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
 ) -> dict[str, Value]:
     state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
-    parts = [f"{count} {_Status(status).label}" for status, count in sorted(counts.items())]
+    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     return {
         _("State"): state,
         _("Deliveries"): joined(parts) or "–",
@@ -167,7 +169,7 @@ def _entries(
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
         consumer = recipients.name(subscription, delivery.biz_receive_id)
         for attempt in reversed(attempts.get(delivery.pk, ())):
-            parts = [recipients.answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
+            parts = [answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
             title = _("%(consumer)s: attempt %(number)d")
             yield TimelineEntry(
                 attempt.at,
@@ -176,7 +178,7 @@ def _entries(
                 " · ".join(part for part in parts if part),
                 attempt.response_body,
             )
-        status = _Status(delivery.status)
+        status = Status(delivery.status)
         again = ""
         if delivery.generation:
             text = ngettext("sent again %d time", "sent again %d times", delivery.generation)
@@ -187,7 +189,7 @@ def _entries(
 
 def _again(counts: Mapping[int, int]) -> str:
     """The question before all that it did not reach get it again; '' for a single recipient."""
-    unreached = sum(counts.get(status, 0) for status in (*recipients.FAILED, _Status.SKIPPED))
+    unreached = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
     if not unreached or sum(counts.values()) == 1:
         return ""
     return ngettext(
