@@ -35,10 +35,10 @@ _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What decides when deliveries go out, read once for a page.
+    """The state of subscriptions and their lanes on which deliveries depend, read once for a page.
 
     A deleted subscription is not among `subscriptions`. `lanes` is None while Redis is unavailable.
-    `ahead` says how many deliveries are due before some of those that are due themselves.
+    `ahead` has, for a few of the due deliveries, the number of deliveries that are due before.
     """
 
     subscriptions: dict[int, BizReceive]
@@ -48,22 +48,22 @@ class Circumstances:
 
     @classmethod
     def of(cls, deliveries: Iterable[Any]) -> Circumstances:
-        found = list(deliveries)
-        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in found})
+        rows_of_page = list(deliveries)
+        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in rows_of_page})
         subscriptions = {
             row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
         }
-        open_ones = [row for row in found if row.status in (Status.PENDING, Status.QUEUED)]
+        open_rows = [row for row in rows_of_page if row.status in (Status.PENDING, Status.QUEUED)]
         try:
-            lanes = presence.read() if open_ones else {}
+            lanes = presence.read() if open_rows else {}
         except RedisError:
             lanes = None
         now = sql.now()
-        due = [row for row in open_ones if row.status == Status.PENDING and row.next_at <= now]
+        due = [row for row in open_rows if row.status == Status.PENDING and row.next_at <= now]
         return cls(subscriptions, lanes, {row.pk: _ahead(row) for row in due[:_AHEAD_ASKED]}, now)
 
     def why(self, delivery: Any) -> str:
-        """A sentence; '' when the state says it all."""
+        """The reason for the state of a delivery, a sentence; '' for a state that needs none."""
         status = Status(delivery.status)
         if status == Status.PENDING:
             return self._pending(delivery)
@@ -108,7 +108,7 @@ class Circumstances:
         return text % ahead
 
     def _behind_breaker(self, delivery: Any) -> str:
-        """'' while the breaker is closed, or nobody can say."""
+        """The sentence about an open breaker; '' while it is closed, or Redis is unavailable."""
         live = (self.lanes or {}).get(delivery.biz_receive_id)
         if live is None or not live.is_open:
             return ""
@@ -134,13 +134,13 @@ class Circumstances:
 def _exhausted(delivery: Any) -> str:
     if delivery.error == expiry.ERROR:
         return _("Given up: its breaker stayed open for as long as all attempts would have taken.")
-    last = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
-    said = {"count": delivery.send_times, "answer": last or _("no answer")}
-    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % said
+    last_answer = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
+    parameters = {"count": delivery.send_times, "answer": last_answer or _("no answer")}
+    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
 
 
 def _ahead(delivery: ReceiveMsg) -> int:
-    """How many deliveries of its subscription are due before it, by the index of what is due."""
+    """The number of deliveries of its subscription that are due before it, by an index."""
     rows = ReceiveMsg.objects.filter(
         status=Status.PENDING,
         biz_receive_id=delivery.biz_receive_id,
@@ -181,16 +181,16 @@ def _no_subscriber(message: Any, biz: Biz | None) -> Iterator[Value]:
             others,
         )
         yield text % others
-    asked = urlencode({"biz": message.biz_id, "event_types": message.event_type})
+    query = urlencode({"biz": message.biz_id, "event_types": message.event_type})
     yield PageLink(
         _("Add a subscription"),
-        f"{reverse('admin:notify_bizreceive_add')}?{asked}",
+        f"{reverse('admin:notify_bizreceive_add')}?{query}",
         "notify.add_bizreceive",
     )
     if not others:
         return
     # A subscription gets what is accepted after it was made; this fills in what came before.
-    asked = urlencode(
+    query = urlencode(
         {
             "action": "backfill", "biz": message.biz_id, "event_type": message.event_type,
             "since": message.created_at.isoformat(),
@@ -198,6 +198,6 @@ def _no_subscriber(message: Any, biz: Biz | None) -> Iterator[Value]:
     )  # fmt: skip
     yield PageLink(
         _("Make deliveries for subscriptions that were made later"),
-        f"{reverse('console:bulk-flow', args=['notify'])}?{asked}",
+        f"{reverse('console:bulk-flow', args=['notify'])}?{query}",
         "msgplatform.add_bulkjob notify.change_receivemsg",
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from django.db.models import Q
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -15,8 +14,8 @@ from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import Hit, MessageStore
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MessageStore
 from msgplatform.core.flows.messages import (
     MAX_SORTED,
     Check,
@@ -33,15 +32,14 @@ from msgplatform.models import Biz
 from notify.archive import retention, stores
 from notify.archive.stores import Store, reading
 from notify.messages.fields import FIELDS
-from notify.messages.lines import lines
+from notify.messages.lines import lines, subscription_lines
 from notify.messages.page import file, page
 from notify.messages.records import records
 from notify.messages.states import ACCEPTED, STATUSES
 from notify.messages.texts import with_text
-from notify.models import BizMsg, BizReceive, IdempotencyKey
+from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
 _SYSTEMS = 100  # whose keys are asked for in one statement
-_MAX_SUBSCRIPTIONS = 50  # of one URL
 
 
 def _by_name(store: Store) -> list[Index]:
@@ -107,10 +105,12 @@ def _of_owner(source: Source, values: Values) -> Reader | None:
 def _archived_deliveries(field: str, column: str) -> Index:
     """Indexes of archived deliveries go on with the message's id."""
 
-    def open(_source: Source, values: Values) -> Reader:
+    def open(_source: Source, values: Values) -> Reader | None:
         value = values[field] if field == "subscription" else STATUSES.get(values[field])
         if value is None:  # an archived message is not waiting to be split
             return read_ids((), values)
+        if field == "status" and value == ReceiveMsg.Status.DELIVERED and "biz" in values:
+            return None  # nearly all are delivered: the index of the system narrows more
         rows = stores.cold().deliveries.filter(**{column: value}).order_by("-msg_id").distinct()
         return read_parts([rows], values, "msg_id")
 
@@ -177,40 +177,10 @@ def _readings(query: str, _personal: bool) -> Iterator[Values]:
     yield {"event_type": query}
 
 
-def _delivering_to(url: str) -> list[Hit]:
-    """Subscriptions that deliver to exactly this URL. Not those that begin with it: an address may
-    hold a secret, which nobody should find out letter by letter."""
-    if not url.startswith(("http://", "https://")):
-        return []
-    rows = BizReceive.objects.filter(receive__url=url).select_related("biz", "receive")
-    return [
-        Hit(
-            id=str(row.pk),
-            title=_("Messages for %s") % row.receive,
-            state=str(row.get_status_display()),
-            at=row.created_at,
-            biz=str(row.biz),
-            link=f"{reverse('console:find', args=['notify'])}?subscription={row.pk}",
-        )
-        for row in rows.order_by("-id")[:_MAX_SUBSCRIPTIONS]
-    ]
-
-
 def _check(values: Values) -> None:
     narrowing = ("biz", "subscription", "since", "until", "id", "key")
     if "text" in values and not any(name in values for name in narrowing):
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
-
-
-def archive_warning() -> str:
-    """A sentence when the archive cannot be read."""
-    store = stores.cold()
-    try:
-        with reading(store):
-            store.messages.order_by().exists()
-    except Unavailable as error:
-        return str(error)
-    return ""
 
 
 MESSAGES = MessageStore(
@@ -218,12 +188,12 @@ MESSAGES = MessageStore(
     # The hot store counts: a killed archiver may have left a copy of a hot message in the archive.
     sources=lambda values: [_source(stores.hot(), values), _source(stores.cold(), values)],
     readings=_readings,
-    other_lines=_delivering_to,
+    other_lines=subscription_lines,
     check=_check,
     page=page,
     file=file,
     searched_text_label=gettext_lazy("payloads and answers"),
-    search_warning=archive_warning,
+    search_warning=stores.archive_warning,
     records=records,
     # Younger messages have not been archived yet.
     first_certain_id=lambda: horizon(timezone.now(), retention.keep()),
