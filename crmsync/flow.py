@@ -36,7 +36,11 @@ FLOW = flows.Flow(
         "leads:read": gettext_noop("read leads and what became of them"),
         "sync:run": gettext_noop("start runs of the CRM sync, and read them"),
     },
+    management_scopes={
+        "manage:landing-pages": gettext_noop("set up landing pages: the forms that take leads"),
+    },
     scope_permissions={
+        "manage:landing-pages": ("crmsync.add_landingpage", "crmsync.change_landingpage"),
         "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },

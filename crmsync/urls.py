@@ -1,5 +1,6 @@
 from django.urls import path
 
+from crmsync.api import setup
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -9,8 +10,10 @@ from crmsync.api.sync_views import (
 )
 from crmsync.api.views import LeadBatchView, LeadListView, LeadView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.api.management.resources import routes
 
 urlpatterns = [
+    *routes(setup.LandingPageResource, setup.LandingPageListView),
     path("leads", LeadListView.as_view(), name="leads"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),
     path("leads/<id:pk>", LeadView.as_view(), name="lead"),

@@ -98,7 +98,7 @@ class MessageListView(ListView):
 
 
 def _parameter(name: str, field: FilterField) -> OpenApiParameter:
-    description = str(field.help or field.label)
+    description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
     enum = [value for value, _label in field.choices] or None

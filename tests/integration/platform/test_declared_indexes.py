@@ -32,7 +32,9 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
         {"biz": 1, "event_type": "none"}, {"subscription": 1}, {"status": "accepted"},
     ],
     "sms": [{}, {"number": "8613800000001"}, {"account": 1}, {"biz": 1}, {"state": "failed"},
-            {"state": "delivered"}],
+            {"state": "delivered"}, {"number": "8613800000001", "biz": 1}, {"account": 1, "biz": 1},
+            {"state": "failed", "biz": 1}, {"state": "delivered", "biz": 1},
+            {"biz": 1, "key": "k", "reference": "r"}],
     "crmsync": [
         {}, {"phone": "13800000001"}, {"uid": "u-1"}, {"appkey": "ad-1"}, {"biz": 1},
         {"remote_id": "r-1"}, {"record_key": "k-1"},
