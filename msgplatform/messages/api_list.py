@@ -9,7 +9,7 @@ A key sees the messages of its own business system only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -24,13 +24,14 @@ from msgplatform.api.filters import position
 from msgplatform.api.pagination import KeysetPagination
 from msgplatform.api.query import SINCE, UNTIL, ListView, moment
 from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID, FilterField, MessageStore, Values
 from msgplatform.messages import engine
 
 # A key has one system, and an id has an address of its own.
 _NOT_ASKED = ("biz", "id")
 _TIMES = {"since": SINCE, "until": UNTIL}
-TEXT = {"type": "string", "maxLength": 500}  # the schema of a parameter
+_MAX_VALUE = 500  # characters
 
 
 class MessagePagination(KeysetPagination):
@@ -62,17 +63,13 @@ class MessageListView(ListView):
     """A list of the caller's messages, newest first, filtered by the fields of the declaration."""
 
     store: MessageStore
-    # Parameters, by field, that say more than the field: a pattern, a sentence for engineers.
-    parameters: Mapping[str, OpenApiParameter] = {}
     pagination_class = MessagePagination
     queryset: Any = ()  # pages come from the engine
 
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
         return [
-            self.parameters.get(name)
-            or _TIMES.get(name)
-            or _parameter(field.parameter or name, field)
+            _TIMES.get(name) or _parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
             if name not in _NOT_ASKED
         ]
@@ -87,13 +84,18 @@ class MessageListView(ListView):
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
         entered = {names[name]: text for name, text in self.query_values.items() if name in names}
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
-        values = engine.read_filter(self.store.fields, entered)
-        values |= {
-            name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
-            for name, text in times.items()
-        }
-        values["biz"] = biz
-        self.store.check(values)
+        try:
+            values = engine.read_filter(self.store.fields, entered)
+            values |= {
+                name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
+                for name, text in times.items()
+            }
+            values["biz"] = biz
+            self.store.check(values)
+        except InvalidInput as error:
+            field = self.store.fields.get(error.field)
+            parameter = field.parameter if field else ""
+            raise InvalidInput(str(error), parameter or error.field) from None
         return values
 
 
@@ -101,5 +103,6 @@ def _parameter(name: str, field: FilterField) -> OpenApiParameter:
     description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
+    schema = {"type": "string", "maxLength": _MAX_VALUE, **field.schema}
     enum = [value for value, _label in field.choices] or None
-    return OpenApiParameter(name, TEXT, description=description, enum=enum)
+    return OpenApiParameter(name, schema, description=description, enum=enum)

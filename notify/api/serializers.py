@@ -12,8 +12,6 @@ from rest_framework.fields import SkipField
 
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
-EVENT_TYPE = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
-
 
 class NameField(serializers.ChoiceField):
     """The name of a choice, in lower case."""

@@ -23,21 +23,17 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
-from msgplatform.api.query import ID, NAME, QueryView
+from msgplatform.api.query import NAME, QueryView
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.messages.api_list import TEXT, MessageListView
-from notify.api.serializers import (
-    EVENT_TYPE,
-    MessageDetailSerializer,
-    MessageSerializer,
-)
+from msgplatform.messages.api_list import MessageListView
+from notify.api.serializers import MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
 from notify.messages import records
+from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.messages.index import MESSAGES
-from notify.messages.states import ACCEPTED, STATUSES
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import limits
 
@@ -52,7 +48,8 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     """An event to be published. null means the same as leaving a field out."""
 
     event_type: Annotated[
-        str, text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE)
+        str,
+        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE_PATTERN),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
@@ -89,35 +86,6 @@ class EventListView(MessageListView):
     serializer_class = MessageSerializer
     max_body_bytes = MAX_MESSAGE_BYTES
     store = MESSAGES
-    parameters = {
-        "event_type": OpenApiParameter(
-            "event_type",
-            {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
-            description="Only events of exactly this type",
-        ),
-        "key": OpenApiParameter(
-            "idempotency_key", TEXT, description="Only the event with this idempotency key"
-        ),
-        "subscription": OpenApiParameter(
-            "subscription", ID, description="Only events with a delivery for this subscription"
-        ),
-        "channel": OpenApiParameter(
-            "channel", TEXT, description="Only events of exactly this channel"
-        ),
-        "status": OpenApiParameter(
-            "status",
-            str,
-            enum=[ACCEPTED, *STATUSES],
-            description="Only events with a delivery in this status, for this subscription if one "
-            "is given; accepted: only events that have no deliveries yet",
-        ),
-        "text": OpenApiParameter(
-            "text",
-            TEXT,
-            description="Only events with this text, upper and lower case as it is, in the payload "
-            "or in a consumer's answer",
-        ),
-    }
 
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.api import filter_fields, filters
+from msgplatform.api.query import ID
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
 from notify.messages.states import ACCEPTED
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
 
 
 def _read_subscription(text: str, field: str) -> int:
@@ -76,25 +80,41 @@ SUBSCRIPTION = FilterField(
     "name",
     options=_subscriptions,
     read=_read_subscription,
+    parameter_help="Only events with a delivery for this subscription",
+    schema=ID,
 )
 EVENT_TYPE = FilterField(
     gettext_lazy("Event type"),
     gettext_lazy("Exact, such as order.paid"),
     "name",
     options=_event_types,
+    parameter_help="Only events of exactly this type",
+    schema={"pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
 )
 FIELDS: Fields = {
     "id": filter_fields.message_id(gettext_lazy("A message's or a delivery's id")),
-    "key": FilterField(gettext_lazy("Idempotency key"), parameter="idempotency_key"),
+    "key": FilterField(
+        gettext_lazy("Idempotency key"),
+        parameter="idempotency_key",
+        parameter_help="Only the event with this idempotency key",
+    ),
     "biz": filter_fields.BIZ,
     "event_type": EVENT_TYPE,
-    "status": filter_fields.choice(
-        gettext_lazy("Status"),
-        ((ACCEPTED, BizMsg.State.ACCEPTED.label), *statuses(ReceiveMsg.Status).choices),
-        gettext_lazy("Of any of its deliveries"),
+    "status": replace(
+        filter_fields.choice(
+            gettext_lazy("Status"),
+            ((ACCEPTED, BizMsg.State.ACCEPTED.label), *statuses(ReceiveMsg.Status).choices),
+            gettext_lazy("Of any of its deliveries"),
+        ),
+        parameter_help="Only events with a delivery in this status, for the subscription or the "
+        "consumer if one is given; accepted: only events that have no deliveries yet",
     ),
     "subscription": SUBSCRIPTION,
-    "channel": FilterField(gettext_lazy("Channel"), gettext_lazy("Exact")),
+    "channel": FilterField(
+        gettext_lazy("Channel"),
+        gettext_lazy("Exact"),
+        parameter_help="Only events of exactly this channel",
+    ),
     "since": filter_fields.SINCE,
     "until": filter_fields.UNTIL,
     "text": FilterField(
@@ -104,5 +124,7 @@ FIELDS: Fields = {
             "system, a subscription or a time"
         ),
         personal=True,
+        parameter_help="Only events with this text, upper and lower case as it is, in the payload "
+        "or in a consumer's answer",
     ),
 }
