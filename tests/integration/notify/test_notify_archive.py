@@ -191,6 +191,7 @@ say(move.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     resend = f"""
+from msgplatform.core.data import sql
 from notify.actions.deliveries import FAILED, resend_hot
 say("on")
 say(resend_hot([{delivery}], [*FAILED.values(), 3], sql.now()))
