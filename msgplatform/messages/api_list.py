@@ -69,7 +69,7 @@ class MessageListView(ListView):
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
         return [
-            _TIMES.get(name) or _parameter(field.parameter or name, field)
+            _TIMES.get(name) or parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
             if name not in _NOT_ASKED
         ]
@@ -99,7 +99,8 @@ class MessageListView(ListView):
         return values
 
 
-def _parameter(name: str, field: FilterField) -> OpenApiParameter:
+def parameter(name: str, field: FilterField) -> OpenApiParameter:
+    """The parameter of a field, as the OpenAPI document has it."""
     description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)

@@ -22,6 +22,7 @@ LISTS = {
     "/api/v1/sms": {},
     "/api/v1/sms/incoming": {},
     "/api/v1/leads": {},
+    "/api/v1/leads/changes": {"since": "2026-01-01T00:00:00Z"},
     "/api/v1/sync/policies": {},
     "/api/v1/sync/runs": {},
     "/api/v1/feed/posts": {},
