@@ -14,8 +14,8 @@ from msgplatform.api.filters import business_system
 from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.models import Biz
+from notify.api.serializers import EVENT_TYPE
 from notify.intake import catalogue
-from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import EventType
 
 _EXAMPLE = {
@@ -30,7 +30,7 @@ _EXAMPLE = {
 _ADDRESS = [
     OpenApiParameter(
         "name",
-        {"type": "string", "pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
+        {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
         OpenApiParameter.PATH,
         description="The event type: order.paid",
     )
@@ -116,7 +116,9 @@ class OwnEventType(SharedEventType):
     noun = "system's own event type"
     list_path = ""  # the list of the shared ones has them too
     path = "systems/<slug:system>/event-types/<str:name>"
-    on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
+    on_delete = (
+        "Takes it out of the catalogue; a shared entry of the same name holds again."
+    )
     notes = f"It goes before a shared entry of the same name. {_NOTES}"
 
     def system(self) -> Biz | None:

@@ -10,7 +10,10 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import SkipField
 
+from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import Attempt, BizMsg, ReceiveMsg
+
+EVENT_TYPE = EVENT_TYPE_PATTERN
 
 
 class NameField(serializers.ChoiceField):

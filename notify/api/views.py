@@ -29,10 +29,9 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.api_list import MessageListView
-from notify.api.serializers import MessageDetailSerializer, MessageSerializer
+from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
 from notify.messages import records
-from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import limits
@@ -49,7 +48,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
 
     event_type: Annotated[
         str,
-        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE_PATTERN),
+        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
