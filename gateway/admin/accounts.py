@@ -22,6 +22,7 @@ from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
 
+
 class CodeField(forms.TypedChoiceField):
     """A number of SGIP's, chosen by its meaning; at first the column's default."""
 
