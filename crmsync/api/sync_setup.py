@@ -206,7 +206,7 @@ class PolicyResource(Resource):
     scope = "manage:policies"
     model = Policy
     serializer_class = SyncPolicySerializer
-    example = {"mapping": "email = extra.email\nfirstname = name", "interval_seconds": 10}
+    example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
     on_delete = (
         "Switches it off, for records refer to it: nothing is read for it. A PUT with enabled true "
         "goes on where it stopped."

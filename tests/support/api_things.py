@@ -106,7 +106,7 @@ def _managed(orders: Biz) -> None:
     for name in ("spare", "unused"):
         source = Source.objects.create(
             name=name, database="mysql://a:b@db.example/shop", table="customer",
-            time_column="updated_at", value_columns=["name", "email"],
+            time_column="updated_at", version_column="version", value_columns=["name", "email"],
         )  # fmt: skip
         if name == "spare":
             crm = Crm.objects.create(name="spare-crm", adapter="hubspot")
