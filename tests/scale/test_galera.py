@@ -14,7 +14,7 @@ from msgplatform.core.daemons.watch.kinds import WRITERS
 from tests.scale import books
 from tests.scale.books import Account
 from tests.scale.conftest import Figures
-from tests.scale.galera import Galera, remove
+from tests.scale.galera import Galera, documented, remove
 from tests.scale.platform import DATABASE, GaleraPlatform, SpreadPlatform
 
 # Seconds without an answer, or without a delivery.
@@ -142,7 +142,8 @@ def test_the_quorum_is_lost(platform: GaleraPlatform, figures: Figures, run: int
         assert writer.execute("SELECT 1") == ((1,),)
         assert platform.readiness()["database"] != "ok"
         assert "no quorum" in platform.doctor(writer)
-        writer.execute("SET GLOBAL wsrep_provider_options='pc.bootstrap=YES'")
+        assert ("wsrep_cluster_status", "non-Primary") in writer.execute(documented("wsrep_ready"))
+        writer.execute(documented("pc.bootstrap"))
         bootstrapped_at = time.time()
         time.sleep(STRIKE_SECONDS)
         for node in victims:
