@@ -69,9 +69,15 @@ FLOW = flows.Flow(
         environment_prefix="CRM_",
     ),
     queue_pattern=orders.PATTERN,
+    links=(
+        flows.Link(
+            _("Records"), "contacts", "console:find", ("crmsync.view_record", "crmsync.view_lead"),
+            args=("crmsync",), query="rows=records",
+        ),
+    ),
     icons={
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",
         "Policy": "route", "Run": "directions_run", "Operation": "package_2",
-        "Record": "contacts", "RecoveryEntry": "healing", "ExceptionEntry": "error",
+        "RecoveryEntry": "healing", "ExceptionEntry": "error",
     },
 )  # fmt: skip

@@ -196,7 +196,7 @@ def _rows() -> Iterator[Page]:
         SmsGateway.objects.first(), SgipMt.objects.order_by("id").first(), Crm.objects.first(),
         Policy.objects.first(), Run.objects.order_by("id").first(),
         Operation.objects.order_by("id").first(), RecoveryEntry.objects.order_by("id").first(),
-        Lead.objects.order_by("id").first(), Feed.objects.order_by("id").first(),
+        Lead.objects.order_by("id").first(),
         EventQueue.objects.order_by("qid").first(),
     ]  # fmt: skip
     for row in rows:

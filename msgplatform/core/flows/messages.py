@@ -57,6 +57,7 @@ class FilterField:
     # where `help` is about a form.
     parameter: str = ""
     parameter_help: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]

@@ -42,6 +42,10 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
     "feed": [
         {}, {"user": "u-1"}, {"user": "u-1", "biz": 1}, {"user": "u-1", "topic": "vip"},
         {"state": "set_aside"}, {"state": "waiting", "topic": "vip"}, {"topic": "upkeep"},
+        {"biz": 1, "state": "not_deleted", "posts_only": True},
+        {"biz": 1, "user": "u-1", "state": "edited", "posts_only": True},
+        {"biz": 1, "user": "u-1", "app_id": "web", "kind": "note", "posts_only": True},
+        {"biz": 1, "state": "waiting", "posts_only": True},
     ],
 }  # fmt: skip
 
@@ -107,7 +111,7 @@ def tables(count: int) -> None:
     fill(Record, count, id=number, key=one_in_ten("k-"), remote_id=one_in_ten("r-"),
          policy_id=lambda n: n, state=3)  # fmt: skip
     fill(Feed, count, id=number, uid=one_in_ten("u-"), topic=lambda n: ("friend", "vip")[n % 2],
-         **biz)  # fmt: skip
+         app_id="web", src_type="note", **biz)  # fmt: skip
     fill(EventQueue, count, qid=number, topic=lambda n: ("friend", "vip", "upkeep")[n % 3],
          kind="post", status=lambda n: n % 4, uid="u", **biz)  # fmt: skip
 
