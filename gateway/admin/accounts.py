@@ -22,7 +22,6 @@ from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
 
 
-
 class CodeField(forms.TypedChoiceField):
     """A number of SGIP's, chosen by its meaning; at first the column's default."""
 

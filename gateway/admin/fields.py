@@ -11,6 +11,7 @@ from gateway.models.validators import ascii_only
 from msgplatform.admin import PasswordInput
 from msgplatform.core.fields import Unreadable
 
+
 class PasswordField(forms.CharField):
     """Written only: a stored password is never sent to a browser; empty keeps it."""
 

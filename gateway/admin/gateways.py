@@ -12,9 +12,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.models import validators
 from gateway.admin.fields import PasswordField
-from gateway.models import SmsGateway
+from gateway.models import SmsGateway, validators
 from gateway.monitor import metrics
 from msgplatform.admin import PlainList, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField

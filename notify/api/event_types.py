@@ -116,9 +116,7 @@ class OwnEventType(SharedEventType):
     noun = "system's own event type"
     list_path = ""  # the list of the shared ones has them too
     path = "systems/<slug:system>/event-types/<str:name>"
-    on_delete = (
-        "Takes it out of the catalogue; a shared entry of the same name holds again."
-    )
+    on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
     notes = f"It goes before a shared entry of the same name. {_NOTES}"
 
     def system(self) -> Biz | None:

@@ -52,7 +52,11 @@ Operation.objects.filter(run_id={run}).update(confirmed=1000)
 print(json.dumps(Run.objects.filter(id={run}).update(state=Run.State.READ, read_at=sql.now())))
 """
 LISTS = (
-    "", "?phone=13800000000", "?rows=records", "?state=dead&crm=sales", "?uid=nobody-has-it",
+    "",
+    "?phone=13800000000",
+    "?rows=records",
+    "?state=dead&crm=sales",
+    "?uid=nobody-has-it",
     "?rows=records&phone=1",
 )
 PAGES = (

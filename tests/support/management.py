@@ -51,7 +51,12 @@ class Manager:
         self.done: set[tuple[str, str]] = set()
 
     def send(
-        self, method: str, path: str, body: Any = None, key: str = "", idempotency_key: str = "",
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        key: str = "",
+        idempotency_key: str = "",
         if_match: str = "",
     ) -> Answer:
         """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared

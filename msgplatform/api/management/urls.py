@@ -10,7 +10,9 @@ urlpatterns = [
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),
     path("alerts/<id:pk>", alerts.AlertView.as_view(), name="alert"),
     path(
-        "alerts/<id:pk>/acknowledge", alerts.AlertAcknowledgeView.as_view(), name="alert-acknowledge"
+        "alerts/<id:pk>/acknowledge",
+        alerts.AlertAcknowledgeView.as_view(),
+        name="alert-acknowledge",
     ),
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
     path("audit", alerts.AuditListView.as_view(), name="audit"),
