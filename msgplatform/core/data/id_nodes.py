@@ -22,7 +22,7 @@ from functools import partial
 from django.db import connections
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import cell_record, sql, transactions
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -71,8 +71,9 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
 
     Nodes never used come first, in random order so that processes starting together do not
     queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
-    Raises Unavailable when all nodes are held.
+    Raises Unavailable when all nodes are held, WrongCell for the database of another cell.
     """
+    transactions.retrying(partial(cell_record.check, using), using)
     holder = uuid.uuid4().hex
     while True:
         floor, candidates = transactions.retrying(partial(_free, using), using)

@@ -44,7 +44,7 @@ def by_sql(block: ids.Block, parents: Sequence[int]) -> list[int]:
     messages = " UNION ALL ".join(["SELECT %s AS id"] * len(parents))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {fanout.ID} FROM ({messages}) m CROSS JOIN (SELECT 1 AS id) s",
+            f"SELECT {fanout.id_sql()} FROM ({messages}) m CROSS JOIN (SELECT 1 AS id) s",
             [block.base, block.node, *parents],
         )
         return sorted(id for (id,) in cursor.fetchall())
@@ -63,7 +63,7 @@ def by_sql(parents):
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH RECURSIVE m(id) AS (SELECT %s UNION ALL SELECT id + 1 FROM m WHERE id < %s)"
-            f" SELECT m.id, {fanout.ID} FROM m CROSS JOIN (SELECT 1 AS id) s",
+            f" SELECT m.id, {fanout.id_sql()} FROM m CROSS JOIN (SELECT 1 AS id) s",
             [parents[0], parents[-1], block.base, block.node],
         )
         return [id for _, id in sorted(cursor.fetchall())]
