@@ -14,6 +14,7 @@ import redis
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from msgplatform.core.cells import Cell
 from msgplatform.core.data import id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
@@ -113,6 +114,17 @@ def test_the_database_makes_the_same_ids_as_python() -> None:
     block = ids.Allocator().reserve(4)
     parents = [0, 3, 256 + 7, (1 << 62) + 255]
     assert by_sql(block, parents) == block.ids(parents)
+
+
+@pytest.mark.parametrize("cell", [Cell(5, 16), Cell(255, 256)])
+def test_in_a_cell_the_database_makes_the_same_ids(cell: Cell, settings: Any) -> None:
+    """Also for messages from before, whose low bits name no cell."""
+    settings.CELL = cell
+    parents = [(7 << 15) + number for number in (0, 3, 200, 255)]
+    block = ids.Block(1 << 40, 3, len(parents))
+    made = by_sql(block, parents)
+    assert made == block.ids(parents)
+    assert {cell.cell_of(each) for each in made} == {cell.number}
 
 
 def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(

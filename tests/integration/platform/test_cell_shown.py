@@ -13,12 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from crmsync.admin.landing_pages import LandingPageForm
 from crmsync.models import LandingPage
 from crmsync.models.leads import new_appkey
+from msgplatform import doctor
 from msgplatform.api.access import keys
 from msgplatform.core import logging, metrics
 from msgplatform.core.cells import Cell
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.data import ids
+from msgplatform.core.data import cell_record, ids
 from msgplatform.models import Biz
 from notify.intake import intake
 
@@ -81,6 +82,21 @@ def test_every_metric_has_the_cell(cell: Cell, settings: Any) -> None:
 def test_a_heartbeat_has_the_cell(cell: Cell) -> None:
     Heartbeat("maker").send()
     assert [beat.cell for beat in heartbeats.alive()] == ["3/16"]
+
+
+def test_doctor_sees_another_cell_in_the_database_and_in_redis(cell: Cell, settings: Any) -> None:
+    cell_record.write(cell)
+    Heartbeat("maker").send()
+    assert _findings() == [("ok", "cell 3/16")]
+    settings.CELL = Cell(4, 16)
+    (_own, database, redis) = _findings()
+    assert database[0] == redis[0] == "bad"
+    assert "belongs to cell 3/16, but this program has CELL=4/16" in database[1]
+    assert redis[1] == "programs of another cell use this work Redis: 3/16"
+
+
+def _findings() -> list[tuple[str, str]]:
+    return [(each.level, each.what) for each in doctor.examine() if "cell " in each.what]
 
 
 def test_each_line_of_a_log_has_the_cell(capsys: pytest.CaptureFixture[str]) -> None:
