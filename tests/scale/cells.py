@@ -123,11 +123,12 @@ class Book:
 class Load:
     """Publishes at a fixed rate through the proxy, each message until it is accepted: an open loop.
 
-    Every `repeat_every`-th message is sent again with its key `repeat_after` seconds later.
+    Every `repeat_every`-th message is sent again with its key `repeat_after` seconds later. A
+    connection that fails goes to `port`, which may change.
     """
 
     def __init__(self, port: int, keys: Mapping[str, str], rate: float, clients: int = 8) -> None:
-        self._port, self._keys, self._rate = port, dict(keys), rate
+        self.port, self._keys, self._rate = port, dict(keys), rate
         self.books = {system: Book() for system in keys}
         self.repeat_every, self.repeat_after = 5, 6.0
         self._stopping, self._begin = threading.Event(), time.monotonic()
@@ -154,7 +155,7 @@ class Load:
     def _publish(self, system: str, place: int, clients: int) -> None:
         """The messages `place`, `place + clients` and so on of a system, each when it is due."""
         book, number = self.books[system], place
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         repeats: list[tuple[float, str]] = []
         while not self._stopping.is_set() or repeats:
             if repeats and (self._stopping.is_set() or repeats[0][0] <= self.now()):
@@ -193,6 +194,7 @@ class Load:
                 status, text = response.status, response.read()
             except (OSError, http.client.HTTPException):
                 connection.close()
+                connection.port = self.port
             with self._lock:
                 book.statuses[status] += 1
                 if status in (200, 202):

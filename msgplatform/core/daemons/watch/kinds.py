@@ -8,7 +8,8 @@ from django.utils import timezone
 
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
-PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY})
+IDS = "platform.ids"
+PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS})
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
 
