@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from crmsync.intake import intake as lead_intake
 from crmsync.models import LandingPage, Lead, LeadIdempotency
 from gateway.intake import accept
 from gateway.intake.request import Request
-from gateway.models import SmsAccount, SmsGateway
+from gateway.lifecycle import keys as sms_keys
+from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core.cells import Cell
 from msgplatform.core.data import ids
@@ -83,7 +85,7 @@ class Move:
         """The database of another cell, which has the gateway, and systems of its own."""
         for model in (
             IdempotencyKey, LeadIdempotency, Lead, BizMsg, BizReceive, Receive, EventType,
-            SmsAccount, LandingPage, ApiKey, Biz,
+            SgipMt, SmsAccount, LandingPage, ApiKey, Biz,
         ):  # fmt: skip
             model._default_manager.all().delete()  # type: ignore[attr-defined]
         CellRecord.objects.update(number=number)
@@ -145,11 +147,25 @@ def test_everything_moves_and_the_work_waits_until_it_is_resumed(move: Move) -> 
     assert importing.resume(move.path) == 1  # a second time it changes nothing
 
 
-def test_a_key_that_is_repeated_gets_the_first_id(move: Move) -> None:
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_key_that_is_repeated_gets_the_first_id(
+    move: Move, is_archived: bool, sms_redis: Any
+) -> None:
     firsts = intake.publish_many([event(move.biz, f"order-{n}") for n in range(700)])
     request = Request(biz=move.biz.pk, to=("13800000000",), text="Hello", idempotency_key="s-1")
+    accept.intake.cache_clear()  # it knows the accounts of a test before
     (sms,) = accept.accept_many([request])
     assert sms.outcome == "created", sms
+    if is_archived:
+        now = timezone.now()
+        (message,) = sms.ids
+        SgipMt.objects.create(
+            id=message, biz_id=move.biz.pk, account_id=1, gateway_id=1, user_number="13800000000",
+            sp_number="1", corp_id="1", fee_type=1, fee_value="0", given_value="0", agent_flag=0,
+            morelateto_mt_flag=2, priority=0, report_flag=1, text="Hello", final="delivered",
+            idempotency_key="s-1", accepted_at=now, archived_at=now,
+        )  # fmt: skip
+        assert sms_redis.delete(sms_keys.mt(int(message))) == 1
     page = LandingPage.objects.get()
     lead = lead_intake.add_many([_lead(page, "l-1")])[0]
     move.export()
