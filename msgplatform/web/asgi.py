@@ -9,7 +9,7 @@ import os
 from django.urls import reverse
 
 from msgplatform.core import logging, web_requests
-from msgplatform.core.daemons import bounded_call
+from msgplatform.core.daemons import bounded_call, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
@@ -54,6 +54,7 @@ _refuse_another_cell()
 # Requests that need no database are answered while it is unavailable, or hangs.
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
+writers.keep_reporting("web")
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

@@ -5,7 +5,7 @@ The filter and the page are in the address, so a list can be sent to a colleague
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,9 +43,9 @@ _MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
 @staff_member_required
 @require_GET
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """Messages of one flow that match its fields, page by page."""
+    """Messages of one flow that match its fields, page by page; without a filter all of them."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET or None)
+    form = SearchForm(flow, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
     following = ""
     if result and result.cursor:
@@ -70,7 +70,9 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         query=filled_in,
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
+        ticked_action=_ticked_action(request, flow),
         bulk_links=_bulk_links(request, flow, filled_in),
+        flow_links=[link for link in flow.links if request.user.has_perms(link.permissions)],
         csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
     )
 
@@ -95,6 +97,8 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     if not may_resend(request, flow):
         raise PermissionDenied
     ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
+    if ids and "bulk" in request.POST and _ticked_action(request, flow):
+        return redirect(_bulk_address(flow, _ticked_action(request, flow), {"ids": ",".join(ids)}))
     if ids:
         if resend_messages(request, flow, ids) is None and len(ids) == 1:
             messages.warning(request, _("This message cannot be sent again as it is now."))
@@ -113,7 +117,7 @@ def _searchable(request: HttpRequest, name: str) -> flows.Flow:
 
 def _read(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, limit: int = LINES
-) -> flows.Found | None:
+) -> flows.SearchResult | None:
     """A page as this person may see it; None when the filter is wrong, which the form then says."""
     try:
         result = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
@@ -128,9 +132,9 @@ def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows
 
 
 def _csv_rows(
-    request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
+    request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.SearchResult
 ) -> Iterator[list[str]]:
-    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted")]
+    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message that was in flight with the first page may be read from the archive later.
     first_ids = {line.id for line in first.hits}
     result, count, pages = first, 0, 1
@@ -139,7 +143,9 @@ def _csv_rows(
         for line in result.hits:
             if pages == 1 or line.id not in first_ids:
                 at = line.at.isoformat() if line.at else ""
-                yield [line.id, line.title, line.biz, line.state, at]
+                yield [
+                    line.id, line.title, line.biz, line.state, at, line.details, line.reason,
+                ]  # fmt: skip
         count, pages = count + len(result.hits), pages + 1
         if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
             break
@@ -156,17 +162,30 @@ def _csv_rows(
     yield from ([notice] for notice in notices if notice)
 
 
+def _may_start_bulk(request: HttpRequest, flow: flows.Flow) -> bool:
+    return request.user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(request.user)
+
+
+def _ticked_action(request: HttpRequest, flow: flows.Flow) -> str:
+    """The bulk action to which ticked messages can go; '' when there is none for this person."""
+    names = [name for name, action in flow.actions.items() if action.has_message_ids]
+    return names[0] if names and _may_start_bulk(request, flow) else ""
+
+
+def _bulk_address(flow: flows.Flow, action: str, filter: Mapping[str, Any]) -> str:
+    base = reverse("console:bulk-flow", args=[flow.name])
+    return f"{base}?{urlencode({'action': action, **filter})}"
+
+
 def _bulk_links(
     request: HttpRequest, flow: flows.Flow, filled_in: dict[str, Any]
 ) -> list[tuple[flows.Text, str]]:
     """Bulk jobs about all messages of this filter: (title, address). Only of actions that know each
     of its fields, for any other would select more."""
-    can_start = request.user.has_perm("msgplatform.add_bulkjob")
-    if not (filled_in and can_start and flow.is_bulk_allowed(request.user)):
+    if not (filled_in and _may_start_bulk(request, flow)):
         return []
-    base = reverse("console:bulk-flow", args=[flow.name])
     return [
-        (action.title, f"{base}?{urlencode({'action': name, **filled_in})}")
+        (action.title, _bulk_address(flow, name, filled_in))
         for name, action in flow.actions.items()
         if filled_in.keys() <= action.fields.keys()
     ]

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from django.db.models import Q, QuerySet
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows.page import File, Hit, Page, TextFound
+from msgplatform.core.flows.page import File, Hit, Page, TextSearchResult
 from msgplatform.core.flows.text import Text
 
 MAX_ID = 2**63 - 1  # a BIGINT
@@ -53,8 +53,11 @@ class FilterField:
     # could guess it by searching, so the field is not for them.
     personal: bool = False
     read: Callable[[str, str], Any] | None = None
-    # The name of this field in the API, where callers know it by another one.
+    # The name of this field in the API, where callers know it by another one, and its description,
+    # where `help` is about a form.
     parameter: str = ""
+    parameter_help: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]
@@ -192,7 +195,7 @@ class Live(Protocol):
     def find(self, values: Values, limit: int) -> tuple[Sequence[Hit], str]:
         """Lines, and a sentence when not all messages were looked at."""
 
-    def search_text(self, query: str, cursor: str, seconds: float) -> TextFound: ...
+    def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult: ...
 
     @property
     def missing(self) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from msgplatform.core import cells
 from msgplatform.core.data import cell_record, schema_state
@@ -44,7 +43,14 @@ class Command(migrate.Command):
     def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         try:
-            self._bring_over(connection, **options)
+            is_read_only = options.get("plan") or options.get("check_unapplied")
+            if is_read_only and earlier_database.earlier_apps(connection):
+                raise CommandError(
+                    "The database is of an earlier tree: run migrate without --plan and --check "
+                    "first."
+                )
+            if labels := earlier_database.bring_over(connection):
+                self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
             is_new = connection.alias == "default" and not connection.introspection.table_names()
@@ -53,12 +59,3 @@ class Command(migrate.Command):
                 cell_record.write(cells.own())
         except PlatformError as error:
             raise CommandError(str(error)) from error
-
-    def _bring_over(self, connection: BaseDatabaseWrapper, **options: Any) -> None:
-        is_read_only = options.get("plan") or options.get("check_unapplied")
-        if is_read_only and earlier_database.earlier_apps(connection):
-            raise CommandError(
-                "The database is of an earlier tree: run migrate without --plan and --check first."
-            )
-        if labels := earlier_database.bring_over(connection):
-            self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")

@@ -142,7 +142,9 @@ class TestSearch:
         for query in ("13800000077", "8613800000077"):
             (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "pending")
-            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.Found([hit])
+            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.SearchResult(
+                [hit]
+            )
         assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
     def test_texts_in_redis_and_the_archive(
@@ -160,7 +162,7 @@ class TestSearch:
                 FLOW.messages, "RB1", timezone.now() - timedelta(days=1), cursor, 0.0
             )
             found |= {hit.id: hit.state for hit in piece.hits}
-            cursor, looked = piece.cursor, [*looked, piece.looked]
+            cursor, looked = piece.cursor, [*looked, piece.range_text]
             if not cursor:
                 break
         assert found == {sent: "pending", old: "delivered (archived)"}
@@ -186,12 +188,12 @@ class TestSearch:
         since = timezone.now() - timedelta(days=1)
         found = engine.search_text(FLOW.messages, "RB1", since, "", 1.0)
         assert [hit.id for hit in found.hits] == [old]
-        assert "does not answer" in found.looked
+        assert "does not answer" in found.range_text
         assert found.cursor == ""
         # Said to the end, also when the archive takes several pieces.
         assert (
             "does not answer"
-            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).looked
+            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).range_text
         )
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
@@ -299,10 +301,10 @@ class TestPage:
         assert "Report has not come yet" in self.card(message).why
         report(seqno, state=2, error=25)
         card = self.card(message)
-        assert (card.tone, card.why[:3], card.again) == ("bad", "25 ", "")
+        assert (card.tone, card.why[:3], card.resend_effect) == ("bad", "25 ", "")
         assert [attempt.title for attempt in card.attempts] == ["Report", "Submit"]
         settle()
-        assert "new message" in self.card(message).again
+        assert "new message" in self.card(message).resend_effect
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         page = FLOW.messages.page(message)
         assert page is not None
@@ -322,7 +324,7 @@ class TestSendAgain:
         url = f"/console/sms/{original}/resend"
         assert "Yes, send it again" in admin_client.get(f"/console/sms/{original}").content.decode()
         answer = admin_client.post(url, follow=True)
-        new = resent.again_as(shop.biz.pk, int(original))
+        new = resent.repeat_of(shop.biz.pk, int(original))
         assert answer.redirect_chain[-1][0] == f"/console/sms/{new}"
         assert "This is another try of" in answer.content.decode()
         shown = admin_client.get(f"/console/sms/{original}").content.decode()
@@ -330,7 +332,7 @@ class TestSendAgain:
         assert "Yes, send it again" not in shown
         # A second click, in a page that was open: nothing is sent twice.
         admin_client.post(url)
-        assert resent.again_as(shop.biz.pk, int(original)) == new
+        assert resent.repeat_of(shop.biz.pk, int(original)) == new
         assert sms_redis().llen(keys.pending(SmsGateway.objects.get().pk)) == 1
 
     def test_what_is_left_alone(self, shop: Caller, admin_client: Client, settings: Any) -> None:
@@ -436,7 +438,7 @@ class TestResend:
             pass
         job.refresh_from_db()
         assert (job.state, job.done, job.waits) == ("paused", 3, True)
-        assert resent.again_as(stock.biz.pk, int(behind))
+        assert resent.repeat_of(stock.biz.pk, int(behind))
         assert "limit of 3 messages a day" in job.error
         configure(SmsAccount.objects.all(), daily_limit=0)
         control.change(job.pk, "resume")
@@ -460,11 +462,10 @@ class TestResend:
         assert "account" in step.left_because
         answer = admin_client.post(f"/console/sms/{second}/resend", follow=True)
         assert f"It was not sent again: {step.left_because}" in unescape(answer.content.decode())
-        chosen = {"action": "send_again", "_selected_action": [first, second]}
-        answer = admin_client.post("/admin/gateway/sgipmt/", chosen, follow=True)
+        ticked = {"id": [first, second]}
+        answer = admin_client.post("/console/search/sms/resend", ticked, follow=True)
         assert step.left_because in unescape(answer.content.decode())
-        entry = AuditLog.objects.get(action="sms_sent_again")
-        assert entry.detail["ids"] == [first]
+        assert AuditLog.objects.get(action="message_resent").target == f"sms {first}"
         assert "Sent again by" not in admin_client.get(f"/console/sms/{second}").content.decode()
 
     @pytest.mark.parametrize("why", ["", "no route " + "x" * 80])
@@ -481,7 +482,7 @@ class TestResend:
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)
         self.job()
-        again = resent.again_as(shop.biz.pk, int(original))
+        again = resent.repeat_of(shop.biz.pk, int(original))
         assert again
         one, other = FLOW.messages.page(original), FLOW.messages.page(again)
         assert one is not None
@@ -497,7 +498,7 @@ class TestResend:
         assert self.job(biz="0") == 0
         assert self.job(state="unknown") == 0
         assert self.job(biz="shop") == 1
-        assert resent.again_as(shop.biz.pk, int(mine))
+        assert resent.repeat_of(shop.biz.pk, int(mine))
         assert self.job(number="13900000000", account="stock") == 1
         assert self.job(ids=mine) == 1
 

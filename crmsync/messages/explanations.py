@@ -1,0 +1,97 @@
+"""The reason why a record is where it is, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from crmsync.messages.states import CrmState
+from crmsync.models import Record
+from crmsync.presence import LiveCrm
+
+_State = Record.State
+Lanes = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
+# The meaning of outcomes, and of what stops a record before it is sent.
+ERROR_CLASSES: Mapping[str, Any] = {
+    "invalid": gettext_lazy("refused by the CRM"),
+    "mapping": gettext_lazy("refused by the mapping"),
+    "retry": gettext_lazy("the CRM failed"),
+    "unknown": gettext_lazy("nobody knows whether it is stored"),
+    "conflict": gettext_lazy("another record of the CRM"),
+    "throttled": gettext_lazy("the CRM wants fewer calls"),
+    "auth": gettext_lazy("credentials refused"),
+    "refused": gettext_lazy("refused with its batch"),
+    "queue": gettext_lazy("the queue did not take it"),
+    "fault": gettext_lazy("a fault of the platform"),
+}
+
+
+def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
+    """A sentence; '' when the state says it all."""
+    record = state.record
+    if record is None:
+        return unread(state)
+    if record.state in (_State.WAITING, _State.RETRY):
+        return joined(blocker(state) or _open_breaker(state, lanes, now), state.message)
+    if record.state == _State.QUEUED:
+        return blocker(state) or _open_breaker(state, lanes, now) or lease_end(record)
+    return "" if record.state == _State.CONFIRMED else state.message
+
+
+def unread(state: CrmState) -> str:
+    """The reason why no poller has read the lead yet."""
+    return blocker(state) or _("a poller reads it with the next look for changes")
+
+
+def lease_end(record: Record) -> str:
+    """The end of a queued record's lease; '' without one."""
+    if record.next_at is None:
+        return ""
+    return _("queued again at %s if no answer comes") % local(record.next_at)
+
+
+def joined(blocker: str, message: str) -> str:
+    """Both sentences; one, where the CRM was paused by just this message."""
+    parts = (blocker, "" if message in blocker else message)
+    return " · ".join(part for part in parts if part)
+
+
+def error(state: CrmState) -> str:
+    """The kind of error with the field at fault; '' when there is none.
+
+    Business systems see this only: the words of CRMs and drivers may name servers, and stay in the
+    console.
+    """
+    record = state.record
+    if record is None or not record.error_class or record.state == _State.CONFIRMED:
+        return ""
+    words = str(ERROR_CLASSES.get(record.error_class, record.error_class))
+    return f"{words}: {state.field}" if state.field else words
+
+
+def blocker(state: CrmState) -> str:
+    """The reason why nothing happens until a person acts; '' when it goes on by itself."""
+    policy = state.policy
+    if not policy.crm.enabled:
+        return _("the CRM is switched off")
+    if policy.crm.paused_at:
+        return _("the CRM is paused: %s") % policy.crm.paused_because
+    return "" if policy.enabled else _("the policy is switched off")
+
+
+def local(moment: datetime) -> str:
+    text: str = formats.localize(timezone.localtime(moment))
+    return text
+
+
+def _open_breaker(state: CrmState, lanes: Lanes, now: datetime) -> str:
+    live = (lanes or {}).get(state.policy.crm_id)
+    if live is None or not live.is_open:
+        return ""
+    probe = local(now + timedelta(seconds=live.retry_in))
+    return _("not tried: the breaker of its CRM is open; the next probe may go at %s") % probe

@@ -1,0 +1,238 @@
+"""Everything about one post or event: from its author to the timelines of its recipients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from msgplatform.api.filters import number
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
+from msgplatform.models import Biz
+from notify.feed.messages import states
+from notify.feed.models import (
+    EventQueue,
+    Feed,
+    FeedBroadcast,
+    FeedIdempotency,
+    FeedUser,
+    Friend,
+)
+from notify.feed.models.posts import Topic
+
+# Recipients in whose timelines entries are counted: the page must not take long.
+MAX_COUNTED = 1000
+MAX_AHEAD = 1000  # events before one that are counted
+_CHUNK = 500
+_STATUS = EventQueue.Status
+
+
+def page(id: str, after: str = "") -> Page | None:
+    """The page of a post, whose id its event has too, or of an event of upkeep."""
+    try:
+        pk = number(id)
+    except InvalidInput:
+        return None
+    post = Feed.objects.filter(pk=pk).first()
+    event = EventQueue.objects.filter(pk=pk).first()
+    if post is None:
+        return _event_page(event) if event is not None else None
+    author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
+    recipients = author.recipients(post.topic) if author else 0
+    entries = _entries(post, author)
+    system = Biz.objects.filter(id=post.biz_id).first()
+    return Page(
+        id=str(post.pk),
+        title=states.title(post, event),
+        masked_title=post.uid,
+        facts={
+            _("Business system"): PageLink.to(system) if system else str(post.biz_id),
+            _("Author"): _author(post, system),
+            _("Topic"): str(Topic(post.topic).label),
+            _("Application"): post.app_id or "–",
+            _("Kind"): post.src_type or "–",
+            _("State"): states.state(post, event),
+            _("Recipients"): str(recipients),
+            _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
+        },
+        body=post.data,
+        timeline=[*_timeline(post, event), entries],
+        recipients=[_post_card(post, event, recipients, entries)] if recipients else [],
+        recipients_title=_("Timelines"),
+        no_recipient_reasons=(
+            [] if recipients else [_("The author has no friends or followers who get it.")]
+        ),
+        notices=[_("The post was deleted, and no reader sees it.")] if post.delete_date else [],
+        fact_cards=_recipients_now(post, author) if author else {},
+        call=_call(post) if post.delete_date is None else None,
+    )
+
+
+def _event_page(event: EventQueue) -> Page:
+    system = Biz.objects.filter(id=event.biz_id).first()
+    return Page(
+        id=str(event.pk),
+        title=states.title(None, event),
+        facts={
+            _("Business system"): PageLink.to(system) if system else str(event.biz_id),
+            _("User"): event.uid,
+            _("Topic"): str(EventQueue.Topic(event.topic).label),
+            _("State"): states.state(None, event),
+        },
+        body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
+        timeline=[
+            TimelineEntry(event.create_date, _("Asked for"), "accepted"),
+            _standing(event),
+        ],
+        recipients=[_event_card(event, str(EventQueue.Kind(event.kind).label), {})],
+        recipients_title=_("Timelines"),
+    )
+
+
+def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(post.create_date, _("Posted"), "accepted")
+    entries: list[TimelineEntry] = []
+    if event is None:
+        # The cleaner deletes events some time after they were handled.
+        entries.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
+    elif event.handle_date is not None:
+        entries.append(_standing(event))
+    if post.update_date:
+        entries.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
+    if post.delete_date:
+        entries.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
+    yield from sorted(entries, key=lambda entry: entry.at or post.create_date)
+    if event is not None and event.handle_date is None:
+        yield _standing(event)
+
+
+def _standing(event: EventQueue) -> TimelineEntry:
+    """The state of an event; it has no time while the event is not handled."""
+    if event.status == _STATUS.HANDLED:
+        return TimelineEntry(event.handle_date, _("Handled"), "delivered")
+    detail = _("done up to %s") % event.position if event.position else ""
+    if event.status == _STATUS.SET_ASIDE:
+        why = " · ".join(part for part in (event.reason, detail) if part)
+        return TimelineEntry(None, _("Set aside until somebody replays it"), "failed", why)
+    if event.status == _STATUS.IN_SLICES:
+        return TimelineEntry(None, _("Being written in slices"), "queued", detail)
+    return TimelineEntry(None, _("Waiting for the dispatcher"), "waiting", detail)
+
+
+def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
+    """In how many timelines the post is, among the first MAX_COUNTED recipients."""
+    relation = Friend.Relation
+    relations = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=relations)
+    rows = rows.order_by("relation", "fri_uid")
+    # A friend who is a follower too has two rows.
+    uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * MAX_COUNTED + 2]))
+    count = 0
+    for some in chunks(uids[:MAX_COUNTED], _CHUNK):
+        count += FeedBroadcast.objects.filter(
+            biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
+        ).count()
+    if not count and author is not None and author.merging == FeedUser.Merging.MERGED:
+        return TimelineEntry(
+            None, _("Merged at read"), "linked",
+            _("the author has very many recipients: it is not written into their timelines"),
+        )  # fmt: skip
+    detail = ""
+    if len(uids) > MAX_COUNTED:
+        detail = _("%d timelines of recipients were looked at") % MAX_COUNTED
+    title = ngettext("Stands in %d timeline", "Stands in %d timelines", count) % count
+    return TimelineEntry(None, title, "linked", detail)
+
+
+def _author(post: Feed, system: Biz | None) -> Value:
+    if system is None:
+        return str(post.uid)
+    address = states.user_address(system.name, post.uid)
+    return PageLink(post.uid, address, "feed.view_feeduser")
+
+
+def _recipients_now(post: Feed, author: FeedUser) -> dict[str, dict[str, Value]]:
+    facts: dict[str, Value] = {_("friends"): str(author.friends)}
+    if post.topic == Topic.VIP:
+        facts[_("followers")] = str(author.followers)
+    facts[_("posts are")] = str(FeedUser.Merging(author.merging).label)
+    return {_("Its recipients now"): facts}
+
+
+def _post_card(
+    post: Feed, event: EventQueue | None, recipients: int, entries: TimelineEntry
+) -> Recipient:
+    """One card for all timelines, which are written together. `entries` says in how many the post
+    is."""
+    group = _("friends") if post.topic == Topic.FRIEND else _("friends and followers")
+    text = ngettext("%(count)d timeline of %(who)s", "%(count)d timelines of %(who)s", recipients)
+    name = text % {"count": recipients, "who": group}
+    facts: dict[str, Value] = {_("Now"): entries.title}
+    if entries.detail:
+        facts[_("Why")] = entries.detail
+    if event is None:
+        # The cleaner deletes events some time after they were handled.
+        return Recipient(
+            id=str(post.pk), name=name, state=str(_STATUS.HANDLED.label), tone="good", facts=facts,
+            notes=[_("Its event was handled, and is no longer kept.")],
+        )  # fmt: skip
+    return _event_card(event, name, facts)
+
+
+def _event_card(event: EventQueue, name: str, facts: dict[str, Value]) -> Recipient:
+    status = _STATUS(event.status)
+    facts[_("Event")] = PageLink.to(event)
+    if event.position:
+        facts[_("Done up to")] = event.position
+    effect = _("It waits for the dispatcher again, and goes on where it failed. No timeline gets a "
+               "post twice.")  # fmt: skip
+    return Recipient(
+        id=str(event.pk),
+        name=name,
+        state=str(status.label),
+        tone=states.TONES[status],
+        since=event.handle_date or event.create_date,
+        why=_why(event, status),
+        facts=facts,
+        notes=[_("Tries of an event are not kept, only why the last one failed.")],
+        resend_effect=effect if status == _STATUS.SET_ASIDE else "",
+    )
+
+
+def _why(event: EventQueue, status: EventQueue.Status) -> str:
+    if status == _STATUS.SET_ASIDE:
+        return _("Set aside until somebody replays it: %s") % (event.reason or "–")
+    if status == _STATUS.IN_SLICES:
+        return _("It is written in slices, because it has very many recipients.")
+    if status == _STATUS.HANDLED:
+        return ""
+    rows = EventQueue.objects.filter(
+        topic=event.topic, status=_STATUS.WAITING, qid__lt=event.pk
+    ).order_by()
+    ahead = rows.values("topic")[:MAX_AHEAD].count()
+    if ahead >= MAX_AHEAD:
+        return _("It waits for the dispatcher: %d or more before it.") % MAX_AHEAD
+    text = ngettext(
+        "It waits for the dispatcher: %d before it.", "It waits for the dispatcher: %d before it.",
+        ahead,
+    )  # fmt: skip
+    return text % ahead
+
+
+def _call(post: Feed) -> Call:
+    fields = {"uid": post.uid, "data": post.data, "topic": post.topic}
+    others = {"app_id": post.app_id, "src_type": post.src_type}
+    fields |= {name: value for name, value in others.items() if value}
+    return Call(
+        _("Post this once more with curl"),
+        "/api/v1/feed/posts",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json.dumps(fields, ensure_ascii=False),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "post."),
+    )  # fmt: skip

@@ -1,0 +1,217 @@
+"""The page of one message, hot or archived: facts, recipients, timeline, payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast
+
+from django.db.models import Count
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
+from msgplatform.api.filters import number
+from msgplatform.core.durations import age
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
+from msgplatform.core.json import text as json_text
+from msgplatform.core.lazy_text import joined
+from msgplatform.models import Biz
+from notify.archive import stores
+from notify.archive.stores import Store, reading
+from notify.messages import covering_jobs, explanations, recipients
+from notify.messages.explanations import Circumstances
+from notify.messages.states import FAILED, Status, answer, local
+from notify.models import BizMsg, IdempotencyKey, RestoredMsg
+
+T = TypeVar("T")
+_COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
+
+
+def page(id: str, after: str = "") -> Page | None:
+    """One message: its facts, a card for each recipient, what happened, its payload.
+
+    Raises Unavailable when it is not among the hot ones and the archive cannot be read, and
+    InvalidInput for a wrong cursor.
+    """
+    return _read(id, lambda place, message: _page(place, message, after))
+
+
+def file(id: str) -> File | None:
+    """The whole payload of a message, byte for byte. Raises as `page` does."""
+    return _read(
+        id,
+        lambda _place, message: File(
+            f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
+        ),
+    )
+
+
+def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
+    """The result of `build` for the message; None for an unknown id."""
+    try:
+        message_id = number(id)
+    except InvalidInput:
+        return None
+    # Hot first: a message that moves meanwhile is found in the archive.
+    for place in (stores.hot(), stores.cold()):
+        with reading(place):
+            message = place.messages.filter(id=message_id).first()
+            if message is not None:
+                return build(place, message)
+    return None
+
+
+def _page(place: Store, message: Any, after: str) -> Page:
+    deliveries, cursor = recipients.read(place, message.pk, after)
+    circumstances = Circumstances.of(deliveries)
+    attempts = recipients.attempts_of(place, deliveries)
+    counts = dict(
+        place.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
+    )
+    biz = Biz.objects.filter(id=message.biz_id).first()
+    return Page(
+        id=str(message.pk),
+        title=message.event_type,
+        facts=_facts(place, message, biz, counts),
+        body=bytes(message.payload).decode("utf-8", "replace"),
+        timeline=_timeline(place, message, deliveries, attempts, circumstances),
+        recipients=recipients.cards(message, deliveries, attempts, circumstances),
+        recipients_title=_("Subscriptions"),
+        recipients_note=recipients.NOTE if attempts else "",
+        headline=_headline(message, counts, attempts),
+        cursor=cursor,
+        no_recipient_reasons=[]
+        if counts
+        else explanations.no_recipient_reasons(message, biz, place.cold),
+        resend_effect=_resend_effect(counts),
+        call=_call(message),
+        has_file=True,
+    )
+
+
+def _headline(
+    message: Any, counts: Mapping[int, int], attempts: Mapping[int, Sequence[Any]]
+) -> str:
+    """The sentence about all deliveries: the time that they took, or the states of the others."""
+    total, delivered_count = sum(counts.values()), counts.get(Status.DELIVERED, 0)
+    if not total:
+        return ""
+    numbers = {"delivered": delivered_count, "total": total}
+    newest = [rows[0] for rows in attempts.values() if rows]
+    if delivered_count == total == len(newest):
+        duration = (
+            max(row.at + timedelta(seconds=row.seconds) for row in newest) - message.created_at
+        )
+        seconds = max(0.0, duration.total_seconds())
+        text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
+        return text % {**numbers, "age": age(seconds)}
+    others = [
+        f"{count} {Status(status).label}"
+        for status, count in sorted(counts.items())
+        if status != Status.DELIVERED
+    ]
+    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
+
+
+def _facts(
+    place: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
+) -> dict[str, Value]:
+    state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
+    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
+    return {
+        _("State"): state,
+        _("Deliveries"): joined(parts) or "–",
+        _("Accepted"): local(message.created_at),
+        _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
+        _("Channel"): message.channel or "–",
+        _("Idempotency key"): _key(place, message) or "–",
+    }
+
+
+def _key(place: Store, message: Any) -> str:
+    """The idempotency key, for as long as it is kept; the archive keeps it with the message."""
+    return str(message.key) if place.cold else key_of(IdempotencyKey, message.pk)
+
+
+def _timeline(
+    place: Store,
+    message: Any,
+    deliveries: Sequence[Any],
+    attempts: Mapping[int, Sequence[Any]],
+    circumstances: Circumstances,
+) -> list[TimelineEntry]:
+    """All events of the message in the order of time."""
+    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
+    timeline += _entries(deliveries, attempts, circumstances)
+    timeline += covering_jobs.by_jobs(message, deliveries)
+    if restored_at := _restored_at(place, message):
+        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
+    if place.cold:
+        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+    return sorted(timeline, key=lambda entry: entry.at or message.created_at)
+
+
+def _restored_at(place: Store, message: Any) -> datetime | None:
+    """The time at which the message last came back from the archive."""
+    if place.cold:
+        return cast(datetime | None, message.restored_at)
+    rows = RestoredMsg.objects.filter(id=message.pk)
+    return rows.values_list("restored_at", flat=True).first()
+
+
+def _entries(
+    deliveries: Sequence[Any],
+    attempts: Mapping[int, Sequence[Any]],
+    circumstances: Circumstances,
+) -> Iterator[TimelineEntry]:
+    """The attempts of each delivery, then its state."""
+    for delivery in deliveries:
+        subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
+        consumer = recipients.name(subscription, delivery.biz_receive_id)
+        for attempt in reversed(attempts.get(delivery.pk, ())):
+            parts = [answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
+            title = _("%(consumer)s: attempt %(number)d")
+            yield TimelineEntry(
+                attempt.at,
+                title % {"consumer": consumer, "number": attempt.number},
+                "attempt",
+                " · ".join(part for part in parts if part),
+                attempt.response_body,
+            )
+        status = Status(delivery.status)
+        resend_text = ""
+        if delivery.generation:
+            text = ngettext("sent again %d time", "sent again %d times", delivery.generation)
+            resend_text = text % delivery.generation
+        title = f"{consumer}: {status.label}"
+        yield TimelineEntry(delivery.updated_at, title, status.name.lower(), resend_text)
+
+
+def _resend_effect(counts: Mapping[int, int]) -> str:
+    """The sentence about resending to all recipients that failed; '' for a single recipient."""
+    unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
+    if not unreached_count or sum(counts.values()) == 1:
+        return ""
+    return ngettext(
+        "%d delivery that is exhausted, poison or skipped gets all its attempts anew.",
+        "%d deliveries that are exhausted, poison or skipped get all their attempts anew.",
+        unreached_count,
+    ) % unreached_count  # fmt: skip
+
+
+def _call(message: Any) -> Call | None:
+    payload = bytes(message.payload)
+    if len(payload) > _COMMAND_BYTES:
+        return None
+    fields = {"event_type": message.event_type}
+    fields |= {"channel": message.channel} if message.channel else {}
+    return Call(
+        _("Publish this once more with curl"),
+        "/api/v1/messages",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json_text.with_raw(fields, "payload", payload.decode("utf-8", "replace")),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "message."),
+    )  # fmt: skip
