@@ -82,7 +82,8 @@ class Consumer(Resource):
         "since deliveries refer to it. Discard its subscriptions instead."
     )
     notes = (
-        "Only the answer that creates it (201) has the signing secret; it is rotated in the console."
+        "Only the answer that creates it (201) has the signing secret; it is rotated in the "
+        "console."
     )
     list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)
