@@ -272,7 +272,7 @@ def test_a_stalled_holder_and_its_heir_never_make_the_same_id() -> None:
     assert nodes_of(made) == {4}
     assert len(set(made)) == 30
     clock[0] += 10  # now it has to ask, and learns that the node is not its own
-    with pytest.raises(Unavailable, match="All 128 id nodes are in use"):
+    with pytest.raises(Unavailable, match="All 128 id nodes of the database are in use"):
         stalled.new(0)
     assert heir.new(0) not in made
     IdNode.objects.filter(node=77).update(lease_until=None)
