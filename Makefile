@@ -11,7 +11,7 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full chaos check bench docs lock tools
+.PHONY: help demo up test test-full test-scale chaos check bench docs lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -30,6 +30,10 @@ test: tools  ## every test, with a reduced load, on SQLite and on MariaDB
 
 test-full: tools  ## every test, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/test.sh
+
+test-scale: tools  ## clusters: kill, freeze and cut off databases, Redis and proxies (SCALE_RUNS, SCALE_SHARE=yes)
+	@scripts/packages.sh $(PYTHON) scale
+	@scripts/test.sh scale
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \

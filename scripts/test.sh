@@ -6,6 +6,9 @@
 # Integration runs whole on MariaDB. On SQLite run the files whose statements can differ there; pages
 # and the API, which are the same code above them, do so under the full load only, and
 # tests/programs/platform/test_walks.py visits every page on SQLite.
+#
+# `test.sh scale` runs the tests of clusters instead, which have the machine to themselves: each strike
+# SCALE_RUNS times (2), or with SCALE_SHARE=yes the short share once. The last line has the figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +17,10 @@ trap 'rm -rf "$logs"; kill $(jobs -p) 2>/dev/null || true' EXIT
 unset PYTHONDONTWRITEBYTECODE  # hundreds of processes would compile everything anew
 
 pytest=(.venv/bin/python -m pytest --durations=15 --durations-min=5)
+if [[ ${1:-} == scale ]]; then
+  TEST_DATABASE=sqlite "${pytest[@]}" -n 0 -s tests/scale
+  exit
+fi
 # Under their full load the flows have the machine to themselves, one after another.
 flows=4
 [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]] || flows=0

@@ -26,7 +26,7 @@ from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.api import filter_fields
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api.filters import number
 from msgplatform.core import logging
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
@@ -42,7 +42,7 @@ from msgplatform.core.flows import (
     Preview,
 )
 from msgplatform.core.flows.bulk_pages import Described, Page, Tally, read_id
-from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.messages import MAX_ID, Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.engine import read_filter
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Q, TextChoices
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.api import filters
 from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option, Text
 from msgplatform.models import Biz
 
@@ -26,9 +27,10 @@ def choice(
     nothing: Text = "",
     read: Callable[[str, str], Any] | None = None,
 ) -> FilterField:
-    """One of a few."""
-    pairs = choices.choices if isinstance(choices, type) else choices
-    return FilterField(label, help, "choice", tuple(pairs), nothing, read=read)
+    """One of a few. Without `read` its value is the choice's name."""
+    pairs = tuple(choices.choices if isinstance(choices, type) else choices)
+    read = read or filters.one_of([value for value, _label in pairs])
+    return FilterField(label, help, "choice", pairs, nothing, read=read)
 
 
 def since(help: Text) -> FilterField:

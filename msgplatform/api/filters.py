@@ -6,7 +6,7 @@ A flow has a dataclass of its filters, and readers for those that only it knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import Any
 
@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.models import Biz
 
-MAX_ID = 2**63 - 1
 MAX_SELECTION = 500  # ids that one statement names
 
 Reader = Callable[[str, str], Any]
@@ -123,6 +123,17 @@ def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
     if id_by_name is None:
         raise InvalidInput(none, field)
     return id_by_name
+
+
+def one_of(names: Collection[str]) -> Reader:
+    """The reader of one of these names."""
+
+    def read(text: str, field: str) -> str:
+        if text not in names:
+            raise InvalidInput(_("use one of %s") % ", ".join(names), field)
+        return text
+
+    return read
 
 
 def searchable(text: str, field: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -42,8 +44,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
     }
     order = {model: place for place, model in enumerate(icons)}
-    apps = {app["app_label"]: app for app in admin.site.get_app_list(request)}
-    for app in sorted(apps.values(), key=_place):
+    for app in sorted(_apps(request), key=_place):
         models = sorted(
             app["models"], key=lambda model: order.get(model["object_name"], len(order))
         )
@@ -65,6 +66,24 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         title = _("People") if app["app_label"] == "auth" else app["name"]
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
     return [group for group in [*groups, _internals(request)] if group["items"]]
+
+
+def _apps(request: HttpRequest) -> list[dict[str, Any]]:
+    """The admin's apps, with the list of a flow's messages in place of a list of its own."""
+    apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
+    for flow in visible(request):
+        label, codename = flow.permission.split(".")
+        model = apps.get_model(label, codename.removeprefix("view_"))
+        if not flow.messages.fields or admin.site.is_registered(model):
+            continue
+        name = apps.get_app_config(label).verbose_name
+        app = apps_by_label.setdefault(label, {"app_label": label, "name": name, "models": []})
+        app["models"].append({
+            "name": capfirst(model._meta.verbose_name_plural),
+            "object_name": model.__name__,
+            "admin_url": reverse("console:find", args=[flow.name]),
+        })  # fmt: skip
+    return list(apps_by_label.values())
 
 
 def _place(app: dict[str, Any]) -> tuple[int, str]:
@@ -114,7 +133,11 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
                 "active": request.path == reverse("console:overview"),
             },
             *_failures(request),
-            _item(_("Search"), "search", reverse("console:search")),
+            {
+                **_item(_("Search"), "search", reverse("console:search")),
+                # The addresses of the flows' lists begin with this one.
+                "active": request.path == reverse("console:search"),
+            },
             *(
                 [_item(_("Statistics"), "bar_chart", reverse("console:statistics"))]
                 if has_statistics

@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from msgplatform.api import filters
-from msgplatform.api.filters import MAX_ID, position
+from msgplatform.api.filters import position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.core.flows import Found, Hit, TextFound
-from msgplatform.core.flows.messages import Fields, MessageStore, Reader, Source, Values
+from msgplatform.core.flows.messages import MAX_ID, Fields, MessageStore, Reader, Source, Values
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 BATCH = 500  # ids of one page that is checked
@@ -66,12 +66,27 @@ def find_values(store: MessageStore, values: Values, before: int, limit: int) ->
         except UNAVAILABLE:
             warning = store.live.missing
     search = _Search(store, values, limit)
-    max_scanned = MAX_SCANNED_TEXTS if "text" in values else MAX_SCANNED
-    page = search.run(before, max_scanned, skipped_ids=frozenset(int(hit.id) for hit in live))
+    page = search.page(before, skipped_ids=frozenset(int(hit.id) for hit in live))
     lines = search.lines(page)
     if live:
         lines = sorted([*live, *lines], key=lambda hit: int(hit.id), reverse=True)
     return page.found(lines, warning, search.problem)
+
+
+def find_ids(
+    store: MessageStore, values: Values, before: int, limit: int
+) -> tuple[Sequence[int], int | None]:
+    """The ids of such a page without live messages, and the id below which the next page begins,
+    None at the end. Raises Unavailable when messages of this page may be in a source that cannot
+    be read at present."""
+    search = _Search(store, values, limit)
+    page = search.page(before)
+    if not search.problem:
+        return page.ids, page.before
+    certain_ids = [pk for pk in page.ids if pk >= store.first_certain_id()]
+    if len(certain_ids) < limit:
+        raise Unavailable(search.problem)
+    return certain_ids, certain_ids[-1]
 
 
 def search(store: MessageStore, query: str, limit: int, personal: bool = True) -> list[Hit]:
@@ -124,6 +139,11 @@ class _Search:
         self._tables = [Table(source, values) for source in store.sources(values)]
         self.problem = ""
 
+    def page(self, before: int, skipped_ids: Collection[int] = ()) -> Scan:
+        """The next page of an answer."""
+        max_scanned = MAX_SCANNED_TEXTS if "text" in self._values else MAX_SCANNED
+        return self.run(before, max_scanned, skipped_ids=skipped_ids)
+
     def run(
         self,
         before: int,
@@ -132,12 +152,12 @@ class _Search:
         skipped_ids: Collection[int] = (),
     ) -> Scan:
         """The next page below `before`. It may have fewer than the limit, or none, and still not be
-        the last one: it ends after `most` candidates."""
+        the last one: it ends after `max_scanned` candidates."""
         if "until" in self._values:
             before = min(before, self._values["until"])
 
         def read(before: int) -> Candidates:
-            page = self._page(before)
+            page = self._candidates(before)
             candidates = [(pk, matches and pk not in skipped_ids) for pk, matches in page.judged]
             return replace(page, judged=candidates)
 
@@ -150,7 +170,7 @@ class _Search:
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
         return [lines[pk] for pk in page.ids if pk in lines]
 
-    def _page(self, before: int) -> Candidates:
+    def _candidates(self, before: int) -> Candidates:
         """Ids below `before` of all sources, each with whether it matches."""
         tables = self._readable()
         is_exact = all(self._read(table, table.is_exact) for table in tables)

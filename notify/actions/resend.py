@@ -11,12 +11,12 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
-from msgplatform.api.filters import MAX_ID, number
+from msgplatform.api.filters import number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
-from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.messages import MAX_ID, Values
 from notify.actions.deliveries import CHUNK, FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading

@@ -96,6 +96,11 @@ def _lines(ids: Sequence[int]) -> dict[int, flows.Hit]:
     }
 
 
+def _records(biz: int, ids: Sequence[int]) -> dict[int, Letter]:
+    rows = Letter.objects.filter(pk__in=ids, biz_id=biz).order_by("-pk")
+    return {row.pk: row for row in rows}
+
+
 FIELDS: flows.Fields = {
     "id": filter_fields.message_id("A letter's id"),
     "biz": filter_fields.BIZ,
@@ -112,6 +117,7 @@ MESSAGES = flows.MessageStore(
     sources=lambda _values: [LETTERS],
     readings=lambda query, _personal: [*engine.exact_id(query), {"text": query}],
     page=_page,
+    records=_records,
 )
 FLOW = flows.Flow(
     name="letters",

@@ -1,18 +1,19 @@
-"""`POST /api/v1/letters`."""
+"""`GET` and `POST /api/v1/letters`."""
 
 from __future__ import annotations
 
-from typing import Any
+from rest_framework.mixins import CreateModelMixin
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer, CharField, ModelSerializer
 
-from rest_framework import serializers
-from rest_framework.generics import ListCreateAPIView
-from rest_framework.serializers import BaseSerializer
-
+from msgplatform.messages.api_list import MessageListView
+from tests.letters.flow import MESSAGES
 from tests.letters.models import Letter
 
 
-class LetterSerializer(serializers.ModelSerializer[Letter]):
-    id = serializers.CharField(read_only=True)
+class LetterSerializer(ModelSerializer[Letter]):
+    id = CharField(read_only=True)
 
     class Meta:
         model = Letter
@@ -20,12 +21,15 @@ class LetterSerializer(serializers.ModelSerializer[Letter]):
         read_only_fields = ("delivered",)
 
 
-class LetterListView(ListCreateAPIView):
+class LetterListView(CreateModelMixin, MessageListView):
+    """List your letters."""
+
+    store = MESSAGES
     required_scope = {"GET": "letters:read", "POST": "letters:write"}
     serializer_class = LetterSerializer
 
-    def get_queryset(self) -> Any:
-        return Letter.objects.filter(biz_id=self.request.user.biz_id)
+    def post(self, request: Request) -> Response:
+        return self.create(request)
 
-    def perform_create(self, serializer: BaseSerializer[Any]) -> None:
+    def perform_create(self, serializer: BaseSerializer[Letter]) -> None:
         serializer.save(biz_id=self.request.user.biz_id)

@@ -71,6 +71,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
         bulk_links=_bulk_links(request, flow, filled_in),
+        flow_links=[link for link in flow.links if request.user.has_perms(link.permissions)],
         csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
     )
 
@@ -130,7 +131,7 @@ def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows
 def _csv_rows(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
 ) -> Iterator[list[str]]:
-    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted")]
+    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message that was in flight with the first page may be read from the archive later.
     first_ids = {line.id for line in first.hits}
     result, count, pages = first, 0, 1
@@ -139,7 +140,9 @@ def _csv_rows(
         for line in result.hits:
             if pages == 1 or line.id not in first_ids:
                 at = line.at.isoformat() if line.at else ""
-                yield [line.id, line.title, line.biz, line.state, at]
+                yield [
+                    line.id, line.title, line.biz, line.state, at, line.details, line.reason,
+                ]  # fmt: skip
         count, pages = count + len(result.hits), pages + 1
         if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
             break

@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.page import Hit
 
 # A count or a preview stops here and says "or more": an exact number would only cost time.
 MAX_COUNT = 100_000
 COUNT_PAGE = 2000
 _COUNT_STEPS = 200  # pages may have few matches: a count must not take minutes
-_MAX_ID = 2**63 - 1
 _SECONDS = 2.0  # a person waits for it
 SAMPLE = 5
 SHOWN_GROUPS = 20
@@ -97,7 +97,7 @@ def read_id(text: str) -> int:
     """The id of the last row, from a position that holds it; 0 for ''. Raises InvalidInput."""
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_ID):
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_ID):
         raise _wrong()
     return int(text)
 

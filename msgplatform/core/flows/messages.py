@@ -18,6 +18,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows.page import File, Hit, Page, TextFound
 from msgplatform.core.flows.text import Text
 
+MAX_ID = 2**63 - 1  # a BIGINT
 MAX_OPTIONS = 20  # that one answer to a few typed letters has
 # Rows that can be read from an index of another order, and sorted. When more match, a search walks
 # all rows, where it finds enough of them soon.
@@ -52,6 +53,8 @@ class FilterField:
     # could guess it by searching, so the field is not for them.
     personal: bool = False
     read: Callable[[str, str], Any] | None = None
+    # The name of this field in the API, where callers know it by another one.
+    parameter: str = ""
 
 
 Fields = Mapping[str, FilterField]
@@ -218,6 +221,10 @@ class MessageStore:
     Unavailable when the message may be in a store that cannot be read at present, and InvalidInput
     for a wrong cursor. `file(id)` is the whole content of a message; it raises what `page` raises.
 
+    `records(biz, ids)` are these messages of a business system as the API's list shows them, by id
+    and in this order; it may leave out the last ones of a page that would be too large. Messages
+    with `first_certain_id` or above lie in no source that may be away.
+
     With `searched_text_label`, such as "payloads and answers", texts of the newest messages can be
     searched: the sources have a condition or a check on the field `text`.
     """
@@ -233,3 +240,5 @@ class MessageStore:
     # A sentence when a part of the messages cannot be searched at present, else ''.
     search_warning: Callable[[], str] = lambda: ""
     live: Live | None = None
+    records: Callable[[int, Sequence[int]], Mapping[int, Any]] | None = None
+    first_certain_id: Callable[[], int] = lambda: MAX_ID

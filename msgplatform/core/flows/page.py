@@ -12,6 +12,9 @@ from django.urls import reverse
 
 from msgplatform.core.flows.text import Text
 
+# Colours of states, as the console's style sheet names them.
+Tone = Literal["good", "warn", "bad", "plain"]
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -25,6 +28,10 @@ class Hit:
     # For people who may not see personal data, when the title has some.
     masked_title: str = ""
     link: str = ""  # for what is no message: the address of its page
+    tone: Tone = "plain"
+    reason: str = ""  # below the state: what went wrong
+    duration: str = ""  # below the time: "ended after 3 s"
+    details: str = ""  # below the system, such as its account and the gateway
 
 
 @dataclass(frozen=True)
@@ -34,10 +41,6 @@ class Found:
     hits: Sequence[Hit]
     cursor: str = ""
     notice: str = ""  # a sentence when hits may be missing: "The archive cannot be read"
-
-
-# Colours of states, as the console's style sheet names them.
-Tone = Literal["good", "warn", "bad", "plain"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,8 @@ class Page:
     call: Call | None = None
     has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`
+    # Further facts by the title of their card: "What the operator got".
+    fact_cards: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from django.db import connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.api.filters import MAX_ID
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.api.serializers import MessageDetailSerializer

@@ -73,7 +73,7 @@ def test_the_csv_file_has_what_the_list_has(row: BizReceive, admin_client: Clien
     pks = [message(row, Status.DELIVERED, days=1, event_type="=cmd") for _ in range(60)]
     message(subscription(Biz.objects.create(name="stock"), "x"), Status.DELIVERED)
     (head, *lines) = rows_of(admin_client.get(f"{LIST}.csv?biz=orders"))
-    assert head == ["Id", "Message", "System", "State", "Accepted"]
+    assert head == ["Id", "Message", "System", "State", "Accepted", "Details", "Reason"]
     assert [int(line[0]) for line in lines] == sorted(pks, reverse=True)
     assert {line[1] for line in lines} == {"'=cmd"}
     answer = admin_client.get(f"{LIST}.csv?biz=nobody", follow=True)

@@ -1,0 +1,102 @@
+"""`GET` of a flow's messages by its declaration (`MessageStore`): parameters, pages, answer.
+
+    class EventListView(MessageListView):
+        store = MESSAGES
+        serializer_class = EventSerializer  # of what `store.records` gives
+
+A key sees the messages of its own business system only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.utils.urls import replace_query_param
+from rest_framework.views import APIView
+
+from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.converters import ID_PATTERN
+from msgplatform.api.filters import position
+from msgplatform.api.pagination import KeysetPagination
+from msgplatform.api.query import SINCE, UNTIL, ListView, moment
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.flows.messages import MAX_ID, FilterField, MessageStore, Values
+from msgplatform.messages import engine
+
+# A key has one system, and an id has an address of its own.
+_NOT_ASKED = ("biz", "id")
+_TIMES = {"since": SINCE, "until": UNTIL}
+_MAX_VALUE = 500  # characters
+
+
+class MessagePagination(KeysetPagination):
+    """Pages that the engine finds. A page may be short, or empty, and have a next one."""
+
+    cursor_help = "From `next` of the page before"
+    cursor_schema = {"type": "string", "pattern": ID_PATTERN}
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: APIView | None = None
+    ) -> list[Any]:
+        assert isinstance(view, MessageListView)  # noqa: S101 - for the type checker
+        self._request = request
+        before = position(request.query_params.get(self.cursor_param, ""))
+        biz = caller_of(request).biz_id
+        ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
+        records = view.records(biz, ids)
+        # The flow left out the last ones, or they are gone meanwhile.
+        if records and (last_id := list(records)[-1]) != ids[-1]:
+            following = last_id
+        url = request.build_absolute_uri()
+        self._previous = None
+        has_next = following is not None
+        self._next = replace_query_param(url, "cursor", following) if has_next else None
+        return list(records.values())
+
+
+class MessageListView(ListView):
+    """A list of the caller's messages, newest first, filtered by the fields of the declaration."""
+
+    store: MessageStore
+    pagination_class = MessagePagination
+    queryset: Any = ()  # pages come from the engine
+
+    @property
+    def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
+        return [
+            _TIMES.get(name) or _parameter(field.parameter or name, field)
+            for name, field in self.store.fields.items()
+            if name not in _NOT_ASKED
+        ]
+
+    def records(self, biz: int, ids: Sequence[int]) -> Any:
+        """These messages by id, as the serializer takes them."""
+        assert self.store.records is not None  # noqa: S101 - declared by every flow with a list
+        return self.store.records(biz, ids) if ids else {}
+
+    def values(self, biz: int) -> Values:
+        """The filter of this request. Raises InvalidInput naming the parameter."""
+        names = {field.parameter or name: name for name, field in self.store.fields.items()}
+        entered = {names[name]: text for name, text in self.query_values.items() if name in names}
+        times = {name: entered.pop(name) for name in _TIMES if name in entered}
+        values = engine.read_filter(self.store.fields, entered)
+        values |= {
+            name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
+            for name, text in times.items()
+        }
+        values["biz"] = biz
+        self.store.check(values)
+        return values
+
+
+def _parameter(name: str, field: FilterField) -> OpenApiParameter:
+    description = str(field.help or field.label)
+    if field.kind == "time":
+        return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
+    schema = {"type": "string", "maxLength": _MAX_VALUE}
+    enum = [value for value, _label in field.choices] or None
+    return OpenApiParameter(name, schema, description=description, enum=enum)
