@@ -59,7 +59,7 @@ def _card(state: CrmState, tries: Tries, lanes: Lanes, now: datetime) -> flows.R
         attempts=[_attempt(each, state, tries) for each in items[: -_SHOWN_TRIES - 1 : -1]],
         attempts_title=_("Tries, newest first"),
         notes=notes,
-        again=_again(record),
+        resend_effect=_again(record),
     )
 
 

@@ -88,8 +88,8 @@ def _lead_page(lead: Lead, policies_by_id: policies.Policies) -> Page:
         ],
         recipients=story.cards(),
         recipients_title=_("CRMs"),
-        nobody=nobody,
-        again=story.again(),
+        no_recipient_reasons=nobody,
+        resend_effect=story.again(),
         call=_call(lead) if not lead.is_delete else None,
     )
 

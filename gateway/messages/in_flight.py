@@ -25,7 +25,7 @@ from gateway.models import SgipMt
 from msgplatform.api import filters
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows import Hit, TextFound
+from msgplatform.core.flows import Hit, TextSearchResult
 from msgplatform.core.flows.messages import Values
 from msgplatform.models import Biz
 
@@ -109,7 +109,7 @@ class InFlight:
                 warning %= part.seen
         return lines(ids, lambda message: matches(message.mt, message.final)), warning
 
-    def search_text(self, query: str, cursor: str, seconds: float) -> TextFound:
+    def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
         number = sgip.international(query)
@@ -126,7 +126,7 @@ class InFlight:
             "%d messages in flight were looked at.",
             looked_at,
         )
-        return TextFound(lines(part.ids), following, sentence % looked_at)
+        return TextSearchResult(lines(part.ids), following, sentence % looked_at)
 
 
 def _matches(values: Values, mt: Mt, final: str) -> bool:

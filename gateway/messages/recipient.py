@@ -59,7 +59,7 @@ def archived(row: SgipMt, tried: Sequence[Step], again: str) -> Recipient:
         attempts=[step.attempt() for step in reversed(tried)],
         attempts_title=_("Submits and Reports, newest first"),
         notes=[_("The frames themselves are not kept.")] if tried else [],
-        again=question,
+        resend_effect=question,
     )
 
 

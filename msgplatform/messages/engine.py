@@ -25,7 +25,7 @@ from msgplatform.api import filters
 from msgplatform.api.filters import position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
-from msgplatform.core.flows import Found, Hit, TextFound
+from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
 from msgplatform.core.flows.messages import MAX_ID, Fields, MessageStore, Reader, Source, Values
 from msgplatform.messages.scan import Candidates, Scan, scan
 
@@ -45,7 +45,7 @@ def read_filter(
     return filters.values(entered, {**filters.READERS, **readers}, fields, required)
 
 
-def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: int) -> Found:
+def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: int) -> SearchResult:
     """Messages that match all fields of the filter, page by page.
 
     A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming the
@@ -56,7 +56,7 @@ def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: in
     return find_values(store, values, position(cursor), limit)
 
 
-def find_values(store: MessageStore, values: Values, before: int, limit: int) -> Found:
+def find_values(store: MessageStore, values: Values, before: int, limit: int) -> SearchResult:
     """The same for values, below the id `before` (MAX_ID: the first page)."""
     live: Sequence[Hit] = ()
     warning = ""
@@ -70,7 +70,7 @@ def find_values(store: MessageStore, values: Values, before: int, limit: int) ->
     lines = search.lines(page)
     if live:
         lines = sorted([*live, *lines], key=lambda hit: int(hit.id), reverse=True)
-    return page.found(lines, warning, search.problem)
+    return page.result(lines, warning, search.problem)
 
 
 def find_ids(
@@ -104,7 +104,7 @@ def search(store: MessageStore, query: str, limit: int, personal: bool = True) -
 
 def search_text(
     store: MessageStore, query: str, since: datetime, cursor: str, seconds: float
-) -> TextFound:
+) -> TextSearchResult:
     """Messages accepted at `since` or later that hold the text, and live ones by their number too.
 
     Newest first, piece by piece: a piece takes about as many seconds. A cursor is `live:` and that
@@ -125,7 +125,7 @@ def search_text(
         cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
     search = _Search(store, {"text": query, "since": id_numbers.first_id_at(since)}, TEXT_HITS)
     page = search.run(position(cursor), MAX_ID, seconds=seconds)
-    piece = page.texts_found(search.lines(page), search.problem, missing)
+    piece = page.text_result(search.lines(page), search.problem, missing)
     return (
         replace(piece, cursor=_WITHOUT_LIVE + piece.cursor) if missing and piece.cursor else piece
     )

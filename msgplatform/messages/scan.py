@@ -16,7 +16,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.flows import Found, Hit, TextFound
+from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Scan:
     before: int | None = None
     scanned: int = 0
 
-    def found(self, hits: Sequence[Hit], *notices: str) -> Found:
+    def result(self, hits: Sequence[Hit], *notices: str) -> SearchResult:
         """The search's answer: the lines of these ids, the cursor, and the notices that are not
         empty, followed by how far back it looked."""
         range_text = ""
@@ -51,9 +51,9 @@ class Scan:
                 "%(count)d messages were looked at, back to %(time)s; go on for older ones."
             ) % {"count": self.scanned, "time": time_text}
         notice_text = " ".join(notice for notice in (*notices, range_text) if notice)
-        return Found(hits, "" if self.before is None else str(self.before), notice_text)
+        return SearchResult(hits, "" if self.before is None else str(self.before), notice_text)
 
-    def texts_found(self, hits: Sequence[Hit], *notices: str) -> TextFound:
+    def text_result(self, hits: Sequence[Hit], *notices: str) -> TextSearchResult:
         """The same for a piece of a search through texts."""
         if self.before is None:
             range_text = _("all searched")
@@ -61,7 +61,7 @@ class Scan:
             time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.before)))
             range_text = _("Looked at back to %s.") % time_text
         notice_text = " ".join(notice for notice in (range_text, *notices) if notice)
-        return TextFound(hits, "" if self.before is None else str(self.before), notice_text)
+        return TextSearchResult(hits, "" if self.before is None else str(self.before), notice_text)
 
 
 def scan(

@@ -129,7 +129,7 @@ def _card(
         attempts=[_attempt(row) for row in attempts],
         attempts_title=_("Attempts, newest first"),
         notes=notes,
-        again=_again(delivery, status, subscription),
+        resend_effect=_again(delivery, status, subscription),
         call=_call(message, subscription, shown) if subscription and has_command else None,
     )
 

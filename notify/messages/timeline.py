@@ -82,8 +82,8 @@ def _page(place: Store, message: Any, after: str) -> Page:
         recipients_note=recipients.NOTE if attempts else "",
         headline=_headline(message, counts, attempts),
         cursor=cursor,
-        nobody=[] if counts else nobody.sentences(message, biz, place.cold),
-        again=_again(counts),
+        no_recipient_reasons=[] if counts else nobody.sentences(message, biz, place.cold),
+        resend_effect=_again(counts),
         call=_call(message),
         has_file=True,
     )

@@ -149,7 +149,7 @@ def _find_by_text(page: Page, platform: Cluster, id: str) -> None:
         page.keyboard.press("Enter")
         expect(page.locator(f"[data-key='notify-{id}']")).to_be_visible()
         expect(page.locator("[data-nothing]")).to_be_hidden()
-        lanes = page.locator("[data-looked]")
+        lanes = page.locator("[data-range]")
         for lane in lanes.all():
             expect(lane).to_contain_text("all searched")
         assert lanes.count() == 4

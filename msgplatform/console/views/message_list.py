@@ -114,7 +114,7 @@ def _searchable(request: HttpRequest, name: str) -> flows.Flow:
 
 def _read(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, limit: int = LINES
-) -> flows.Found | None:
+) -> flows.SearchResult | None:
     """A page as this person may see it; None when the filter is wrong, which the form then says."""
     try:
         result = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
@@ -129,7 +129,7 @@ def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows
 
 
 def _csv_rows(
-    request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.Found
+    request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message that was in flight with the first page may be read from the archive later.

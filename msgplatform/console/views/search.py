@@ -99,7 +99,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
         return JsonResponse({"problem": _("A server does not answer at present.")}, status=503)
     context = {"flow": flow, "found": piece.hits}
     rows = render_to_string("console/hits.html", context, request)
-    return JsonResponse({"rows": rows, "cursor": piece.cursor, "looked": piece.looked})
+    return JsonResponse({"rows": rows, "cursor": piece.cursor, "range": piece.range_text})
 
 
 @staff_member_required

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from django.db.models import Q, QuerySet
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows.page import File, Hit, Page, TextFound
+from msgplatform.core.flows.page import File, Hit, Page, TextSearchResult
 from msgplatform.core.flows.text import Text
 
 MAX_ID = 2**63 - 1  # a BIGINT
@@ -192,7 +192,7 @@ class Live(Protocol):
     def find(self, values: Values, limit: int) -> tuple[Sequence[Hit], str]:
         """Lines, and a sentence when not all messages were looked at."""
 
-    def search_text(self, query: str, cursor: str, seconds: float) -> TextFound: ...
+    def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult: ...
 
     @property
     def missing(self) -> str:

@@ -35,8 +35,8 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A page of a structured search, newest first. `cursor` is '' on the last one."""
+class SearchResult:
+    """One page of messages that match a filter, newest first. `cursor` is '' on the last page."""
 
     hits: Sequence[Hit]
     cursor: str = ""
@@ -67,15 +67,15 @@ Value = str | PageLink
 
 
 @dataclass(frozen=True)
-class TextFound:
-    """A piece of a search through texts, newest first. `cursor` is '' when all were looked at.
+class TextSearchResult:
+    """One part of a search through texts, newest first. `cursor` is '' when the search has ended.
 
-    `looked` says in a sentence how far it looked: "Back to 14:02.".
+    `range_text` is the sentence about the messages that were searched: "Looked at back to 14:02.".
     """
 
     hits: Sequence[Hit]
     cursor: str = ""
-    looked: str = ""
+    range_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Recipient:
-    """One of those whom a message is for, and how it stands there.
+    """One recipient of a message, with the state of its delivery.
 
-    `why` is a sentence about what keeps it there, `next_at` when it is tried next. `attempts` are
-    the newest ones, newest first. `again` says what sending it again does; '' when it cannot be
-    sent again from here.
+    `why` is the reason for this state, a sentence; `next_at` the time of the next attempt.
+    `attempts` are the newest ones, newest first. `resend_effect` is the sentence about what
+    resending does; '' when the message cannot be resent to this recipient from its page.
     """
 
     id: str  # as `BulkAction.resend` takes it
@@ -144,7 +144,7 @@ class Recipient:
     attempts: Sequence[Attempt] = ()
     attempts_title: Text = ""
     notes: Sequence[str] = ()  # what is not kept, or is not known at present
-    again: str = ""
+    resend_effect: str = ""
     call: Call | None = None
 
 
@@ -152,10 +152,10 @@ class Recipient:
 class Page:
     """One message with everything that happened to it, for its page in the console.
 
-    `recipients` are the first ones, those that failed before the others; `cursor` leads to the next
-    ones, '' when there are none. `nobody` are sentences, and what to do, when it has no recipient.
-    `again` says what sending it again to everybody does whom it did not reach; '' when that is
-    nobody, or the only recipient.
+    `recipients` are the first ones, failed ones before the others; `cursor` leads to the next ones,
+    '' when there are none. `no_recipient_reasons` are sentences, and links to a repair, for a
+    message without recipients. `resend_effect` is the sentence about resending to all recipients
+    that the message did not reach; '' when there is none, or only one recipient.
     """
 
     id: str
@@ -168,9 +168,9 @@ class Page:
     recipients_note: Text = ""  # a sentence that holds for all of them
     headline: Text = ""  # what became of it, in a sentence: "Delivered to 6 of 6 in 0.4 s"
     cursor: str = ""
-    nobody: Sequence[Value] = ()
+    no_recipient_reasons: Sequence[Value] = ()
     notices: Sequence[str] = ()  # what is not known at present
-    again: str = ""
+    resend_effect: str = ""
     call: Call | None = None
     has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`

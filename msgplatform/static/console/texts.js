@@ -13,7 +13,7 @@ if (panel) {
   let running = false; // whether somebody wants it to go on
   let active = false; // a stopped one still waits for its last answer
 
-  const say = (lane, text) => { lane.line.querySelector("[data-looked]").textContent = text; };
+  const say = (lane, text) => { lane.line.querySelector("[data-range]").textContent = text; };
 
   const append = (lane, rows) => {
     const card = document.getElementById(`found-${lane.line.dataset.flow}`);
@@ -40,10 +40,10 @@ if (panel) {
     const piece = await answer.json();
     if (!answer.ok) { say(lane, piece.problem); return false; }
     const rows = append(lane, piece.rows);
-    say(lane, piece.looked);
+    say(lane, piece.range);
     lane.cursor = piece.cursor;
     if (piece.cursor && rows >= lane.most) {
-      say(lane, `${piece.looked} ${panel.dataset.many}`);
+      say(lane, `${piece.range} ${panel.dataset.many}`);
       lane.most = rows + MAX_ROWS;
       full.push(lane);
       return false;

@@ -59,7 +59,7 @@ def _card(event: EventQueue, name: str, facts: dict[str, Value]) -> Recipient:
         why=_why(event, status),
         facts=facts,
         notes=[_("Tries of an event are not kept, only why the last one failed.")],
-        again=again,
+        resend_effect=again,
     )
 
 

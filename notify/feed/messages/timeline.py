@@ -65,7 +65,9 @@ def page(id: str, after: str = "") -> Page | None:
         timeline=[*_timeline(post, event), stands],
         recipients=[fan_out.of_post(post, event, recipients, stands)] if recipients else [],
         recipients_title=_("Timelines"),
-        nobody=[] if recipients else [_("The author has no friends or followers who get it.")],
+        no_recipient_reasons=[]
+        if recipients
+        else [_("The author has no friends or followers who get it.")],
         call=_call(post) if post.delete_date is None else None,
     )
 

@@ -318,8 +318,8 @@ class TestPage:
         assert "LastName is required" in shown["hubspot"].why
         assert shown["sales"].next_at == waits.next_at
         assert "a poller reads it" in shown["tryton"].why
-        assert shown["tryton"].again == ""
-        assert page.again.startswith("1 dead record")
+        assert shown["tryton"].resend_effect == ""
+        assert page.resend_effect.startswith("1 dead record")
         opened = presence.LiveCrm(breaker=State.OPEN, retry_in=30)
         presence.report_crms({sales.crm_id: opened})
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
@@ -343,7 +343,7 @@ class TestPage:
     def test_a_lead_that_no_policy_carries(self, biz: Biz) -> None:
         page = timeline.page(str(new_lead(biz).pk))
         assert page
-        assert str(page.nobody[0]) == "No policy carries it to a CRM."
+        assert str(page.no_recipient_reasons[0]) == "No policy carries it to a CRM."
 
     def test_an_unknown_id(self) -> None:
         assert timeline.page("1") is timeline.page("record-1") is timeline.page("x") is None

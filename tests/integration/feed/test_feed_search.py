@@ -289,7 +289,7 @@ class TestTimeline:
         waits = post(biz, "ann")
         assert "1 before it" in card(waits).why
         drain()
-        assert (card(waits).tone, card(waits).why, card(waits).again) == ("good", "", "")
+        assert (card(waits).tone, card(waits).why, card(waits).resend_effect) == ("good", "", "")
         assert str(card(waits).facts["Now"]) == "Stands in 1 timeline"
         failed = set_aside(biz, "ann")
         assert "this one cannot be written" in card(failed).why
@@ -300,7 +300,7 @@ class TestTimeline:
         assert admin_client.post(f"/console/feed/{failed + 1}/resend").status_code == 404
         alone = timeline.page(str(post(biz, "alone")))
         assert alone
-        assert (alone.recipients, len(alone.nobody)) == ([], 1)
+        assert (alone.recipients, len(alone.no_recipient_reasons)) == ([], 1)
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:
         related(biz, ("ann", "befriend", "bob"))

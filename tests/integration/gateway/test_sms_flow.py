@@ -142,7 +142,9 @@ class TestSearch:
         for query in ("13800000077", "8613800000077"):
             (hit,) = engine.search(FLOW.messages, query, 10)
             assert (hit.id, hit.state) == (message, "pending")
-            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.Found([hit])
+            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.SearchResult(
+                [hit]
+            )
         assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
     def test_texts_in_redis_and_the_archive(
@@ -160,7 +162,7 @@ class TestSearch:
                 FLOW.messages, "RB1", timezone.now() - timedelta(days=1), cursor, 0.0
             )
             found |= {hit.id: hit.state for hit in piece.hits}
-            cursor, looked = piece.cursor, [*looked, piece.looked]
+            cursor, looked = piece.cursor, [*looked, piece.range_text]
             if not cursor:
                 break
         assert found == {sent: "pending", old: "delivered (archived)"}
@@ -186,12 +188,12 @@ class TestSearch:
         since = timezone.now() - timedelta(days=1)
         found = engine.search_text(FLOW.messages, "RB1", since, "", 1.0)
         assert [hit.id for hit in found.hits] == [old]
-        assert "does not answer" in found.looked
+        assert "does not answer" in found.range_text
         assert found.cursor == ""
         # Said to the end, also when the archive takes several pieces.
         assert (
             "does not answer"
-            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).looked
+            in engine.search_text(FLOW.messages, "RB1", since, "without-live:7", 1.0).range_text
         )
 
     def test_the_whole_filter_holds(self, shop: Caller) -> None:
@@ -299,10 +301,10 @@ class TestPage:
         assert "Report has not come yet" in self.card(message).why
         report(seqno, state=2, error=25)
         card = self.card(message)
-        assert (card.tone, card.why[:3], card.again) == ("bad", "25 ", "")
+        assert (card.tone, card.why[:3], card.resend_effect) == ("bad", "25 ", "")
         assert [attempt.title for attempt in card.attempts] == ["Report", "Submit"]
         settle()
-        assert "new message" in self.card(message).again
+        assert "new message" in self.card(message).resend_effect
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         page = FLOW.messages.page(message)
         assert page is not None

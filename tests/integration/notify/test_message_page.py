@@ -129,7 +129,7 @@ def test_a_subscription_that_was_deleted(row: BizReceive, admin_client: Client) 
     BizReceive.objects.all().delete()
     shown = card(pk)
     assert "was deleted" in str(shown.name)
-    assert (shown.again, shown.call) == ("", None)
+    assert (shown.resend_effect, shown.call) == ("", None)
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
 
 
@@ -137,17 +137,17 @@ def test_a_subscription_that_was_deleted(row: BizReceive, admin_client: Client) 
 def test_nobody_subscribes(admin_client: Client) -> None:
     biz = Biz.objects.create(name="orders")
     (pk,) = publish(biz)
-    assert "waits for a maker" in str(page(pk).nobody[0])
-    assert "No maker runs" in str(page(pk).nobody[1])
+    assert "waits for a maker" in str(page(pk).no_recipient_reasons[0])
+    assert "No maker runs" in str(page(pk).no_recipient_reasons[1])
     Maker().splitter.split()
-    sentences = page(pk).nobody
+    sentences = page(pk).no_recipient_reasons
     assert str(sentences[0]) == "Nobody subscribes to order.paid of orders."
     (link,) = [s for s in sentences if isinstance(s, PageLink) and "Add" in s.text]
     form = admin_client.get(link.url).content.decode()
     assert "order.paid" in form
     assert f'<option value="{biz.pk}" selected' in form
     subscription(biz, "late")
-    assert any("was made later" in str(sentence) for sentence in page(pk).nobody)
+    assert any("was made later" in str(sentence) for sentence in page(pk).no_recipient_reasons)
 
 
 # -- sending again -------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_all_that_it_did_not_reach(row: BizReceive, admin_client: Client) -> Non
         copy = ReceiveMsg.objects.get(msg_id=pk, biz_receive=row)
         copy.pk, copy.biz_receive, copy.status = copy.pk + n + 1, other, status
         copy.save(force_insert=True)
-    assert page(pk).again.startswith("2 deliveries")
+    assert page(pk).resend_effect.startswith("2 deliveries")
     assert "Sent again to 2 recipients." in again(admin_client, pk)
     generations = ReceiveMsg.objects.order_by("id").values_list("generation", flat=True)
     assert list(generations) == [0, 1, 1, 0]

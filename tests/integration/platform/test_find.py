@@ -62,8 +62,8 @@ def test_a_text_of_the_last_day_is_found_piece_by_piece(
     assert f'data-key="notify-{new}"' in rows
     assert f'data-key="notify-{done[0]}"' in rows
     assert str(done[1]) not in rows, "it is older than a day"
-    assert all("back to" in answer["looked"] for answer in answers[:-1])
-    assert "all searched" in answers[-1]["looked"]
+    assert all("back to" in answer["range"] for answer in answers[:-1])
+    assert "all searched" in answers[-1]["range"]
 
 
 def test_an_answer_is_searched_too(row: BizReceive, admin_client: Client) -> None:

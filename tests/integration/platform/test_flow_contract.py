@@ -66,7 +66,7 @@ class TestContract:
                 refused: tuple[str, bool] | None = (error.field, bool(str(error)))
             else:
                 refused = None
-                assert found == flows.Found([])
+                assert found == flows.SearchResult([])
             assert refused in (None, (field, True))
 
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 40, "\x00"])

@@ -64,10 +64,10 @@ def test_what_is_said() -> None:
     at = datetime(2026, 11, 20, 8, tzinfo=UTC)
     hit = Hit("7", "order.paid", "delivered", at, "orders")
     last = ids.first_id_at(at)
-    assert Scan([7]).found([hit], "", "The archive cannot be read.").notice == (
+    assert Scan([7]).result([hit], "", "The archive cannot be read.").notice == (
         "The archive cannot be read."
     )
-    cut = Scan([], last, 30).found([], "One.")
+    cut = Scan([], last, 30).result([], "One.")
     assert cut.cursor == str(last)
     assert cut.notice.startswith("One. 30 messages were looked at, back to ")
-    assert Scan([7], last).found([hit]).notice == "", "the page is full: nothing to explain"
+    assert Scan([7], last).result([hit]).notice == "", "the page is full: nothing to explain"
