@@ -259,17 +259,19 @@ def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
 # 10 s the server undoes the transaction and closes the connection (a statement itself may take
 # 60 s); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
 # MySQL has no limit for idle transactions, and reads it as a comment.
+IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS = 10, 5, 60
 MYSQL_OPTIONS: dict[str, Any] = {
     "charset": "utf8mb4",
     "isolation_level": "read committed",
     "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-    ", innodb_lock_wait_timeout=5 /*M! , idle_transaction_timeout=10 */",
+    f", innodb_lock_wait_timeout={LOCK_WAIT_SECONDS}"
+    f" /*M! , idle_transaction_timeout={IDLE_TRANSACTION_SECONDS} */",
     "connect_timeout": 5,
     "local_infile": 0,  # no server may ask for files of this machine
     # A connection that died without a word would otherwise hold its process for hours. In `migrate`
     # there are no such limits.
-    "read_timeout": 60,
-    "write_timeout": 60,
+    "read_timeout": STATEMENT_SECONDS,
+    "write_timeout": STATEMENT_SECONDS,
 }
 SQLITE_OPTIONS: dict[str, Any] = {
     # Deferred BEGIN lets two writers deadlock into "database is locked"; IMMEDIATE queues them.
@@ -306,6 +308,8 @@ def database(name: str, default: str) -> dict[str, Any]:
         )
         config = dict(dj_database_url.parse(default))
     mysql = config["ENGINE"].endswith("mysql")
+    if mysql:
+        config["ENGINE"] = "msgplatform.core.data.mysql"
     config["OPTIONS"] = {
         **(MYSQL_OPTIONS if mysql else SQLITE_OPTIONS),
         **(config.get("OPTIONS") or {}),

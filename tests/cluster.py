@@ -128,12 +128,15 @@ class Cluster:
         self.redis_server.start()
         self.redis = build(self.redis_server.url)
         self.console.start()
-        kind = "without the archive" if "COLD_DATABASE_URL" in self.environment else "everything"
-        migrated.fill(self.environment["DATABASE_URL"], lambda: self.console.run(MIGRATE), kind)
+        self.fill_database()
         for name in self.programs:
             self.start(name)
         self.wait_until(self._ready, "the web server to be ready")
         return self
+
+    def fill_database(self) -> None:
+        kind = "without the archive" if "COLD_DATABASE_URL" in self.environment else "everything"
+        migrated.fill(self.environment["DATABASE_URL"], lambda: self.console.run(MIGRATE), kind)
 
     def __exit__(
         self,

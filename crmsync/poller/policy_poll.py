@@ -35,10 +35,12 @@ from crmsync.poller.reading.source import (
 )
 from crmsync.presence import PolicyFacts
 from msgplatform.core import logging
+from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, load, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
+from msgplatform.env import IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS
 
 _MAX_FACTOR = 8.0
 # A CRM whose calls take longer than this, in seconds, has enough to do.
@@ -70,6 +72,9 @@ log = logging.get(__name__)
 _IDLE_SECONDS = 1.0
 # The first pause while the CRM's queues are full: handlers empty them within milliseconds.
 _FULL_SECONDS = 0.02
+# The longest transaction of the platform's own programs, by their time-outs. It counts where the
+# open transactions are not all seen: in a cluster.
+_OWN_LAG = timedelta(seconds=STATEMENT_SECONDS + IDLE_TRANSACTION_SECONDS + LOCK_WAIT_SECONDS)
 _Kind = models.Policy.Kind
 _SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput)
 
@@ -229,7 +234,9 @@ class PolicyPoll:
             )  # fmt: skip
             self._problem_since = self._problem_since or time.time()
         self._problem = problem
-        return self._trouble.next()
+        pause = self._trouble.next()
+        # The platform's own database is away for a moment only; somebody else's is left in peace.
+        return pause if policy.source.database else min(pause, MAX_AWAY_PAUSE)
 
     def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""
@@ -252,7 +259,10 @@ def source_from_row(row: models.Source) -> Source:
         row.key_column, row.time_column, row.deleted_column, row.version_column,
         tuple(row.value_columns),
     )  # fmt: skip
-    return Source(row.table, columns, row.database, row.zone, timedelta(seconds=row.lag_seconds))
+    lag = timedelta(seconds=row.lag_seconds)
+    if not row.database:
+        lag = max(lag, _OWN_LAG)
+    return Source(row.table, columns, row.database, row.zone, lag)
 
 
 def _may_go_on(work: Changes | Comparison, policy: Policy, now: datetime) -> bool:

@@ -148,7 +148,7 @@ class Poll(Worker):
             poll = PolicyPoll(
                 policy_id, self.leases.token, self.policies, self.crms, self._count_rounds
             )
-            loop = ThreadLoop(f"policy-{policy_id}", poll.turn, longest_pause=10.0)
+            loop = ThreadLoop(f"policy-{policy_id}", poll.turn)
             self._polls[policy_id] = poll, loop
             loop.start()
         if self._next_report.take():

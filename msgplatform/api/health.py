@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.core import logging, metrics
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.data import server
 
 log = logging.get(__name__)
 
@@ -39,9 +40,7 @@ def alive(request: HttpRequest) -> HttpResponse:
 
 def ask_database() -> None:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchone()
+        server.ask()
     finally:
         connection.close()  # the thread is kept, and must not keep a broken connection
 

@@ -8,7 +8,7 @@ import multiprocessing
 from django.urls import reverse
 
 from msgplatform.core import web_requests
-from msgplatform.core.daemons import bounded_call
+from msgplatform.core.daemons import bounded_call, writers
 from msgplatform.core.data import ids
 from msgplatform.core.servers import child_process
 from msgplatform.web import wsgi  # before what follows: it sets Django up
@@ -25,6 +25,7 @@ _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 ids.keep_ahead(at_once=True)
 bounded_call.switch_on()
 web_requests.keep_adding()
+writers.keep_reporting("web")
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

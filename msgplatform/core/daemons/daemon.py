@@ -21,6 +21,7 @@ from django.db import close_old_connections
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
+from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
 from msgplatform.core.daemons.watch import watch
 from msgplatform.core.data import ids, schema_state
@@ -116,8 +117,10 @@ class Loop:
         self.worker = worker
         self.idle = Backoff(first=0.02, factor=1.3, cap=worker.idle_seconds)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
+        # A server that is away may answer again any moment.
+        self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
-        self.watch = watch() if worker.watches else None
+        self.watch = watch(worker.role) if worker.watches else None
         self.listener = (
             Listener(worker.wake_signal, worker.stopping.wake) if worker.wake_signal else None
         )
@@ -157,6 +160,7 @@ class Loop:
         finally:
             close_old_connections()
         self.trouble.reset()
+        self.away.reset()
         if did_work:
             self.idle.reset()
             return 0.0
@@ -165,12 +169,14 @@ class Loop:
     def _report(self, error: Exception) -> None:
         """Log the error of a turn, and pause. New work does not shorten the pause: it would be in
         the same trouble."""
-        pause, role = self.trouble.next(), self.worker.role
+        role = self.worker.role
         lack = schema_state.reason(error) if self.worker.watches else ""
         if lack or isinstance(error, UNAVAILABLE):
+            pause = self.away.next()
             log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)
         else:
             # The worker has postponed the unit that raised: the next turn begins with others.
+            pause = self.trouble.next()
             self.worker.heartbeat.failed += 1
             log.error("turn_failed", role=role, exc_info=error)
         close_old_connections()

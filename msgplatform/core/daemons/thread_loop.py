@@ -14,6 +14,10 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
+# The longest pause (seconds) of a loop whose server is away: when the server is back, so is the
+# work.
+MAX_AWAY_PAUSE = 2.0
+
 
 class ThreadLoop:
     """Calls `turn` in a thread of its own until it is stopped, then `last` once.
@@ -31,7 +35,7 @@ class ThreadLoop:
         *,
         every: float = 0.0,
         last: Callable[[], None] | None = None,
-        longest_pause: float = 5.0,
+        longest_pause: float = MAX_AWAY_PAUSE,
     ) -> None:
         self._name, self._turn, self._last = name, turn, last
         self._every = every

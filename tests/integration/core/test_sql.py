@@ -307,6 +307,48 @@ def test_a_connection_that_broke_is_found_behind_the_error_of_its_successor() ->
         transactions.retrying(work)
 
 
+def _noted(code: int) -> OperationalError:
+    error = OperationalError(code, "in the transaction")
+    error.add_note(transactions.BEFORE_COMMIT)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_certain"),
+    [
+        (OperationalError(1047, "WSREP has not yet prepared node for application use"), False),
+        (OperationalError(1180, "Got error 6 'No such device or address' during COMMIT"), False),
+        (OperationalError(2013, "Lost connection to server during query"), False),
+        (_noted(1047), True),
+        (_noted(2013), True),
+        (
+            OperationalError(
+                2013, "Lost connection to server at 'handshake: reading initial communication "
+                "packet', system error: 11",
+            ),
+            True,
+        ),
+    ],
+)  # fmt: skip
+def test_only_what_may_have_come_at_commit_is_unknown(
+    error: OperationalError, is_certain: bool
+) -> None:
+    assert transactions.is_away(error)
+    assert transactions.nothing_happened(error) is is_certain
+
+
+def test_a_loss_before_commit_stays_certain_when_nothing_answers_any_more() -> None:
+    def work() -> None:
+        try:
+            raise _noted(2013)
+        finally:
+            raise OperationalError(2002, "Can't connect")
+
+    with pytest.raises(OperationalError) as raised:
+        transactions.retrying(work)
+    assert transactions.nothing_happened(raised.value)
+
+
 def test_inside_a_transaction_nothing_is_repeated() -> None:
     """The server has rolled back the caller's part too: only the caller can repeat it."""
     calls = []

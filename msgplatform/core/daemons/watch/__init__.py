@@ -9,6 +9,7 @@ watch        the look, and the thread that looks
 kinds        the kinds of the platform's own alerts
 programs     those that do not run
 servers      Redis and its memory, disks
+databases    the cluster of databases: two writers, nodes that are missing
 of_flows     work that waits, failures, conditions of flows
 unread       what could not be looked up
 """

@@ -6,19 +6,19 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from django.db import connection
-
 from msgplatform.core import logging
 from msgplatform.core.connections import WORK, RedisError, work_redis
-from msgplatform.core.daemons import heartbeats
+from msgplatform.core.daemons import heartbeats, writers
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.watch import kinds, of_flows, servers
-from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, SILENT
+from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
+from msgplatform.core.daemons.watch.kinds import DISK, GALERA, MEMORY, REDIS, SILENT, WRITERS
 from msgplatform.core.daemons.watch.programs import Programs
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.daemons.watch.unread import Errors, UnreadAlerts, noting
+from msgplatform.core.data import server
 from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
@@ -30,19 +30,24 @@ _LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
 class Watch:
     """The memory of one process from one look to the next. Only the watch's thread uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "") -> None:
+        self._role = role  # of the program; without one nothing is reported about its server
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._next = Every(kinds.LOOK_SECONDS)
         self._next.restart()  # the first look comes when the other programs had time to start
         self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
+        self._database = ClusterOfDatabases()
         # Names of the Redis servers that the last look found unavailable.
         self._unavailable: set[str] = set()
         self._without_database = False
 
     def turn(self) -> None:
-        """Look when it is time."""
+        """Look when it is time. Ask the database each time: a connection to a server that is gone
+        is made anew, and this process says which server it writes to."""
         if self._next.take():
             self.look()
+        else:
+            self._database_answers()
 
     def look(self) -> None:
         """Raise alerts for the conditions that hold now and resolve the others, as far as this
@@ -53,6 +58,7 @@ class Watch:
             if not _LEASE.hold(self._me):
                 # Another process looks. If the lease comes to us, we begin with our own looks.
                 self._programs.forget()
+                self._database.forget()
                 self._unavailable.clear()
                 return
             beats = heartbeats.alive()
@@ -70,6 +76,8 @@ class Watch:
             self._disks.report(beats)
         with noting(errors, [SILENT]):
             self._programs.report(beats)
+        with noting(errors, [WRITERS, GALERA]):
+            self._database.report()
         errors |= of_flows.report_backlogs()
         of_flows.note_backlogs()
         errors |= of_flows.report_failures()
@@ -80,8 +88,7 @@ class Watch:
 
     def _database_answers(self) -> bool:
         try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
+            server.ask()
         except UNAVAILABLE as error:
             if not self._without_database:
                 log.error("database_away", why=str(error)[:200])
@@ -90,6 +97,8 @@ class Watch:
         if self._without_database:
             log.warning("database_back")
         self._without_database = False
+        if self._role:
+            writers.report(self._role)
         return True
 
     def _report_redis(self, errors: Mapping[str, RedisError], only: str = "") -> None:
@@ -97,10 +106,9 @@ class Watch:
         self._unavailable = set(errors)
 
 
-def watch() -> ThreadLoop:
-    """A thread of its own: a database that hangs holds up no work."""
-    seconds = kinds.LOOK_SECONDS
-    return ThreadLoop("watch", Watch().turn, every=seconds / 3, longest_pause=seconds)
+def watch(role: str) -> ThreadLoop:
+    """A thread of its own: a database that hangs holds up no work. `role` is the program's."""
+    return ThreadLoop("watch", Watch(role).turn, every=writers.REPORT_SECONDS)
 
 
 def is_held() -> bool:

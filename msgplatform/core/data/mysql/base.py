@@ -1,0 +1,76 @@
+"""The connection of the platform's own databases: Django's, and what a cluster (Galera) needs.
+
+- A new connection waits until its server has applied what the server before it has acknowledged:
+  after that it is the writer itself, and no answer is out of date.
+- A connection that is used again asks a table: a server without a quorum answers pings and
+  `SELECT 1`, and refuses everything else.
+- A connection knows its server, for the alert about two writers.
+- An error tells whether it came before COMMIT, when nothing of the transaction can be stored.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from django.db.backends.mysql import base
+from django.db.utils import DatabaseErrorWrapper, Error, ProgrammingError
+from django.utils.functional import cached_property
+
+from msgplatform.core.data import server, transactions
+
+
+class _MarkingErrors(DatabaseErrorWrapper):
+    """Marks an error of a statement inside a transaction."""
+
+    def __init__(self, connection: base.DatabaseWrapper) -> None:
+        super().__init__(connection)
+        self._connection = connection
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(exc_type, exc_value, traceback)
+        except Error as error:
+            # Django ends the block before it sends COMMIT.
+            if self._connection.in_atomic_block:
+                error.add_note(transactions.BEFORE_COMMIT)
+            raise
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    is_in_cluster = False
+
+    @cached_property
+    def wrap_database_errors(self) -> DatabaseErrorWrapper:
+        return _MarkingErrors(self)
+
+    def init_connection_state(self) -> None:
+        super().init_connection_state()
+        with self.cursor() as cursor:
+            # MySQL has no such variable, and reads it as a comment.
+            cursor.execute("SELECT @@hostname, @@port /*M! , @@wsrep_on */")
+            host, port, *is_in_cluster = cursor.fetchone()
+            self.is_in_cluster = any(is_in_cluster)
+            if self.is_in_cluster:
+                try:
+                    cursor.execute(f"SET STATEMENT wsrep_sync_wait = 1 FOR {server.QUESTION}")
+                except ProgrammingError as error:
+                    if transactions.error_code(error) != server.NO_SUCH_TABLE:
+                        raise
+        server.note(self.alias, f"{host}:{port}")
+
+    def is_usable(self) -> bool:
+        if not super().is_usable():
+            return False
+        if not self.is_in_cluster:
+            return True
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(server.QUESTION)
+        except self.Database.Error as error:
+            return transactions.error_code(error) == server.NO_SUCH_TABLE
+        return True

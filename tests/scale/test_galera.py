@@ -1,0 +1,139 @@
+"""A database that survives its server: Galera with one writer behind HAProxy, under load."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scale import books
+from tests.scale.books import Account
+from tests.scale.conftest import Figures
+from tests.scale.galera import Galera, remove
+from tests.scale.platform import GaleraPlatform
+
+# Seconds without an answer, or without a delivery.
+MAX_GAP = float(os.environ.get("SCALE_MAX_GAP", "6"))
+AFTER_QUORUM = MAX_GAP / 2
+CALM_SECONDS = 5.0
+STRIKE_SECONDS = 15.0
+
+
+@pytest.fixture(scope="module")
+def galera() -> Iterator[Galera]:
+    # Short, because a socket's path may have only 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="mp-galera-"))
+    with Galera(folder) as cluster:
+        yield cluster
+    remove(folder)
+
+
+@pytest.fixture(scope="module")
+def running(galera: Galera) -> Iterator[GaleraPlatform]:
+    folder = Path(tempfile.mkdtemp(prefix="mp-scale-"))
+    with GaleraPlatform(folder, galera) as platform:
+        yield platform
+    remove(folder)
+
+
+@pytest.fixture
+def platform(running: GaleraPlatform) -> Iterator[GaleraPlatform]:
+    """The platform on a cluster that is whole; no program has ended when the test is over."""
+    running.galera.make_whole()
+    yield running
+    assert [name for name in running.processes if running.died(name)] == []
+
+
+def check(account: Account, figures: Figures, breaks: int, max_gap: float = MAX_GAP) -> None:
+    """Nothing is lost, and the intake and the deliveries went on in time. `breaks` is how often
+    a connection was cut: each time at most one group of requests is being committed."""
+    figures.add(str(account))
+    assert account.lost == 0
+    assert account.doubled_keys == 0
+    assert account.foreign == 0
+    assert account.duplicates == 0
+    assert account.unknown <= breaks * books.THREADS
+    assert account.gap_of_intake <= max_gap, os.getloadavg()
+    assert account.gap_of_delivery <= max_gap, os.getloadavg()
+
+
+@pytest.mark.share
+def test_the_writer_is_killed(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """And then the new writer."""
+    galera = platform.galera
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        for _ in range(2):
+            writer = galera.writer()
+            writer.kill()
+            time.sleep(STRIKE_SECONDS)
+            assert galera.writer() is not writer
+            writer.come_back()
+            time.sleep(CALM_SECONDS)
+            assert galera.writer() is not writer  # no fail-back
+        account = books.close(platform, book, sinks)
+    check(account, figures, breaks=2)
+
+
+def test_the_writer_is_frozen(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """It is out of the cluster until it goes on, and comes back as one of the others."""
+    galera = platform.galera
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        writer = galera.writer()
+        writer.freeze()
+        try:
+            time.sleep(30)
+            assert galera.writer() is not writer
+        finally:
+            writer.thaw()
+        time.sleep(STRIKE_SECONDS)
+        assert galera.writer() is not writer
+        account = books.close(platform, book, sinks)
+    check(account, figures, breaks=1)
+
+
+def test_haproxy_is_killed(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """It is started again as systemd does, 0.1 s later; its table of the writer is lost with it."""
+    haproxy = platform.galera.haproxy
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        haproxy.kill()
+        time.sleep(0.1)
+        haproxy.start()
+        time.sleep(STRIKE_SECONDS)
+        account = books.close(platform, book, sinks)
+    check(account, figures, breaks=1)
+
+
+def test_the_quorum_is_lost(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """Two of three nodes are killed at once. The last one answers SELECT 1 and takes no work, until
+    a person makes it the primary; the platform says what is true meanwhile."""
+    galera = platform.galera
+    writer = galera.writer()
+    victims = [node for node in galera.nodes if node is not writer]
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        for node in victims:
+            node.kill()
+        time.sleep(STRIKE_SECONDS)
+        assert writer.execute("SELECT 1") == ((1,),)
+        assert platform.readiness()["database"] != "ok"
+        assert "no quorum" in platform.doctor(writer)
+        writer.execute("SET GLOBAL wsrep_provider_options='pc.bootstrap=YES'")
+        bootstrapped_at = time.time()
+        time.sleep(STRIKE_SECONDS)
+        for node in victims:
+            node.come_back()
+        account = books.close(platform, book, sinks)
+        back = [
+            min(at for at in times if at > bootstrapped_at) - bootstrapped_at
+            for times in (book.times, *(sink.times() for sink in sinks.values()))
+        ]
+    figures.add(f"back {max(back):.1f} s after the quorum")
+    check(account, figures, breaks=1, max_gap=STRIKE_SECONDS + 2 * MAX_GAP)
+    assert max(back) <= AFTER_QUORUM, os.getloadavg()
