@@ -1,5 +1,5 @@
-"""A business system that sends short messages at a steady rate, its endpoint, the gateway's log, and
-what they say together."""
+"""A business system that sends short messages at a steady rate, its endpoint, the gateway's log,
+and what they say together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import itertools
 import json
 import os
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,11 @@ from gateway.models import SgipMt
 rows = SgipMt.objects.filter(final="delivered")
 print(json.dumps([str(pk) for pk in rows.values_list("pk", flat=True)]))
 """
+COUNT = """
+from gateway.models import SgipMt
+print(SgipMt.objects.count())
+"""
+_BATCH, _CONNECTIONS = 100, 8
 
 
 @dataclass
@@ -87,21 +94,48 @@ class SmsAccount:
 
 
 @contextlib.contextmanager
-def sms_books(platform: RedisPlatform) -> Iterator[tuple[SmsBooks, Listener]]:
-    """A business system that sends from now on, and its endpoint."""
+def system(platform: RedisPlatform) -> Iterator[tuple[int, str, Listener]]:
+    """A business system: where its numbers begin, its API key, and its endpoint."""
     place = next(_systems)
     name = f"clinic-{place}"
-    gateways = {} if place > 1 and platform.has_gateway else {SMG: platform.gateway_row()}
+    gateways = {} if platform.has_gateway else {SMG: platform.gateway_row()}
     platform.has_gateway = True
     with Listener(platform.folder / f"{name}.heard") as ear:
         systems = {name: (f"1065500{place}", ear.url)}
         code = ROWS.format(gateways=gateways, systems=systems, corp=CORP)
-        book = SmsBooks(platform.base_url, platform.script(code)[name], first=place * _APART)
+        yield place * _APART, platform.script(code)[name], ear
+
+
+@contextlib.contextmanager
+def sms_books(platform: RedisPlatform) -> Iterator[tuple[SmsBooks, Listener]]:
+    """A business system that sends from now on, and its endpoint."""
+    with system(platform) as (first, token, ear):
+        book = SmsBooks(platform.base_url, token, first=first)
         book.start()
         try:
             yield book, ear
         finally:
             book.stop()
+
+
+def seconds_of(platform: RedisPlatform, count: int) -> float:
+    """Seconds of so many messages, sent as fast as they are accepted, until all are archived."""
+    with system(platform) as (first, token, _ear), ThreadPoolExecutor(_CONNECTIONS) as pool:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+        def send(start: int) -> None:
+            numbers = [f"138{first + start + n:08d}" for n in range(_BATCH)]
+            texts = [{"to": one, "text": f"code {one}", "idempotency_key": one} for one in numbers]
+            body = json.dumps({"messages": texts}).encode()
+            request = urllib.request.Request(f"{platform.base_url}/api/v1/sms/batch", body, headers)
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert answer.status == 200
+
+        before = platform.script(COUNT)
+        began = time.monotonic()
+        list(pool.map(send, range(0, count, _BATCH)))
+        platform.wait_until(lambda: platform.script(COUNT) >= before + count, "the archive")
+        return time.monotonic() - began
 
 
 def close(platform: RedisPlatform, book: SmsBooks, ear: Listener) -> SmsAccount:

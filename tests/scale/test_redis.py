@@ -25,6 +25,8 @@ STRIKE_SECONDS = 12.0
 FROZEN_SECONDS = 20.0
 # Replication that is lost with a machine: less than `min-replicas-max-lag`, after which it refuses.
 LOST_SECONDS = 1.2
+COST_TURNS, WARM_MESSAGES, COST_MESSAGES = 3, 500, 4000
+MIN_SHARE = 0.85
 
 
 def kill(master: Member) -> None:
@@ -129,3 +131,17 @@ def test_without_replicas_a_dead_machine_loses_messages(
     figures.add(str(sms))
     assert notify.lost == 0
     assert sms.lost + sms.twice > 0
+
+
+def test_the_cost_of_waiting(platform: RedisPlatform, figures: Figures) -> None:
+    """SMS_REPLICAS 0 and 1 in turns, so that both have the machine's good and bad moments."""
+    seconds = {0: 0.0, 1: 0.0}
+    for count in (0, 1) * COST_TURNS:
+        platform.set_replicas(count)
+        sms_books.seconds_of(platform, WARM_MESSAGES)
+        seconds[count] += sms_books.seconds_of(platform, COST_MESSAGES)
+    rates = {count: COST_TURNS * COST_MESSAGES / spent for count, spent in seconds.items()}
+    share = rates[1] / rates[0]
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    figures.add(f"{rates[0]:.0f}/s without, {rates[1]:.0f}/s with: {share:.0%}; load {load}")
+    assert share >= MIN_SHARE, load
