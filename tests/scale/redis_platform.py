@@ -28,9 +28,11 @@ class RedisPlatform(SmsCluster):
             "FLOWS": "notify,gateway",
         }
 
-    def start_sms(self) -> None:
+    def __enter__(self) -> RedisPlatform:
+        super().__enter__()
         for name in (SMG, *SMS_PROGRAMS):
             self.start(name)
+        return self
 
     def set_replicas(self, count: int) -> None:
         """All programs have this SMS_REPLICAS from now on."""

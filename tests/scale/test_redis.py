@@ -65,7 +65,6 @@ def running(mariadb: MariaDb) -> Iterator[RedisPlatform]:
     with ExitStack() as stack:
         groups = {name: stack.enter_context(Group(folder, name)) for name in ("work", "sms")}
         platform = stack.enter_context(RedisPlatform(folder, url, groups))
-        platform.start_sms()
         yield platform
     shutil.rmtree(folder, ignore_errors=True)
 

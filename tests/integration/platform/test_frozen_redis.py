@@ -156,8 +156,8 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
     clinic = sms_rows.Caller("clinic", *scopes)
     sms_rows.gateway()
     sms_rows.account(clinic.biz)
-    page = LandingPage.objects.create(biz=clinic.biz, appkey="ad-1", title="Test drive")
-    lead = {"appkey": page.appkey, "name": "Wang Wei", "phone": "13812345678"}
+    LandingPage.objects.create(biz=clinic.biz, appkey="ad-1", title="Test drive")
+    lead = {"appkey": "ad-1", "name": "Wang Wei", "phone": "13812345678"}
     with frozen(servers.work):
         for path, body in (
             ("/api/v1/messages", {"event_type": "order.paid", "payload": {}}),
