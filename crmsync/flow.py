@@ -36,7 +36,11 @@ FLOW = flows.Flow(
         "leads:read": gettext_noop("read leads and what became of them"),
         "sync:run": gettext_noop("start runs of the CRM sync, and read them"),
     },
+    management_scopes={
+        "manage:landing-pages": gettext_noop("set up landing pages: the forms that take leads"),
+    },
     scope_permissions={
+        "manage:landing-pages": ("crmsync.add_landingpage", "crmsync.change_landingpage"),
         "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
@@ -65,9 +69,15 @@ FLOW = flows.Flow(
         environment_prefix="CRM_",
     ),
     queue_pattern=orders.PATTERN,
+    links=(
+        flows.Link(
+            _("Records"), "contacts", "console:find", ("crmsync.view_record", "crmsync.view_lead"),
+            args=("crmsync",), query="rows=records",
+        ),
+    ),
     icons={
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",
         "Policy": "route", "Run": "directions_run", "Operation": "package_2",
-        "Record": "contacts", "RecoveryEntry": "healing", "ExceptionEntry": "error",
+        "RecoveryEntry": "healing", "ExceptionEntry": "error",
     },
 )  # fmt: skip

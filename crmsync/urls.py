@@ -1,5 +1,6 @@
 from django.urls import path
 
+from crmsync.api import setup
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -7,11 +8,14 @@ from crmsync.api.sync_views import (
     RunListView,
     RunView,
 )
-from crmsync.api.views import LeadBatchView, LeadListView, LeadView
+from crmsync.api.views import LeadBatchView, LeadChangesView, LeadListView, LeadView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.api.management.resources import routes
 
 urlpatterns = [
+    *routes(setup.LandingPageResource, setup.LandingPageListView),
     path("leads", LeadListView.as_view(), name="leads"),
+    path("leads/changes", LeadChangesView.as_view(), name="lead-changes"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),
     path("leads/<id:pk>", LeadView.as_view(), name="lead"),
     path("leads/<id:pk>/crms", LeadCrmsView.as_view(), name="lead-crms"),

@@ -50,7 +50,15 @@ FLOW = flows.Flow(
         "sms:write": gettext_noop("send short messages"),
         "sms:read": gettext_noop("read short messages and what became of them"),
     },
-    scope_permissions={"sms:write": ("gateway.add_sgipmt",)},
+    management_scopes={
+        "manage:gateways": gettext_noop("set up gateways: over which SMG messages go"),
+        "manage:accounts": gettext_noop("set up accounts: with which number a system sends"),
+    },
+    scope_permissions={
+        "sms:write": ("gateway.add_sgipmt",),
+        "manage:gateways": ("gateway.add_smsgateway", "gateway.change_smsgateway"),
+        "manage:accounts": ("gateway.add_smsaccount", "gateway.change_smsaccount"),
+    },
     messages=MESSAGES,
     actions={"resend": resend.ACTION},
     health=flows.Health(
@@ -76,6 +84,8 @@ FLOW = flows.Flow(
         environment_prefix="SMS_",
     ),
     redis=(SMS,),
+    links=(flows.Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
+                      ("gateway.view_sgipmt", "gateway.change_sgipmt")),),
     icons={
         "SmsGateway": "cell_tower", "SmsAccount": "badge", "SgipMt": "sms",
         "SgipMo": "call_received", "SgipReport": "task_alt", "SgipUserRpt": "contact_phone",

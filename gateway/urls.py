@@ -1,9 +1,13 @@
 from django.urls import path
 
+from gateway.api import setup
 from gateway.api.views import IncomingListView, SmsBatchView, SmsListView, SmsView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.api.management.resources import routes
 
 urlpatterns = [
+    *routes(setup.Gateway),
+    *routes(setup.Account, setup.AccountListView),
     path("sms", SmsListView.as_view(), name="sms"),
     path("sms/batch", SmsBatchView.as_view(), name="sms-batch"),
     path("sms/incoming", IncomingListView.as_view(), name="sms-incoming"),

@@ -12,13 +12,15 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.core import checks
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import connections
 from django.db.utils import Error as DatabaseError
+from django.db.utils import OperationalError
 
 from msgplatform.core import flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, watch, writers
 from msgplatform.core.data import schema_state, server
+from msgplatform.core.data.transactions import NO_QUORUM, error_code
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
@@ -83,11 +85,21 @@ def _outbound() -> Iterator[Finding]:
 def _database() -> Iterator[Finding]:
     for alias in settings.DATABASES:
         connection = connections[alias]
-        version = connection.get_database_version()
-        version_text = ".".join(map(str, version))
-        yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
-        yield from _cluster(alias)
-        server.ask(alias)  # a server without a quorum has answered until here
+        try:
+            version = connection.get_database_version()
+            version_text = ".".join(map(str, version))
+            yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
+            yield from _cluster(alias)
+        except OperationalError as error:
+            if error_code(error) != NO_QUORUM:
+                raise
+            yield Finding(
+                "bad",
+                f"database {alias}: its server has no quorum: it is there, and takes no work",
+                "start the other servers; if they are lost, make this one the primary "
+                "(docs/scale.md)",
+            )
+            continue
         if problem := _schema_problem(alias):
             yield problem
         if connection.vendor == "mysql":
@@ -95,28 +107,15 @@ def _database() -> Iterator[Finding]:
 
 
 def _cluster(alias: str) -> Iterator[Finding]:
-    """The state of a cluster of databases, and which server the programs write to."""
+    """The state of a cluster of databases."""
     state = server.cluster(alias)
     if state is None:
         return
     text = f"database {alias}: {state.size} of {state.expected} servers, this one {state.state}"
-    if not (state.is_primary and state.is_ready):
-        yield Finding(
-            "bad",
-            f"database {alias}: this server has no quorum: it answers, and takes no work",
-            "start the other servers; if they are lost, make this one the primary (docs/scale.md)",
-        )
-    elif state.size < state.expected:
+    if state.size < state.expected:
         yield Finding("bad", text, "start the other servers; their logs say why they ended")
     else:
         yield Finding("ok", text)
-    if alias == DEFAULT_DB_ALIAS and len(programs := writers.programs_by_node()) > 1:
-        places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
-        yield Finding(
-            "bad",
-            f"programs write to several servers of the database: {places}",
-            "have every program connect to the one address of HAProxy (docs/scale.md)",
-        )
 
 
 def _schema_problem(alias: str) -> Finding | None:
@@ -264,6 +263,13 @@ def _daemons() -> Iterator[Finding]:
         elif command.removeprefix("run_") not in exits_by_program:
             repair = f"{sys.executable} manage.py {command}"
             yield Finding("warn", f"{command} is not running", repair)
+    if len(programs := writers.programs_by_node()) > 1:
+        places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
+        yield Finding(
+            "bad",
+            f"programs write to several servers of the database: {places}",
+            "have every program connect to the one address of HAProxy (docs/scale.md)",
+        )
 
 
 def _watch() -> Iterator[Finding]:

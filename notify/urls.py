@@ -1,30 +1,20 @@
 from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.api.management.resources import routes
 from notify.api import consumers, event_types, subscriptions
 from notify.api.views import MessageBatchView, MessageListView, MessageView
 
 urlpatterns = [
-    path("consumers", consumers.ConsumerListView.as_view(), name="consumers"),
-    path("consumers/<slug:name>", consumers.ConsumerView.as_view(), name="consumer"),
-    path("subscriptions", subscriptions.SubscriptionListView.as_view(), name="subscriptions"),
-    path(
-        "subscriptions/<slug:system>/<slug:consumer>",
-        subscriptions.SubscriptionView.as_view(),
-        name="subscription",
-    ),
+    *routes(consumers.Consumer),
+    *routes(subscriptions.Subscription, subscriptions.SubscriptionListView),
     path(
         "subscriptions/<slug:system>/<slug:consumer>/deliver",
         subscriptions.DeliverNowView.as_view(),
         name="subscription-deliver",
     ),
-    path("event-types", event_types.EventTypeListView.as_view(), name="event-types"),
-    path("event-types/<str:name>", event_types.SharedTypeView.as_view(), name="event-type"),
-    path(
-        "systems/<slug:system>/event-types/<str:name>",
-        event_types.OwnTypeView.as_view(),
-        name="own-event-type",
-    ),
+    *routes(event_types.SharedEventType, event_types.EventTypeListView),
+    *routes(event_types.OwnEventType),
     path("messages", MessageListView.as_view(), name="messages"),
     path("messages/batch", MessageBatchView.as_view(), name="message-batch"),
     path("messages/<id:pk>", MessageView.as_view(), name="message"),

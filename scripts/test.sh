@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Every test. Units, programs and integration on SQLite run beside integration on MariaDB and the
-# browser, which are mostly computing; then the flows as real processes, and some chaos, which wait for
-# something most of their time. How tests are spread over processes is in tests/spreading.py.
+# Every test, in three runs side by side: most tests wait for something most of their time.
+#   1. units, programs, and integration on SQLite
+#   2. integration on MariaDB, then the browser
+#   3. the flows as real processes, and some chaos
+# Tests that need the machine for themselves come last. How tests are spread over processes is in
+# tests/spreading.py.
 #
 # Integration runs whole on MariaDB. On SQLite run the files whose statements can differ there; pages
 # and the API, which are the same code above them, do so under the full load only, and
@@ -21,9 +24,6 @@ if [[ ${1:-} == scale ]]; then
   TEST_DATABASE=sqlite "${pytest[@]}" -n 0 -s tests/scale
   exit
 fi
-# Under their full load the flows have the machine to themselves, one after another.
-flows=4
-[[ -z ${MSGPLATFORM_FULL_LOAD:-} ]] || flows=0
 
 above_sql='admin|api|conformance|console|cors|figures|first_user|getting_started|hardening|header|login|management'
 above_sql+='|metrics|navigation|null|official|overview|page|planted|preferences|probing|refusals|roles|schema|server'
@@ -32,13 +32,29 @@ integration=(tests/integration)
 [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
   mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
 
-TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs "${integration[@]}" >"$logs/sqlite" 2>&1 &
-sqlite=$!
-export TEST_DATABASE=mariadb
-failed=0
+on_sqlite() { TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs "${integration[@]}"; }
 # A browser's tests have an event loop, in whose process Django asks no database.
-{ "${pytest[@]}" -n 3 tests/integration && "${pytest[@]}" -n 3 tests/browser; } || failed=$?
+on_mariadb() {
+  TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/integration &&
+    TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/browser
+}
+# Processes at a time, 0: one test after another.
+flows() { TEST_DATABASE=mariadb "${pytest[@]}" -n "$1" tests/flows tests/chaos; }
+
+failed=0
+on_sqlite >"$logs/sqlite" 2>&1 &
+sqlite=$!
+on_mariadb >"$logs/mariadb" 2>&1 &
+mariadb=$!
+if [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]]; then
+  flows 3 || failed=$?
+fi
+wait "$mariadb" || failed=$?
+cat "$logs/mariadb"
 wait "$sqlite" || failed=$?
 cat "$logs/sqlite"
-[[ $failed == 0 ]] || exit "$failed"
-"${pytest[@]}" -n "$flows" tests/flows tests/chaos
+# Under their full load the flows have the machine to themselves.
+if [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]]; then
+  flows 0 || failed=$?
+fi
+exit "$failed"

@@ -77,7 +77,8 @@ def _searches() -> Iterator[Page]:
 
 def _finds() -> Iterator[Page]:
     """Searches by field."""
-    heavy, account = Biz.objects.get(name="system-0"), SmsAccount.objects.order_by("id")[0]
+    heavy = Biz.objects.get(name="system-0")
+    account, light = SmsAccount.objects.order_by("id")[0], SmsAccount.objects.order_by("id")[9]
     subscription = BizReceive.objects.get(biz=heavy, status=BizReceive.Status.NORMAL)
     until = local(timezone.now() - timedelta(days=3))
     of_flow: dict[str, dict[str, dict[str, Any]]] = {
@@ -94,8 +95,11 @@ def _finds() -> Iterator[Page]:
             "a key": {"key": _MISS}, "a text": {"biz": heavy.pk, "text": "no such text"},
         },
         "sms": {
-            "a number": {"number": sms.number(7)}, "failed": {"state": "failed"},
-            "an account": {"account": account.name}, "a system": {"biz": heavy.pk},
+            "a number": {"number": sms.number(7)}, "a system": {"biz": heavy.pk},
+            **{final: {"state": final} for final in SgipMt.Final.values},
+            "delivered, older": {"state": "delivered", "until": until},
+            "an account": {"account": account.name}, "a small account": {"account": light.name},
+            "a small account, delivered": {"account": light.name, "state": "delivered"},
             "an account, older": {"account": account.name, "until": until},
             "an account, failed": {"account": account.name, "state": "failed"},
             "a reference": {"reference": _MISS}, "a key": {"key": _MISS},
@@ -192,7 +196,7 @@ def _rows() -> Iterator[Page]:
         SmsGateway.objects.first(), SgipMt.objects.order_by("id").first(), Crm.objects.first(),
         Policy.objects.first(), Run.objects.order_by("id").first(),
         Operation.objects.order_by("id").first(), RecoveryEntry.objects.order_by("id").first(),
-        Lead.objects.order_by("id").first(), Feed.objects.order_by("id").first(),
+        Lead.objects.order_by("id").first(),
         EventQueue.objects.order_by("qid").first(),
     ]  # fmt: skip
     for row in rows:

@@ -81,20 +81,9 @@ def _notify() -> dict[type[Model], Asked]:
 
 
 def _sms() -> dict[type[Model], Asked]:
-    heavy, light = SmsAccount.objects.order_by("id")[0], SmsAccount.objects.order_by("id")[9]
+    heavy = SmsAccount.objects.order_by("id")[0]
     message = SgipMt.objects.order_by("id")[100]
-    of_one = {"account": heavy.pk}
     return {
-        SgipMt: {
-            **{final: {"final__exact": final} for final in SgipMt.Final.values},
-            "of an account": of_one, "of a small account": {"account": light.pk},
-            "of an account, failed": {**of_one, "final__exact": "failed"},
-            "of a small account, delivered": {"account": light.pk, "final__exact": "delivered"},
-            "of an account, older": {**of_one, **_until("id")},
-            "delivered, older": {"final__exact": "delivered", **_until("id")},
-            "by number": {"q": sms.number(7)}, "by id": {"q": message.pk},
-            **_between("id"), **_last(SgipMt), **_MISS,
-        },
         SgipMo: {"of a system": {"owner": heavy.biz_id}, "of nobody": {"owner": 0},
                  "by number": {"q": sms.number(7)}, **_between("id"), **_MISS},
         SgipReport: {"that match nothing": {"matched": "no"}, "by id": {"q": message.pk},

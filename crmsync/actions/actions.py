@@ -1,61 +1,21 @@
-"""CRM sync's bulk actions: which entries or records each is about, and what is done to them."""
+"""CRM sync's bulk actions: the entries or records of each, and its effect on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db.models import Q
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.actions import preview
 from crmsync.actions.pages import DismissedEntries, OpenEntries, Records, select_message
-from crmsync.messages.index import CRM, ERROR_CLASS
-from crmsync.models import Policy
+from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from msgplatform.api import filter_fields, filters
 from msgplatform.core import flows
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option
-from msgplatform.core.flows.messages import Values
-from msgplatform.messages.engine import read_filter
-
-
-def read_policy(text: str, field: str) -> int:
-    """By its id, or by source and CRM: hive/sales."""
-    source, slash, crm = filters.searchable(text, field).rpartition("/")
-    if not slash:
-        return filters.number(text, field)
-    rows = Policy.objects.filter(source__name=source.strip(), crm__name=crm.strip())
-    policy_id = rows.values_list("id", flat=True).first()
-    if policy_id is None:
-        raise InvalidInput(gettext("there is no such policy; use source/CRM or its id"), field)
-    return policy_id
-
-
-def _policies(text: str) -> Sequence[Option]:
-    """By a part of the name of the source or the CRM; also hive/sa."""
-    rows = Policy.objects.select_related("source", "crm")
-    source, slash, crm_name = text.rpartition("/")
-    if slash:
-        rows = rows.filter(source__name__icontains=source.strip())
-        rows = rows.filter(crm__name__icontains=crm_name.strip())
-    else:
-        rows = rows.filter(Q(source__name__icontains=text) | Q(crm__name__icontains=text))
-    names = rows.order_by("source__name", "crm__name").values_list("source__name", "crm__name")
-    return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
-
-
-POLICY = FilterField(
-    _("Policy"),
-    _("Type a part of its source or CRM"),
-    "name",
-    options=_policies,
-    read=read_policy,
-)
+from msgplatform.core.flows import FilterField
+from msgplatform.messages.bulk import bulk_action
 
 
 def _since(help: flows.Text) -> FilterField:
@@ -67,34 +27,18 @@ def _until(help: flows.Text) -> FilterField:
     return replace(filter_fields.until(help), read=filters.moment)
 
 
-_Select = Callable[[Values, datetime], flows.Selection]
-
-
-def _action(
-    title: flows.Text,
-    fields: flows.Fields,
-    help: flows.Text,
-    selection: _Select,
-    of_records: bool = False,
-    has_outcome: bool = True,
-    **more: Any,
-) -> flows.BulkAction:
-    def select(filter: Mapping[str, Any], started_at: datetime) -> flows.Selection:
-        return selection(read_filter(fields, filter), started_at)
-
-    return flows.BulkAction(
-        title=title,
-        fields=fields,
-        help=help,
-        select=select,
-        describe=preview.records if of_records else preview.entries,
-        show=partial(preview.show, of_records=of_records),
-        outcome=partial(preview.outcome, of_records=of_records) if has_outcome else None,
-        lines=partial(preview.lines, of_records=of_records),
-        **more,
-    )
-
-
+# The parts of actions on entries of the recovery log, and on records.
+_OF_ENTRIES: Mapping[str, Any] = {
+    "describe": preview.entries,
+    "show": partial(preview.show, of_records=False),
+    "lines": partial(preview.lines, of_records=False),
+}
+_OF_RECORDS: Mapping[str, Any] = {
+    "describe": preview.records,
+    "show": partial(preview.show, of_records=True),
+    "outcome": partial(preview.outcome, of_records=True),
+    "lines": partial(preview.lines, of_records=True),
+}
 _ENTRIES = {
     "crm": CRM,
     "policy": POLICY,
@@ -105,34 +49,34 @@ _ENTRIES = {
 }
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "resend": _action(
-        _("Try dead records again"),
-        _ENTRIES,
-        _("Each gets all its tries again. Rows that the mapping refused are read again."),
+    "resend": bulk_action(
         OpenEntries,
+        title=_("Try dead records again"),
+        fields=_ENTRIES,
+        help=_("Each gets all its tries again. Rows that the mapping refused are read again."),
         select_message=select_message,
+        outcome=partial(preview.outcome, of_records=False),
+        **_OF_ENTRIES,
     ),
-    "dismiss": _action(
-        _("Dismiss dead records"),
-        _ENTRIES,
-        _("These records are not sent. Later changes at the source are sent as usual."),
+    "dismiss": bulk_action(
         DismissedEntries,
-        has_outcome=False,
+        title=_("Dismiss dead records"),
+        fields=_ENTRIES,
+        help=_("These records are not sent. Later changes at the source are sent as usual."),
+        **_OF_ENTRIES,
     ),
-    "replay": _action(
-        _("Send records again"),
-        {
+    "replay": bulk_action(
+        Records,
+        title=_("Send records again"),
+        fields={
             "crm": CRM,
             "policy": POLICY,
-            "key": FilterField(
-                _("Record key"), _("Exact: the key of the row at its source")
-            ),
+            "key": FilterField(_("Record key"), _("Exact: the key of the row at its source")),
             "since": _since(_("Last changed at this time or later")),
             "until": _until(_("Last changed before this time")),
         },
-        _("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
-          "or a policy. Dismissed records are left alone."),
-        Records,
-        of_records=True,
+        help=_("Each record is sent in its newest version, also when it is confirmed. Choose a CRM "
+               "or a policy. Dismissed records are left alone."),
+        **_OF_RECORDS,
     ),
 }  # fmt: skip

@@ -130,7 +130,7 @@ class Records:
         page = rows.order_by("policy_id", "key").values_list(*columns)[:SCANNED]
         for key, record_id, state, updated_at in page:
             matches = (
-                state not in resend.LEFT
+                state not in resend.EXCLUDED_STATES
                 and updated_at <= self._begun
                 and ("since" not in values or values["since"] <= updated_at)
                 and ("until" not in values or updated_at < values["until"])

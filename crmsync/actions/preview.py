@@ -1,4 +1,4 @@
-"""What a bulk action of CRM sync would change, and what became of what was sent again."""
+"""The previews of CRM sync's bulk actions, and the endings of records that were resent."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
 
 
 def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
-    """What became of the records of these entries, or of these records."""
+    """The endings of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     rows = Record.objects.filter(id__in=[pk for pk in record_by_id.values() if pk is not None])
-    # What is to be read again keeps its state until the poller has done so.
+    # A record whose row is to be read again keeps its state until the poller has done so.
     endings: dict[int, Ending] = {
         pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
         for pk, state, version in rows.order_by().values_list("id", "state", "version")
@@ -57,7 +57,7 @@ def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
 
 
 def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None]:
-    """What a step noted → its record; entries that are gone are left out."""
+    """Noted id → its record; entries that are gone are left out."""
     if of_records:
         return {pk: int(pk) for pk in ids}
     rows = RecoveryEntry.objects.filter(id__in=[int(pk) for pk in ids])

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.admin.operations import personal_or_refuse
 from crmsync.admin.request_form import RequestForm, request_of, shown_fields
 from crmsync.admin.rows import CrmFilter, ErrorFilter, NamedRowsAdmin, PolicyFilter, timeline_link
-from crmsync.messages.reasons import ERROR_CLASSES
+from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
 from msgplatform.admin import MomentFilter, PickFilter, audit, cells, row_id

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.messages.reasons import ERROR_CLASSES
+from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Crm, Policy
 from msgplatform.admin import PickFilter, RowsAdmin, cells, row_id
 
@@ -39,14 +39,10 @@ def add_names(rows: list[Any]) -> list[Any]:
 
 
 def timeline_link(record_id: int, key: str, is_of_hive: bool) -> SafeString:
-    """The record's key, as a link to the page with its timeline."""
-    url = reverse("console:message", args=["crmsync", timeline_id(record_id, key, is_of_hive)])
-    return cells.link(url, key or record_id)
-
-
-def timeline_id(record_id: int, key: str, is_of_hive: bool) -> str:
-    """A lead has one timeline for all CRMs; a record of another source has its own."""
-    return key if is_of_hive and key.isdigit() else f"record-{record_id}"
+    """The record's key, as a link to the page with its timeline. A lead has one page for all
+    CRMs, a record of another source has its own."""
+    id = key if is_of_hive and key.isdigit() else f"record-{record_id}"
+    return cells.link(reverse("console:message", args=["crmsync", id]), key or record_id)
 
 
 class CrmFilter(PickFilter):

@@ -9,8 +9,8 @@ from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from crmsync.messages import reasons
-from crmsync.messages.crm_states import UNREAD, CrmState
+from crmsync.messages import explanations
+from crmsync.messages.states import UNREAD, CrmState
 from crmsync.models import Lead, Policy, Record, Run
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.core.data import ids
@@ -71,8 +71,8 @@ class LeadCrmsSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class AskedByField(serializers.CharField):
-    """Who asked for a run, if it was a key of the caller's own system. Who else calls, and who
-    works at the console, is not the caller's business."""
+    """The key that asked for a run, if it belongs to the caller's own system. The names of other
+    callers, and of people at the console, are not the caller's business."""
 
     def __init__(self) -> None:
         text = "A key of your business system, or `somebody else`; empty when nobody asked"
@@ -171,7 +171,7 @@ def crm_state(state: CrmState) -> dict[str, Any]:
         "confirmed_version": record.sent_version or None if record else None,
         "remote_id": record.remote_id if record else "",
         "error_class": record.error_class if record else "",
-        "message": reasons.kind(state),
+        "message": explanations.error(state),
         "next_try_at": state.next_try_at,
         "updated_at": record.updated_at if record else None,
     }

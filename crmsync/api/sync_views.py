@@ -22,7 +22,8 @@ from crmsync.api.serializers import (
     RunSerializer,
     crm_state,
 )
-from crmsync.messages import crm_states, policies
+from crmsync.messages import policies
+from crmsync.messages.states import read_states
 from crmsync.models import Lead, Policy, Run
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
@@ -52,7 +53,7 @@ class LeadCrmsView(APIView):
         lead = Lead.objects.filter(biz_id=caller_of(request).biz_id, pk=pk).first()
         if lead is None:
             raise Http404("There is no lead with this id.")
-        states = crm_states.of_leads([lead], policies.by_id())[lead.pk]
+        states = read_states([lead], policies.by_id())[lead.pk]
         return Response({"crms": [crm_state(state) for state in states]})
 
 

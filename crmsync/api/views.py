@@ -13,13 +13,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync import directory, lead_fields
+from crmsync import directory
 from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, LeadChangeBody, NewLeadBody, NewLeadsBody
 from crmsync.api.serializers import LeadSerializer
 from crmsync.directory import Page
 from crmsync.intake import changes, intake
 from crmsync.intake.intake import NewLead, RefusedLead
+from crmsync.messages.index import LEADS
 from crmsync.models import Lead
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
@@ -36,67 +37,32 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.messages.api_list import MessageListView, parameter
+from msgplatform.messages.engine import read_filter
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
-# The time of a change is that of its statement. By then its transaction has committed, or was
-# undone (`env.MYSQL_OPTIONS`): who follows the changes misses none.
+# The time of a change is that of its statement. Its transaction has ended by then
+# (`env.MYSQL_OPTIONS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
-_FLAGS = {"": None, "true": True, "false": False}
+# The filters of the changes, with their columns.
+_OF_CHANGES = {"phone": "phone", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}
 
 
-class LeadListView(ListView):
+class LeadListView(MessageListView):
     """List leads.
 
-    Your leads, newest first; with `updated_since` in the order of their changes, so that you can
-    follow them: go on from the last `updated_at` that you have seen. A change is in that list after
-    15 seconds, when its place is settled. Deleted leads are listed too, unless `deleted=false`.
+    Your leads, newest first. Deleted leads are listed too, unless `deleted=false`. With `state`,
+    `error_class`, `crm`, `policy` or `remote_id`: leads that stand so at a CRM.
     """
 
     tag = "leads"
+    store = LEADS
     required_scope = {"GET": "leads:read", "POST": "leads:write"}
     # A page hosted elsewhere has no key; `post` checks its origin.
     permission_classes = [cors.KeyOrPage]
     accepts_idempotency_key = True
     serializer_class = LeadSerializer
     max_body_bytes = MAX_LEAD_BYTES
-    query = [
-        OpenApiParameter("appkey", str, description="Only leads of this landing page"),
-        OpenApiParameter("phone", str, description="Only leads with this phone number"),
-        OpenApiParameter("uid", str, description="Only leads with this id of yours"),
-        OpenApiParameter(
-            "updated_since", OpenApiTypes.DATETIME, description="Only leads changed then or later"
-        ),
-        OpenApiParameter(
-            "deleted", bool, description="true: only deleted leads; false: none of them"
-        ),
-    ]
-
-    keyset_within = ("biz_id",)
-
-    @property
-    def keyset_ordering(self) -> tuple[str, ...]:
-        follows_changes = "updated_since" in self.query_values
-        # Callers that follow changes read on from the last time; both orders have an index.
-        return ("update_time", "id") if follows_changes else ("-id",)
-
-    def get_queryset(self) -> Any:
-        query = self.query_values
-        rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
-        if appkey := query.get("appkey"):
-            rows = rows.filter(appkey=appkey)
-        if phone := query.get("phone"):
-            rows = rows.filter(phone=lead_fields.clean_phone(phone))
-        if uid := query.get("uid"):
-            rows = rows.filter(uid=uid)
-        if since := query.get("updated_since"):
-            rows = rows.filter(
-                update_time__gte=moment(since, "updated_since"),
-                update_time__lte=sql.now() - _SETTLED,
-            )
-        deleted_filter = query.get("deleted", "")
-        if deleted_filter not in _FLAGS:
-            raise InvalidInput("Use true or false.", "deleted")
-        return rows.filter(is_delete=_FLAGS[deleted_filter]) if deleted_filter else rows
 
     @operation(
         NewLeadBody,
@@ -151,6 +117,41 @@ class LeadListView(ListView):
         final: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
         cors.add_headers(request, final)
         return final
+
+
+class LeadChangesView(ListView):
+    """Follow changes of leads.
+
+    Your leads in the order of their changes, deleted ones too: begin with a `since`, read pages to
+    their end, and go on later with the last `updated_at` that you have seen. A change is in the
+    list after 15 seconds, when its place is settled.
+    """
+
+    tag = "leads"
+    required_scope = "leads:read"
+    serializer_class = LeadSerializer
+    query = [
+        OpenApiParameter(
+            "since",
+            OpenApiTypes.DATETIME,
+            required=True,
+            description="Only leads changed then or later, such as 2026-11-20T08:00:00Z",
+        ),
+        *(parameter(name, LEADS.fields[name]) for name in _OF_CHANGES),
+    ]
+    keyset_within = ("biz_id",)
+    keyset_ordering = ("update_time", "id")
+
+    def get_queryset(self) -> Any:
+        texts = {name: text for name, text in self.query_values.items() if name in _OF_CHANGES}
+        conditions = {
+            _OF_CHANGES[name]: value for name, value in read_filter(LEADS.fields, texts).items()
+        }
+        since = moment(self.query_values.get("since", ""), "since")
+        rows = sql.of_one(Lead.objects.all(), "biz_id", caller_of(self.request).biz_id)
+        return rows.filter(
+            update_time__gte=since, update_time__lte=sql.now() - _SETTLED, **conditions
+        )
 
 
 class LeadBatchView(BatchView):

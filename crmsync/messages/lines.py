@@ -1,20 +1,26 @@
-"""The lines of a search result."""
+"""The lines of leads and records in a list."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.utils.translation import gettext as _
 
-from crmsync.messages import crm_states, policies
+from crmsync.messages import explanations, policies
+from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.messages.policies import Policies
-from crmsync.models import Lead, Record
+from crmsync.messages.states import CrmState, read_states
+from crmsync.models import LandingPage, Lead, Record
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows import Hit
+from msgplatform.core.flows.page import Tone
 from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 
+_State = Record.State
+# The state of a lead is as bad as its worst record.
+_TONES: tuple[Tone, ...] = ("bad", "warn", "plain", "good")
 RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's
 
 
@@ -22,18 +28,33 @@ def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     """Lead → its line; a fixed number of queries for any number of leads."""
     leads = list(Lead.objects.filter(id__in=ids))
     names = _systems(lead.biz_id for lead in leads)
-    states = crm_states.of_leads(leads, policies_by_id)
-    return {
-        lead.pk: Hit(
-            id=str(lead.pk),
-            title=title(lead),
-            masked_title=title(lead, is_masked=True),
-            state=joined(state.shown for state in states[lead.pk]) or _("for no CRM"),
-            at=id_numbers.datetime_of(lead.pk),
-            biz=names.get(lead.biz_id, str(lead.biz_id)),
-        )
-        for lead in leads
+    forms = {
+        form.appkey: f"{form} ({form.appkey})"
+        for form in LandingPage.objects.filter(appkey__in={lead.appkey for lead in leads})
     }
+    states_by_lead = read_states(leads, policies_by_id)
+    lines = {}
+    for lead in leads:
+        states = states_by_lead[lead.pk]
+        tones = [state.tone for state in states]
+        errors = [f"{each.policy.crm}: {error}" for each in states
+                  if (error := explanations.error(each))]  # fmt: skip
+        changed_at = _("changed at %s") % explanations.local(lead.update_time)
+        lines[lead.pk] = Hit(
+            id=str(lead.pk),
+            title=lead_title(lead),
+            masked_title=lead_title(lead, is_masked=True),
+            state=joined(state.title for state in states) or _("for no CRM"),
+            tone=next((tone for tone in _TONES if tone in tones), "plain"),
+            reason=joined(errors),
+            at=id_numbers.datetime_of(lead.pk),
+            duration=changed_at if lead.version > 1 else "",
+            biz=names.get(lead.biz_id, str(lead.biz_id)),
+            details=" · ".join(
+                part for part in (forms.get(lead.appkey, lead.appkey), lead.uid) if part
+            ),
+        )
+    return lines
 
 
 def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
@@ -47,28 +68,50 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
             if record.policy_id in hive}  # fmt: skip
     leads = Lead.objects.in_bulk({key for key in keys.values() if key is not None})
     names = _systems(lead.biz_id for lead in leads.values())
-    lines = {}
-    for record in records:
-        lead = leads.get(keys.get(record.pk) or 0)
-        policy = policies_by_id[record.policy_id]
-        is_why = record.error_class and record.state != Record.State.CONFIRMED
-        why = f" ({record.error_class})" if is_why else ""
-        lines[record.pk] = Hit(
-            id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
-            title=title(lead) if lead else f"{policy.source} · {record.key}",
-            masked_title=title(lead, is_masked=True) if lead else "",
-            state=f"{policy.crm}: {Record.State(record.state).label}{why}",
-            at=id_numbers.datetime_of(record.pk),
-            biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
-        )
-    return lines
+    return {
+        record.pk: _record_line(record, leads.get(keys.get(record.pk) or 0), policies_by_id, names)
+        for record in records
+    }
 
 
-def title(lead: Lead, is_masked: bool = False) -> str:
+def _record_line(
+    record: Record, lead: Lead | None, policies_by_id: Policies, names: Mapping[int, str]
+) -> Hit:
+    policy = policies_by_id[record.policy_id]
+    state = CrmState(policy, record)
+    reason = ""
+    if record.state != _State.CONFIRMED:
+        reason = str(ERROR_CLASSES.get(record.error_class, record.error_class))
+        if reason and record.attempt:
+            reason = _("%(why)s; %(tries)d failed") % {"why": reason, "tries": record.attempt}
+    if state.next_try_at:
+        time = _("next try at %s") % explanations.local(state.next_try_at)
+    else:
+        time = _("changed at %s") % explanations.local(record.updated_at)
+    version = _("version %d") % record.version if record.version >= 0 else ""
+    if record.sent_version and record.sent_version != record.version:
+        version = joined([version, _("the CRM holds %d") % record.sent_version])
+    remote_id = record.remote_id and _("id in the CRM %s") % record.remote_id
+    details = (_("from %s") % policy.source, version, remote_id)
+    return Hit(
+        id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
+        title=lead_title(lead) if lead else f"{policy.source} · {record.key}",
+        masked_title=lead_title(lead, is_masked=True) if lead else "",
+        state=state.title,
+        tone=state.tone,
+        reason=reason,
+        at=id_numbers.datetime_of(record.pk),
+        duration=time,
+        biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
+        details=" · ".join(part for part in details if part),
+    )
+
+
+def lead_title(lead: Lead, is_masked: bool = False) -> str:
     parts = [part for part in (lead.name, lead.phone) if part]
     text = " · ".join(personal.masked(parts) if is_masked else parts) or lead.uid or str(lead.pk)
     return _("%s (deleted)") % text if lead.is_delete else text
 
 
-def _systems(ids: object) -> dict[int, str]:
-    return {biz.pk: str(biz) for biz in Biz.objects.filter(id__in=set(ids))}  # type: ignore[call-overload]
+def _systems(ids: Iterable[int]) -> dict[int, str]:
+    return {biz.pk: str(biz) for biz in Biz.objects.filter(id__in=set(ids))}

@@ -1,10 +1,11 @@
-"""Which policies there are, and which of them carry a lead."""
+"""The policies, and those that carry a lead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from crmsync.models import Lead, Policy
+from msgplatform.core.flows.messages import Values
 
 Policies = Mapping[int, Policy]
 
@@ -20,9 +21,13 @@ def of_hive(policies: Policies) -> list[int]:
     return [pk for pk, policy in policies.items() if policy.source.is_hive]
 
 
-def of_crm(policies: Policies, crm: int | None) -> list[int]:
-    """The policies of one CRM, or all."""
-    return [pk for pk, policy in policies.items() if crm in (None, policy.crm_id)]
+def matching(policies: Policies, values: Values) -> list[int]:
+    """The policies of the filter's CRM and policy, or all."""
+    return [
+        pk
+        for pk, policy in policies.items()
+        if values.get("crm", policy.crm_id) == policy.crm_id and values.get("policy", pk) == pk
+    ]
 
 
 def of_lead(policies: Policies, lead: Lead) -> Iterator[Policy]:

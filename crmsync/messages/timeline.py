@@ -1,159 +1,125 @@
-"""Everything about one lead, or one record of another source: from the form to each CRM.
-
-Everything is said as it is stored, sent and answered; `console/masking.py` masks it for people who
-may not see personal data.
-"""
+"""The history of records in the order of time: read, tried, recovered, and their state now."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
-from crmsync import presence
-from crmsync.messages import crm_states, policies, reasons, recipients, steps, tries
-from crmsync.messages.crm_states import CrmState
-from crmsync.messages.lines import RECORD, title
-from crmsync.messages.steps import as_json
-from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
-from msgplatform.api.filters import number
-from msgplatform.core.connections import RedisError
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
-from msgplatform.core.intake.idempotency import key_of
-from msgplatform.models import Biz
+from crmsync.messages import explanations, tries
+from crmsync.messages.states import CrmState
+from crmsync.models import Item, Operation, Record, RecoveryEntry
+from msgplatform.core.flows import PageLink, TimelineEntry
 
+_SHOWN_ENTRIES = 20  # of the recovery log
+_READ_ENTRIES = 1000
 _State = Record.State
+# The colours of entries, by state.
+_DOTS = {
+    "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
+}  # fmt: skip
 
 
-def page(id: str, after: str = "") -> Page | None:
-    """By a lead's id, or `record-` and a record's; None when there is none."""
-    policies_by_id = policies.by_id()
-    try:
-        if id.startswith(RECORD):
-            record = Record.objects.filter(id=number(id.removeprefix(RECORD))).first()
-            return (
-                _record_page(record, policies_by_id)
-                if record and record.policy_id in policies_by_id
-                else None
-            )
-        lead = Lead.objects.filter(id=number(id)).first()
-    except InvalidInput:
-        return None
-    return _lead_page(lead, policies_by_id) if lead else None
+def entries(
+    states: Sequence[CrmState], read: tries.Tries, now: datetime
+) -> Iterator[TimelineEntry]:
+    """Each version that was read, each try, each action of a person, and the state of each record
+    at `now`."""
+    by_record = {state.record.pk: state for state in states if state.record}
+    if read.earlier:
+        more = _("There were more tries; the last %d are shown.") % tries.SHOWN_TRIES
+        yield TimelineEntry(read.earlier.at, more, "linked")
+    yield from _operations(states, read)
+    for each in read.items:
+        yield _try(each, by_record[each.record_id])
+    yield from _recoveries(by_record)
+    for state in states:
+        yield _ending(state, now)
 
 
-def _lead_page(lead: Lead, policies_by_id: policies.Policies) -> Page:
-    states = crm_states.of_leads([lead], policies_by_id)[lead.pk]
-    form = LandingPage.objects.filter(appkey=lead.appkey).first()
-    received = _("Form received") if form else _("Received")
-    # An id holds the time at which it was made: the row itself has no such column.
-    first = TimelineEntry(id_numbers.datetime_of(lead.pk), received, "accepted", lead.appkey)
-    timeline = []
-    # Only the last change is known: a lead keeps no earlier versions.
-    if lead.version > 1:
-        changed = _("Deleted") if lead.is_delete else _("Changed")
-        detail = _("version %d") % lead.version
-        timeline.append(TimelineEntry(lead.update_time, changed, "accepted", detail))
-    fields = {"uid": lead.uid, "name": lead.name, "phone": lead.phone, **lead.extra}
-    biz = Biz.objects.filter(pk=lead.biz_id).first()
-    story = _Story(states)
-    nobody: list[Value] = []
-    if not states:
-        policies_list = reverse("admin:crmsync_policy_changelist")
-        nobody = [
-            _("No policy carries it to a CRM."),
-            PageLink(_("Policies"), policies_list, "crmsync.view_policy"),
-        ]
-    return Page(
-        id=str(lead.pk),
-        title=title(lead),
-        masked_title=title(lead, is_masked=True),
-        facts={
-            _("Business system"): PageLink.to(biz) if biz else str(lead.biz_id),
-            _("Landing page"): _form(lead, form),
-            "UID": lead.uid or "–",
-            _("Version"): str(lead.version),
-            _("Idempotency key"): key_of(LeadIdempotency, lead.pk) or "–",
-        },
-        body=as_json(fields),
-        timeline=[
-            first,
-            *steps.in_order([*timeline, *steps.entries(states, story.tries, story.now)]),
-        ],
-        recipients=story.cards(),
-        recipients_title=_("CRMs"),
-        no_recipient_reasons=nobody,
-        resend_effect=story.again(),
-        call=_call(lead) if not lead.is_delete else None,
+def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+    """Sorted by time; entries without a time come last, since they are still to happen."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    return sorted(entries, key=lambda entry: entry.at or latest)
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """JSON for people, with the letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _try(item: Item, state: CrmState) -> TimelineEntry:
+    parts = [
+        _("version %d") % item.version,
+        *tries.answer_parts(item),
+        _("operation %d") % item.operation_id,
+        f"{item.milliseconds} ms",
+    ]
+    return TimelineEntry(
+        item.at,
+        f"{state.policy.crm}: {tries.outcome_text(item)}",
+        "delivered" if tries.is_success(item) else "attempt",
+        " · ".join(parts),
     )
 
 
-def _record_page(record: Record, policies_by_id: policies.Policies) -> Page:
-    policy = policies_by_id[record.policy_id]
-    said = crm_states.said([record]).get(record.pk, ())
-    story = _Story([CrmState(policy, record, *said)])
-    # The lead of another source is not here: what was sent last stands for it.
-    newest = story.tries.requests.get((record.operation_id, record.policy_id))
-    return Page(
-        id=f"{RECORD}{record.pk}",
-        title=f"{policy.source} · {record.key}",
-        facts={_("Source"): PageLink.to(policy.source), _("Key"): record.key},
-        body=as_json(newest.fields) if newest else "",
-        timeline=steps.in_order(steps.entries(story.states, story.tries, story.now)),
-        recipients=story.cards(),
-        recipients_title=_("CRMs"),
-    )
+def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[TimelineEntry]:
+    """Each version that was read, with the request that the mapping made of it."""
+    crms = {state.policy.pk: str(state.policy.crm) for state in states}
+    columns = ("id", "policy_id", "run_id", "start_at")
+    rows = Operation.objects.filter(id__in=read.operations).order_by("id").values_list(*columns)
+    for pk, policy, run, start in rows:
+        request = read.requests.get((pk, policy))
+        where = _("operation %d") % pk
+        if run:
+            where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
+        fields = request.fields if request and not request.deleted else None
+        content = as_json(fields, indent=None) if fields else ""
+        title = _("%s: read") % crms[policy]
+        if request:
+            text = _("%s: read, to be deleted") if request.deleted else _("%s: read, to be sent")
+            title = text % crms[policy]
+            where = _("version %d") % request.version + " · " + where
+        at = datetime.fromtimestamp(start / 1000, UTC)
+        yield TimelineEntry(at, title, "accepted", where, content)
 
 
-def _form(lead: Lead, form: LandingPage | None) -> Value:
-    return PageLink.to(form, f"{form} ({lead.appkey})") if form else str(lead.appkey)
+def _recoveries(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
+    """The people who tried dead records again, or dismissed them."""
+    rows = RecoveryEntry.objects.filter(record_id__in=by_record).exclude(handled_by="")
+    # Sorted here: for the newest of an order by id a database may read its whole table backwards.
+    entries = rows.defer("request").order_by()[:_READ_ENTRIES]
+    for entry in sorted(entries, key=lambda entry: -entry.pk)[:_SHOWN_ENTRIES]:
+        crm = by_record[entry.record_id or 0].policy.crm
+        what = str(RecoveryEntry.State(entry.state).label)
+        if entry.state == RecoveryEntry.State.OPEN:
+            what = _("open, its row is read again")
+        title = _("%(crm)s: %(what)s by %(who)s") % {
+            "crm": crm, "what": what, "who": entry.handled_by,
+        }  # fmt: skip
+        link = PageLink.to(entry, _("why it was dead"))
+        yield TimelineEntry(entry.handled_at, title, "linked", link)
 
 
-class _Story:
-    """What happened to some records, which is read once."""
-
-    def __init__(self, states: Sequence[CrmState]) -> None:
-        self.states = states
-        self.tries = tries.read(states)
-        self.now = sql.now()
-        self._lanes: reasons.Lanes = {}
-        if any(state.record and state.record.state in Record.OPEN for state in states):
-            try:
-                self._lanes = presence.read_crms()
-            except RedisError:
-                self._lanes = None
-
-    def cards(self) -> list[Recipient]:
-        return recipients.cards(self.states, self.tries, self._lanes, self.now)
-
-    def again(self) -> str:
-        """The question before all dead ones are sent again; '' for a single CRM."""
-        states = [state.record.state for state in self.states if state.record]
-        dead = states.count(_State.DEAD)
-        if not dead or len(self.states) == 1:
-            return ""
-        return ngettext(
-            "%d dead record gets all its tries again.",
-            "%d dead records get all their tries again.",
-            dead,
-        ) % dead  # fmt: skip
-
-
-def _call(lead: Lead) -> Call:
-    fields = {"appkey": lead.appkey, "uid": lead.uid, "name": lead.name, "phone": lead.phone}
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value}
-    given |= {"extra": lead.extra} if lead.extra else {}
-    return Call(
-        _("Submit this once more with curl"),
-        "/api/v1/leads",
-        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
-        as_json(given, indent=None),
-        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
-               "lead."),
-    )  # fmt: skip
+def _ending(state: CrmState, now: datetime) -> TimelineEntry:
+    """The state of a record now; without a time while something is still to happen."""
+    record, at, detail = state.record, None, ""
+    if record is None:
+        detail = explanations.unread(state)
+    # A record that waits shows why nothing happens, or else when it is tried next.
+    elif record.state in (_State.WAITING, _State.RETRY):
+        next_try = _("due now")
+        if record.next_at and record.next_at > now:
+            next_try = _("next try at %s") % explanations.local(record.next_at)
+        detail = explanations.joined(explanations.blocker(state) or next_try, state.message)
+    elif record.state == _State.QUEUED:
+        detail = explanations.blocker(state) or explanations.lease_end(record)
+    else:
+        at = record.updated_at
+        detail = state.message if record.state == _State.DEAD else ""
+        if record.state == _State.CONFIRMED:
+            detail = _("version %d") % record.sent_version
+    return TimelineEntry(at, state.title, _DOTS.get(state.name, state.name), detail)

@@ -32,9 +32,9 @@ from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.queues import names, recovery
 
 LEASE_SECONDS = 30.0
-_RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
+RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
 _LOOK_SECONDS = 2.0
-_pollers = Presence(work_redis, "crm:poller", bool, LEASE_SECONDS)
+_pollers = Presence(work_redis, "crm:poller", bool, lambda _report: LEASE_SECONDS)
 
 
 class PolicyLeases:
@@ -47,7 +47,7 @@ class PolicyLeases:
         self.token = uuid.uuid4().hex
         self.held: set[int] = set()
         self._stop_work = stop_work
-        self._next_renew, self._next_look = Every(_RENEW_SECONDS), Every(_LOOK_SECONDS)
+        self._next_renew, self._next_look = Every(RENEW_SECONDS), Every(_LOOK_SECONDS)
 
     def turn(self, policy_ids: Collection[int]) -> None:
         """Renew leases, release policies beyond the share or switched off, take free ones.

@@ -20,7 +20,7 @@ from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
 _State = Record.State
-LEFT = (_State.QUEUED, _State.DISMISSED)
+EXCLUDED_STATES = (_State.QUEUED, _State.DISMISSED)
 _NOT_CONFIRMED: Mapping[str, Any] = {"sent_version": 0, "sent_digest": ""}
 
 
@@ -36,7 +36,7 @@ def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
             rows = Record.objects.select_for_update().filter(
                 id__in=some, updated_at__lte=started_at
             )
-            records = list(rows.exclude(state__in=LEFT).order_by("id"))
+            records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
             send_from_scratch(records, by)
         return len(records)
 

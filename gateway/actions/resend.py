@@ -19,9 +19,8 @@ from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
-from gateway.messages import in_flight
 from gateway.messages.index import ACCOUNT, NUMBER
-from gateway.messages.lines import archived
+from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
@@ -131,7 +130,7 @@ def _show(messages: Tally[tuple[int, str]], started_at: datetime) -> Preview:
         (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
         for account, final in messages.groups
     }
-    return messages.preview(started_at, titles, list(archived(messages.sample).values()))
+    return messages.preview(started_at, titles, list(archived_lines(messages.sample).values()))
 
 
 def outcome(ids: Sequence[str]) -> dict[str, Ending]:
@@ -145,11 +144,10 @@ def outcome(ids: Sequence[str]) -> dict[str, Ending]:
 
 def lines(ids: Sequence[str]) -> list[Hit]:
     """The lines of the new messages, in this order. Raises RedisError."""
-    live = {hit.id: hit for hit in in_flight.lines(list(ids))}
-    archived_lines = {
-        hit.id: hit for hit in archived([int(pk) for pk in ids if pk not in live]).values()
-    }
-    return [hit for pk in ids if (hit := live.get(pk) or archived_lines.get(pk))]
+    lines_by_id = {line.id: line for line in live_lines(ids)}
+    archived = archived_lines([int(id) for id in ids if id not in lines_by_id])
+    lines_by_id |= {line.id: line for line in archived.values()}
+    return [lines_by_id[id] for id in ids if id in lines_by_id]
 
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:

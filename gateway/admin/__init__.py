@@ -2,13 +2,11 @@
 
 gateways    the operator's SMGs, with their live links and what waits for them
 accounts    how business systems send
-archive     parts of the archive's lists; MOs, Reports, changes of users
-sent        messages sent: the list, all fields of one
-again       resending chosen messages
+trial_sms   one text to one number, followed to its end
+archive     the lists of MOs, Reports and changes of users
 fields      form fields: passwords that are never shown, one item a line
-codes       SGIP's numbers and what they mean
 """
 
-from gateway.admin import accounts, archive, gateways, sent
+from gateway.admin import accounts, archive, gateways
 
-__all__ = ["accounts", "archive", "gateways", "sent"]
+__all__ = ["accounts", "archive", "gateways"]

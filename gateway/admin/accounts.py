@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.validators import MaxLengthValidator, MinValueValidator, RegexValidator
 from django.http import HttpRequest
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin import codes
-from gateway.admin.fields import ascii_only
+from gateway import codes
+from gateway.admin import trial_sms
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
-from gateway.models import SmsAccount
+from gateway.models import SmsAccount, validators
 from msgplatform.admin import PlainList, Select, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
 from msgplatform.core.connections import RedisError
-
-_MAX_NUMBER = 21
-# Checks of values that the columns would hold, and no gateway takes.
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "service_type": ascii_only,
-    "charge_number": RegexValidator(r"^[0-9]+$", _("Digits only.")),
-    "recipients_limit": MinValueValidator(1),
-}
 
 
 class CodeField(forms.TypedChoiceField):
@@ -50,7 +41,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         help_text=_("Why messages are sent; 2 for notices"),
     )  # fmt: skip
     keywords = LinesField(
-        check=MaxLengthValidator(40),
+        check=validators.keyword,
         label=_("Keywords"),
         help_text=_("An MO to a shared number that begins with one of these is ours, one a line."),
     )
@@ -78,27 +69,6 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         error_messages = {
             "name": {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
         }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name, check in _CHECKS.items():
-            if name in self.fields:  # who may only look gets a form without any
-                self.fields[name].validators.append(check)
-
-    def clean(self) -> dict[str, Any]:
-        form_values = super().clean() or {}
-        digits = form_values.get("extension_digits") or 0
-        if len(form_values.get("sp_number") or "") + digits > _MAX_NUMBER:
-            self.add_error("extension_digits", gettext("With the SP number at most 21 digits."))
-        if form_values.get("is_default") and (biz := form_values.get("biz")):
-            others = SmsAccount.objects.filter(biz=biz, is_default=True).exclude(
-                pk=self.instance.pk
-            )
-            if other := others.first():
-                self.add_error(
-                    "is_default", gettext("%s is this system's default already.") % other
-                )
-        return form_values
 
 
 class AccountList(PlainList):
@@ -143,6 +113,10 @@ class SmsAccountAdmin(UndeletableAdmin):
         ),
         (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
     ]  # fmt: skip
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(trial_sms.page(self))
+        return [path("test/", view, name="sms_test"), *super().get_urls()]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return AccountList

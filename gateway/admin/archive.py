@@ -1,7 +1,5 @@
-"""The archive's lists, of any size: on indexes, in the order of the ids, without joins.
-
-What was received is here; what was sent, in `sent`.
-"""
+"""The lists of MOs, Reports and changes of users, of any size: on indexes, in the order of the ids,
+without joins."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import sgip
-from gateway.admin import codes
+from gateway import codes, sgip
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from msgplatform.admin import (
     IdTimeFilter,
@@ -29,8 +26,8 @@ from msgplatform.admin import (
 from msgplatform.admin.base import BoundedList
 from msgplatform.models import Biz
 
-_LISTED = 500  # accounts or systems that a filter offers
-_NOBODY = "0"
+_MAX_SYSTEMS = 500  # that the filter offers
+_WITHOUT_OWNER = "0"
 
 
 class NamedList(BoundedList):
@@ -54,21 +51,8 @@ def named(rows: list[Any]) -> list[Any]:
 
 
 def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
-    wanted = {pk for pk in ids if pk}
-    return {row.pk: str(row) for row in model.objects.filter(pk__in=wanted)} if wanted else {}
-
-
-class AccountFilter(PickFilter):
-    title = _("account")
-    parameter_name = "account"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = SmsAccount.objects.order_by("name").values_list("pk", "name")[:_LISTED]
-        return [(str(pk), name) for pk, name in rows]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = row_id(self.value())
-        return queryset if chosen is None else queryset.filter(account_id=chosen)
+    row_ids = {pk for pk in ids if pk}
+    return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}
 
 
 class OwnerFilter(PickFilter):
@@ -76,12 +60,15 @@ class OwnerFilter(PickFilter):
     parameter_name = "owner"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = Biz.objects.order_by("name")[:_LISTED]
-        return [(_NOBODY, gettext("without owner")), *((str(biz.pk), str(biz)) for biz in rows)]
+        rows = Biz.objects.order_by("name")[:_MAX_SYSTEMS]
+        return [
+            (_WITHOUT_OWNER, gettext("without owner")),
+            *((str(biz.pk), str(biz)) for biz in rows),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = row_id(self.value())
-        return queryset if chosen is None else queryset.filter(biz_id=chosen)
+        owner = row_id(self.value())
+        return queryset if owner is None else queryset.filter(biz_id=owner)
 
 
 class UnmatchedFilter(PickFilter):

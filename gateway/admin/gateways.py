@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.forms import model_to_dict
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import sgip
-from gateway.admin.fields import PasswordField, ascii_only, host, network
-from gateway.models import SmsGateway
+from gateway.admin.fields import PasswordField
+from gateway.models import SmsGateway, validators
 from gateway.monitor import metrics
 from msgplatform.admin import PlainList, UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField
@@ -26,20 +23,13 @@ from msgplatform.core.durations import age
 
 log = logging.get(__name__)
 _PASSWORDS = ("login_password", "smg_login_password")
-# Checks of values that the columns would hold, and no gateway takes.
-_CHECKS: dict[str, tuple[Callable[[Any], None], ...]] = {
-    "host": (host,), "login_name": (ascii_only,), "smg_login_name": (ascii_only,),
-    # With less, an SMG that is slow for a moment would lose its link again and again.
-    "response_timeout": (MinValueValidator(5), MaxValueValidator(600)),
-    "idle_timeout": (MinValueValidator(1),), "report_hours": (MaxValueValidator(720),),
-}  # fmt: skip
 
 
 class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
     login_password = PasswordField(label=_("Our password"))
     smg_login_password = PasswordField(label=_("The SMG's password"))
     networks = LinesField(
-        check=network,
+        check=validators.network,
         label=_("Networks"),
         help_text=_(
             "From which the SMG connects to us, one a line: 203.0.113.7 or 203.0.113.0/28. Empty: "
@@ -47,7 +37,7 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         ),
     )
     prefixes = LinesField(
-        check=RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only")),
+        check=validators.prefix,
         label=_("Number prefixes"),
         help_text=_("Recipients that go this way, one a line: 130 or 86130. Empty: everybody."),
     )
@@ -92,9 +82,6 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             if isinstance(field, PasswordField):
                 field.keep(model_to_dict(self.instance, [name])[name])
                 self.initial.pop(name, None)  # the password must not reach the page
-        for name, checks in _CHECKS.items():
-            if name in self.fields:  # who may only look gets a form without any
-                self.fields[name].validators.extend(checks)
 
     def clean(self) -> dict[str, Any]:
         form_values = super().clean() or {}
@@ -104,17 +91,6 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             words = gettext("The stored password was entered for %s: enter it again.")
             address = f"{self.initial['host']}:{self.initial['port']}"
             self.add_error("login_password", words % address)
-        if (
-            "area_code" in form_values
-            and "corp_id" in form_values
-            and form_values.get("node_id", 0) is None
-        ):
-            try:
-                sgip.sp_node_id(form_values["area_code"], form_values["corp_id"])
-            except ValueError:
-                self.add_error(
-                    "area_code", gettext("Two to four digits with the leading 0: 010, 0755.")
-                )
         return form_values
 
 

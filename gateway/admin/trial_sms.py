@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.intake.accept import intake
 from gateway.intake.request import MAX_TEXT, Request
-from gateway.messages import timeline
+from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
 from msgplatform.core import logging, personal
@@ -30,6 +30,7 @@ log = logging.get(__name__)
 
 # The reference marks a test: the message's page, search and Reports show it.
 REFERENCE = "test from the console"
+PERMISSION = "gateway.change_sgipmt"  # that of people who may resend
 _RENEWED_SECONDS = 2
 _FIELDS = {"to": "number", "text": "text", "account": "account", "gateway": "gateway"}
 
@@ -67,8 +68,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
     """GET shows the form, and the message that the address names; POST sends."""
 
     def view(request: HttpRequest) -> HttpResponse:
-        operator: Any = model_admin
-        if not operator.has_operate_permission(request):
+        if not request.user.has_perm(PERMISSION):
             raise PermissionDenied
         form = TestSmsForm(request.POST or None, initial={"text": gettext("A test message")})
         if request.method == "POST" and form.is_valid():
@@ -138,7 +138,7 @@ def _followed(message: str, clear: bool) -> dict[str, Any]:
     if not message:
         return {}
     try:
-        message_page = timeline.page(message)
+        message_page = message_page_of(message)
     except Unavailable as error:
         return {"notice": str(error), "seconds": _RENEWED_SECONDS}
     # The first step is that it was accepted, with its reference.

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from rest_framework import serializers
 
-from gateway.messages import incoming, states
+from gateway.messages import incoming
+from gateway.messages.states import State
 from gateway.models import SgipMt
 from msgplatform.api.intake import VerdictSerializer
 
@@ -31,14 +32,7 @@ class SmsVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
     results = SmsVerdictSerializer(many=True)
 
 
-# The lists make all their items at once: by item it would be a query each.
-class _StateListSerializer(serializers.ListSerializer[SgipMt]):
-    def to_representation(self, data: Any) -> Any:
-        """All at once: the accounts' names are one query."""
-        return [msgspec.to_builtins(state) for state in states.archived_states(list(data))]
-
-
-class SmsSerializer(serializers.Serializer[SgipMt]):
+class SmsSerializer(serializers.Serializer[State]):
     """What became of one message. A time that has not come is null."""
 
     id = serializers.CharField()
@@ -63,10 +57,11 @@ class SmsSerializer(serializers.Serializer[SgipMt]):
     )
     archived_at = serializers.DateTimeField(allow_null=True)
 
-    class Meta:
-        list_serializer_class = _StateListSerializer
+    def to_representation(self, state: State) -> Any:
+        return msgspec.to_builtins(state)
 
 
+# The list makes all its items at once: by item it would be a query each.
 class _IncomingListSerializer(serializers.ListSerializer[Any]):
     def to_representation(self, data: Any) -> Any:
         return [msgspec.to_builtins(message) for message in incoming.shown(list(data))]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from django.http import Http404, HttpResponse
-from drf_spectacular.utils import OpenApiParameter
+from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from gateway import sgip
 from gateway.api import requests
 from gateway.api.serializers import (
     AcceptedSmsSerializer,
@@ -23,7 +21,8 @@ from gateway.intake import accept
 from gateway.intake.request import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
-from gateway.models import SgipMt, SmsAccount
+from gateway.messages.index import MESSAGES
+from gateway.models import SmsAccount
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
 from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
@@ -31,62 +30,37 @@ from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
 from msgplatform.api.pagination import SincePagination
 from msgplatform.api.problems.handler import describe
 from msgplatform.api.problems.problem import KINDS, Problem
-from msgplatform.api.query import SINCE, UNTIL, ListView, accepted_between
+from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
-from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.messages.api_list import MessageListView
 
 
-class SmsListView(ListView):
+class SmsListView(MessageListView):
     """List your messages.
 
     The messages that you sent and that have ended, newest first. One that has not ended yet is
-    found by its id.
+    found by its id. A page looks at 10,000 messages at most: with a filter that few messages match
+    it may be short, or empty, and still have a `next`.
     """
 
     tag = "sms"
+    store = MESSAGES
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
     accepts_idempotency_key = True
     serializer_class = SmsSerializer
     max_body_bytes = DEFAULT_MAX_BODY_BYTES
-    query = [
-        OpenApiParameter("number", str, description="Only messages to this telephone number"),
-        OpenApiParameter("account", str, description="Only messages of the account of this name"),
-        OpenApiParameter(
-            "state", str, enum=SgipMt.Final.values, description="Only messages that ended so"
-        ),
-        SINCE,
-        UNTIL,
-    ]
 
-    @property
-    def keyset_within(self) -> tuple[str, ...]:
-        """The column whose index is read, the one that narrows most; none when that depends."""
-        query = self.query_values
-        if query.get("number"):
-            return ("user_number",)
-        if query.get("account"):
-            return ("account_id",)
-        return () if query.get("state") else ("biz_id",)
-
-    def get_queryset(self) -> Any:
-        query, biz = self.query_values, caller_of(self.request).biz_id
-        conditions: dict[str, Any] = {"biz_id": biz}
-        if recipient := query.get("number"):
-            conditions["user_number"] = sgip.international(recipient)
-        if account := query.get("account"):
-            own = SmsAccount.objects.filter(biz_id=biz, name=account)
-            account_id = own.values_list("pk", flat=True).first()
-            if account_id is None:
-                raise InvalidInput(f"There is no account {account!r}.", "account")
-            conditions["account_id"] = account_id
-        if state := query.get("state"):
-            conditions["final"] = state
-        rows = SgipMt.objects.all()
-        for column in self.keyset_within:
-            rows = sql.of_one(rows, column, conditions.pop(column))
-        return rows.filter(accepted_between(query), **conditions)
+    def values(self, biz: int) -> Values:
+        """Another system's account is refused as one that does not exist."""
+        values = super().values(biz)
+        if "account" in values:
+            rows = SmsAccount.objects.filter(pk=values["account"], biz_id=biz)
+            if not rows.exists():
+                raise InvalidInput(_("there is no account of this name"), "account")
+        return values
 
     @operation(
         requests.Send,
@@ -118,7 +92,7 @@ class SmsListView(ListView):
 
 
 @describe.register
-def _(exc: LimitReached, view: Any) -> Problem:
+def describe_limit(exc: LimitReached, view: Any) -> Problem:
     """To a batch it is one item's fault; the caller of a single one has to wait."""
     detail = f"{exc}: repeat after {exc.wait} seconds."
     return Problem(KINDS["throttled"], detail, {"Retry-After": str(exc.wait)})
@@ -184,4 +158,4 @@ class SmsView(APIView):
         states_by_id = states.states(caller_of(request).biz_id, [str(pk)])
         if not states_by_id:
             raise Http404
-        return Response(msgspec.to_builtins(states_by_id[str(pk)]))
+        return Response(SmsSerializer(states_by_id[str(pk)]).data)

@@ -1,3 +1,1 @@
-"""Find messages, the state of some for their owner (`states`), what was received (`incoming`), and
-the page of one: what happened to it (`timeline`), its steps at the gateway (`steps`), how it stands
-(`recipient`), and which message repeats which (`resent`)."""
+"""Find messages (`index`, `in_flight`, `lines`), the page of one, and its state for its owner."""

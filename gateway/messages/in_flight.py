@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -20,17 +19,15 @@ from django.utils.translation import ngettext
 from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Finished, Mt, decode_mt
-from gateway.models import SgipMt
+from gateway.lifecycle.messages import Mt, decode_mt
+from gateway.messages.lines import live_lines
 from msgplatform.api import filters
-from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Hit, TextSearchResult
 from msgplatform.core.flows.messages import Values
 from msgplatform.models import Biz
 
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
-_SHOWN_TEXT = 40
 WALK_SECONDS = 0.1  # in which messages in flight are looked at for a list
 MAX_WALKED = 5000  # messages that match, of which the newest are shown
 _HITS = 50  # of one piece of a search through texts
@@ -107,7 +104,7 @@ class InFlight:
                     "%d messages in flight were looked at, not all; an id or a key finds each."
                 )
                 warning %= part.seen
-        return lines(ids, lambda message: matches(message.mt, message.final)), warning
+        return live_lines(ids, lambda message: matches(message.mt, message.final)), warning
 
     def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
@@ -126,7 +123,7 @@ class InFlight:
             "%d messages in flight were looked at.",
             looked_at,
         )
-        return TextSearchResult(lines(part.ids), following, sentence % looked_at)
+        return TextSearchResult(live_lines(part.ids), following, sentence % looked_at)
 
 
 def _matches(values: Values, mt: Mt, final: str) -> bool:
@@ -148,29 +145,3 @@ def ids_of_key(key: str) -> list[str]:
     owners = Biz.objects.values_list("pk", flat=True)
     calls = store.first_calls([(biz, key) for biz in owners])
     return [id for call in calls if call for id in call.ids]
-
-
-def lines(ids: list[str], matches: Callable[[Finished], bool] = lambda _message: True) -> list[Hit]:
-    """The lines of the messages that are still in Redis, and match."""
-    rows = [message for message in store.read(ids) if matches(message)]
-    names = systems({message.mt.biz for message in rows})
-    return [
-        Hit(
-            id=message.mt.id,
-            title=title(message.mt.user_number, message.mt.text),
-            masked_title=personal.masked(message.mt.user_number),
-            state=str(SgipMt.Final(message.final).label) if message.final else _(message.state),
-            at=datetime.fromtimestamp(message.accepted_at, UTC),
-            biz=names.get(message.mt.biz, str(message.mt.biz)),
-        )
-        for message in rows
-    ]
-
-
-def systems(bizs: set[int]) -> dict[int, str]:
-    return {biz.pk: str(biz) for biz in Biz.objects.filter(pk__in=bizs)} if bizs else {}
-
-
-def title(number: str, text: str) -> str:
-    cut = text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"
-    return f"{number} · {cut}"

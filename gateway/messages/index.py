@@ -14,8 +14,9 @@ from django.utils.translation import gettext_lazy
 
 from gateway import sgip
 from gateway.messages.in_flight import InFlight
-from gateway.messages.lines import archived
-from gateway.messages.timeline import page
+from gateway.messages.lines import archived_lines
+from gateway.messages.page import page
+from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
@@ -60,12 +61,20 @@ ACCOUNT = FilterField(
     "name",
     options=_accounts,
     read=_read_account,
+    parameter_help="Only messages of the account of this name",
 )
 FIELDS: Fields = {
     "id": filter_fields.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,
-    "key": FilterField(gettext_lazy("Idempotency key")),
-    "reference": FilterField(gettext_lazy("Reference"), gettext_lazy("The sender's own reference")),
+    "key": FilterField(
+        gettext_lazy("Idempotency key"),
+        parameter_help="Only messages of the call with this idempotency key; give a time as well",
+    ),
+    "reference": FilterField(
+        gettext_lazy("Reference"),
+        gettext_lazy("The sender's own reference"),
+        parameter_help="Only messages with this reference of yours; give a time as well",
+    ),
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
     "state": filter_fields.choice(gettext_lazy("State"), _Final),
@@ -87,7 +96,7 @@ def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
 
 ARCHIVE = Source(
     rows=SgipMt.objects.all,
-    lines=archived,
+    lines=archived_lines,
     indexes=[
         BY_ID,
         ordered("number"),
@@ -128,6 +137,7 @@ MESSAGES = MessageStore(
     live=_IN_FLIGHT,
     readings=_readings,
     page=page,
+    records=archived_states,
     searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
     search_warning=_IN_FLIGHT.warning,
 )

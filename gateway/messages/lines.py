@@ -1,29 +1,86 @@
-"""The lines of archived messages in a search result."""
+"""The lines of messages in lists, from Redis and from the archive."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from django.utils.translation import gettext as _
 
-from gateway.messages.in_flight import systems, title
-from gateway.models import SgipMt
+from gateway import codes
+from gateway.archive_rows import live_row
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Finished
+from gateway.messages.explanations import TONES
+from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import personal
+from msgplatform.core.durations import age
 from msgplatform.core.flows import Hit
+from msgplatform.models import Biz
+
+_SHOWN_TEXT = 60  # characters
 
 
-def archived(ids: Sequence[int]) -> dict[int, Hit]:
-    """Newest first; two queries, however many they are."""
+def live_lines(
+    ids: Sequence[str], matches: Callable[[Finished], bool] = lambda _message: True
+) -> list[Hit]:
+    """The lines of the messages that are still in Redis, and match. Raises RedisError."""
+    messages = [message for message in store.read(ids) if matches(message)]
+    states = {
+        int(message.id): str(SgipMt.Final(message.final).label)
+        if message.final
+        else _(message.state)
+        for message in messages
+    }
+    return _lines([live_row(message) for message in messages], states)
+
+
+def archived_lines(ids: Sequence[int]) -> dict[int, Hit]:
+    """Id → line of messages in the archive, newest first."""
     rows = list(SgipMt.objects.filter(id__in=ids).order_by("-id"))
-    names = systems({row.biz_id for row in rows})
-    return {
-        row.pk: Hit(
+    states = {row.pk: _("%s (archived)") % row.get_final_display() for row in rows}
+    return {int(line.id): line for line in _lines(rows, states)}
+
+
+def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
+    """Three queries, however many rows there are."""
+    systems = _names(Biz, (row.biz_id for row in rows))
+    accounts = _names(SmsAccount, (row.account_id for row in rows))
+    gateways = _names(SmsGateway, (row.gateway_id for row in rows))
+    return [
+        Hit(
             id=str(row.pk),
-            title=title(row.user_number, row.text),
+            title=f"{row.user_number} · {_shortened(row.text)}",
             masked_title=personal.masked(row.user_number),
-            state=_("%s (archived)") % row.get_final_display(),
+            state=states[row.pk],
+            tone=TONES.get(row.final, "plain"),
+            reason=codes.with_meaning(row.error_code) or row.error,
             at=row.accepted_at,
-            biz=names.get(row.biz_id, str(row.biz_id)),
+            duration=_duration(row),
+            biz=systems.get(row.biz_id, str(row.biz_id)),
+            details=" · ".join(
+                name
+                for name in (accounts.get(row.account_id), gateways.get(row.gateway_id))
+                if name
+            ),
         )
         for row in rows
-    }
+    ]
+
+
+def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
+    """Id → name; a row that was deleted has none."""
+    row_ids = {pk for pk in ids if pk}
+    return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}
+
+
+def _duration(row: SgipMt) -> str:
+    ended_at = row.ended_at or row.reported_at
+    if not row.final or ended_at is None:
+        return ""
+    seconds = (ended_at - row.accepted_at).total_seconds()
+    return _("ended after %s") % age(max(0.0, seconds))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"

@@ -12,12 +12,12 @@ from datetime import datetime
 import msgspec
 
 from gateway import notifications
+from gateway.archive_rows import live_row
 from gateway.lifecycle import store
-from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount
+from msgplatform.core.flows.messages import MAX_ID
 
-MOST = 1000  # ids of one call
-_MAX_ID = 2**63 - 1
+MAX_IDS = 1000  # ids of one call
 
 
 class State(msgspec.Struct, frozen=True):
@@ -43,40 +43,42 @@ class State(msgspec.Struct, frozen=True):
 
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     """Id → state of the messages that this business system sent. Raises RedisError."""
-    # What is no BIGINT is the id of nothing.
+    # A text that is no BIGINT is no message's id.
     requested_ids = [
         id
         for id in dict.fromkeys(ids)
-        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= _MAX_ID
+        if id.isascii() and id.isdigit() and len(id) <= 19 and int(id) <= MAX_ID
     ]
     if not requested_ids:
         return {}
-    messages_by_id = {message.mt.id: message for message in store.read(requested_ids)}
-    archived_ids = [int(id) for id in requested_ids if id not in messages_by_id]
-    rows = list(SgipMt.objects.filter(id__in=archived_ids, biz_id=biz)) if archived_ids else []
-    own_messages = [message for message in messages_by_id.values() if message.mt.biz == biz]
-    names = _names(
-        {message.mt.account for message in own_messages} | {row.account_id for row in rows}
-    )
-    return {
-        **{
-            message.mt.id: live_state(message, names.get(message.mt.account, ""))
-            for message in own_messages
-        },
-        **{str(row.pk): archived_state(row, names.get(row.account_id, "")) for row in rows},
+    live_messages = store.read(requested_ids)
+    live_ids = {message.mt.id for message in live_messages}
+    own_messages = [message for message in live_messages if message.mt.biz == biz]
+    names = _names({message.mt.account for message in own_messages})
+    live_states = {
+        message.mt.id: _state(
+            live_row(message), message.final or message.state, names.get(message.mt.account, "")
+        )
+        for message in own_messages
     }
+    archived = archived_states(biz, [int(id) for id in requested_ids if id not in live_ids])
+    return live_states | {state.id: state for state in archived.values()}
 
 
-def archived_states(rows: Sequence[SgipMt]) -> list[State]:
-    """Rows of the archive, in their order."""
+def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:
+    """Id → state of the messages of the archive that this business system sent, newest first."""
+    if not ids:
+        return {}
+    # The system is no condition of the query: MariaDB might read all rows of the system by it.
+    rows = [row for row in SgipMt.objects.filter(id__in=ids).order_by("-id") if row.biz_id == biz]
     names = _names({row.account_id for row in rows})
-    return [archived_state(row, names.get(row.account_id, "")) for row in rows]
+    return {row.pk: _state(row, row.final, names.get(row.account_id, "")) for row in rows}
 
 
-def archived_state(row: SgipMt, account: str) -> State:
+def _state(row: SgipMt, state: str, account: str) -> State:
     return State(
         id=str(row.pk),
-        state=row.final,
+        state=state,
         to=row.user_number,
         text=row.text,
         account=account,
@@ -93,31 +95,10 @@ def archived_state(row: SgipMt, account: str) -> State:
     )
 
 
-def live_state(message: Finished, account: str) -> State:
-    code, sentence = notifications.ending(message.error)
-    return State(
-        id=message.mt.id,
-        state=message.final or message.state,  # the ending counts before the step
-        to=message.mt.user_number,
-        text=message.mt.text,
-        account=account,
-        reference=message.mt.reference,
-        parts=message.parts,
-        error_code=code,
-        error=sentence,
-        accepted_at=notifications.iso(message.accepted_at),
-        schedule_at=notifications.iso(message.mt.schedule_at),
-        submitted_at=notifications.iso(message.submitted_at),
-        responded_at=notifications.iso(message.responded_at),
-        reported_at=notifications.iso(message.reported_at),
-        archived_at=None,
-    )
-
-
 def _names(accounts: set[int]) -> dict[int, str]:
     rows = SmsAccount.objects.filter(pk__in=accounts).values_list("pk", "name") if accounts else ()
     return dict(rows)
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return notifications.iso(moment.timestamp()) if moment else None
+def _iso(time: datetime | None) -> str | None:
+    return notifications.iso(time.timestamp()) if time else None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from gateway import sgip
+from gateway.archive_rows import time_of
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from msgplatform.core.flows import Attempt, TimelineEntry, Tone
@@ -24,7 +24,7 @@ _TONES: dict[str, Tone] = {"delivered": "good", "failed": "bad", "waiting": "war
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`state` is that of a timeline's entry, `answer` what the gateway said."""
+    """`state` is that of a timeline's entry, `answer` the gateway's."""
 
     at: datetime | None
     title: str
@@ -42,44 +42,44 @@ class Step:
         return Attempt(self.at, self.title, answer, self.tone, detail=self.detail)
 
 
-def live_submits(found: Finished) -> Iterator[Step]:
-    last = {sent.part: sent for sent in found.sent}  # the response is that to the last try
-    answers = found.answers
-    for sent in found.sent:
-        counts = last[sent.part] is sent
-        result = answers.get(sent.part) if counts else None
-        yield _submitted(at(found.submitted_at), sent, found.parts, result)
+def live_steps(message: Finished) -> tuple[list[Step], list[Step]]:
+    """Submits and Reports of a message in Redis."""
+    last_submits = {submit.part: submit for submit in message.sent}
+    submits = []
+    for submit in message.sent:
+        # The response is that to the last try.
+        is_last = last_submits[submit.part] is submit
+        result = message.answers.get(submit.part) if is_last else None
+        submits.append(_submit(time_of(message.submitted_at), submit, message.parts, result))
+    reports = [
+        _report(time_of(at), part, message.parts, state, error)
+        for part, (state, error, at) in sorted(message.reports.items())
+    ]
+    return submits, reports
 
 
-def live_reports(found: Finished) -> Iterator[Step]:
-    for part, (state, error, moment) in sorted(found.reports.items()):
-        yield _reported(at(moment), part, found.parts, state, error)
+def archived_steps(row: SgipMt) -> tuple[list[Step], list[Step]]:
+    """Submits and Reports of a message in the archive."""
+    submits = [
+        _submit(row.submitted_at, part, row.parts, part.result)
+        for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id")
+    ]
+    reports = [
+        _report(report.received_at, report.part, row.parts, report.state, report.error_code)
+        for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
+    ]
+    return submits, reports
 
 
-def archived_submits(row: SgipMt) -> Iterator[Step]:
-    for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id"):
-        yield _submitted(row.submitted_at, part, row.parts, part.result)
-
-
-def archived_reports(row: SgipMt) -> Iterator[Step]:
-    for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id"):
-        yield _reported(report.received_at, report.part, row.parts, report.state, report.error_code)
-
-
-def at(moment: float) -> datetime | None:
-    """A time of Redis: unix seconds, 0 for none."""
-    return datetime.fromtimestamp(moment, UTC) if moment else None
-
-
-def _submitted(at: datetime | None, sent: Any, parts: int, result: int | None) -> Step:
-    """One Submit; `sent` has its part and the three words of its sequence."""
+def _submit(at: datetime | None, submit: Any, parts: int, result: int | None) -> Step:
+    """One Submit; `submit` has its part and the three words of its sequence."""
     answer = "" if result is None else f"{result} {sgip.result_text(result)}"
     tone: Tone = "plain" if result is None else "bad" if result else "good"
-    sequence = _("sequence %s") % f"{sent.node}:{sent.ts}:{sent.seqno}"
-    return Step(at, _("Submit") + _of(sent.part, parts), "attempt", answer, tone, sequence)
+    sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
+    return Step(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
 
 
-def _reported(at: datetime | None, part: int, parts: int, state: int, error: int) -> Step:
+def _report(at: datetime | None, part: int, parts: int, state: int, error: int) -> Step:
     name, label = _STATES.get(state, (str(state), str(state)))
     answer = f"{error} {sgip.result_text(error)}" if error else str(label)
     tone = _TONES.get(name, "plain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.exceptions import ValidationError
 from django.core.validators import (
     MaxLengthValidator,
     MaxValueValidator,
@@ -11,9 +12,12 @@ from django.core.validators import (
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from gateway import sgip
+from gateway.models import validators
 from msgplatform.core.fields import EncryptedTextField, ExactSlugField, refuse_other_spelling
 from msgplatform.models import Biz
 
+MAX_NUMBER = 21  # digits of an SP number with its extension, as SGIP has them
 _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
 
 
@@ -22,22 +26,35 @@ class SmsGateway(models.Model):
 
     name = ExactSlugField(_("name"), max_length=64, unique=True)
     enabled = models.BooleanField(_("enabled"), default=True)
-    host = models.CharField(_("host"), max_length=200, help_text=_("Name or address of the SMG"))
+    host = models.CharField(
+        _("host"),
+        max_length=200,
+        validators=[validators.host],
+        help_text=_("Name or address of the SMG"),
+    )
     port = models.PositiveIntegerField(
         _("port"), default=8801, validators=[MinValueValidator(1), MaxValueValidator(65535)]
     )
-    login_name = models.CharField(_("our login name"), max_length=16)
-    login_password = EncryptedTextField(_("our password"), validators=[MaxLengthValidator(16)])
+    login_name = models.CharField(
+        _("our login name"), max_length=16, validators=[validators.ascii_only]
+    )
+    login_password = EncryptedTextField(
+        _("our password"), validators=[MaxLengthValidator(16), validators.ascii_only]
+    )
     smg_login_name = models.CharField(
-        _("the SMG's login name"), max_length=16, help_text=_("With which it binds to us")
+        _("the SMG's login name"),
+        max_length=16,
+        validators=[validators.ascii_only],
+        help_text=_("With which it binds to us"),
     )
     smg_login_password = EncryptedTextField(
-        _("the SMG's password"), validators=[MaxLengthValidator(16)]
+        _("the SMG's password"), validators=[MaxLengthValidator(16), validators.ascii_only]
     )
     networks = models.JSONField(
         _("networks"),
         default=list,
         blank=True,
+        validators=[validators.networks],
         help_text=_(
             'From which the SMG connects to us, such as ["203.0.113.0/28"]; empty: from its host'
         ),
@@ -85,6 +102,7 @@ class SmsGateway(models.Model):
         _("number prefixes"),
         default=list,
         blank=True,
+        validators=[validators.prefixes],
         help_text=_('Recipients that go this way, such as ["86130", "86131"]; empty: everybody'),
     )
     priority = models.PositiveSmallIntegerField(
@@ -99,15 +117,22 @@ class SmsGateway(models.Model):
     users_per_submit = models.PositiveSmallIntegerField(
         _("users a Submit"), default=84, validators=[MinValueValidator(1), MaxValueValidator(100)]
     )
-    response_timeout = models.FloatField(_("response timeout"), default=30.0)
+    # With less, an SMG that is slow for a moment would lose its link again and again.
+    response_timeout = models.FloatField(
+        _("response timeout"),
+        default=30.0,
+        validators=[MinValueValidator(5), MaxValueValidator(600)],
+    )
     resends = models.PositiveSmallIntegerField(
         _("repeats"), default=3, help_text=_("Of the same bytes when no response comes")
     )
-    idle_timeout = models.FloatField(_("idle timeout"), default=60.0)
+    idle_timeout = models.FloatField(
+        _("idle timeout"), default=60.0, validators=[MinValueValidator(1)]
+    )
     report_hours = models.FloatField(
         _("hours for a Report"),
         default=72.0,
-        validators=[MinValueValidator(0.001)],
+        validators=[MinValueValidator(0.001), MaxValueValidator(720)],
         help_text=_(
             "After this a message without one ends as unknown; as accepted, if its account's "
             "report flag is “on failure”"
@@ -135,6 +160,12 @@ class SmsGateway(models.Model):
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
+        if self.node_id is None:
+            try:
+                sgip.sp_node_id(self.area_code, self.corp_id)
+            except ValueError:
+                words = _("Two to four digits with the leading 0: 010, 0755.")
+                raise ValidationError({"area_code": words}) from None
 
 
 class SmsAccount(models.Model):
@@ -159,15 +190,19 @@ class SmsAccount(models.Model):
         _("keywords"),
         default=list,
         blank=True,
+        validators=[validators.keywords],
         help_text=_("An MO to a shared number that begins with one of these is ours"),
     )
     corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
-    service_type = models.CharField(_("service type"), max_length=10, blank=True, default="")
+    service_type = models.CharField(
+        _("service type"), max_length=10, blank=True, default="", validators=[validators.ascii_only]
+    )
     charge_number = models.CharField(
         _("charge number"),
         max_length=21,
         blank=True,
         default="0" * 21,
+        validators=[_digits],
         help_text=_("21 zeros: we pay; empty: each recipient"),
     )
     fee_type = models.PositiveSmallIntegerField(_("fee type"), default=1)
@@ -190,7 +225,9 @@ class SmsAccount(models.Model):
     daily_limit = models.PositiveIntegerField(
         _("messages a day"), default=0, help_text=_("0: no limit")
     )
-    recipients_limit = models.PositiveIntegerField(_("recipients a call"), default=1000)
+    recipients_limit = models.PositiveIntegerField(
+        _("recipients a call"), default=1000, validators=[MinValueValidator(1)]
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -204,3 +241,9 @@ class SmsAccount(models.Model):
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
+        if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
+            raise ValidationError({"extension_digits": _("With the SP number at most 21 digits.")})
+        others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True).exclude(pk=self.pk)
+        if self.is_default and self.biz_id and (other := others.first()):
+            words = _("%s is this system's default already.") % other
+            raise ValidationError({"is_default": words})

@@ -32,7 +32,6 @@ from msgplatform.monitor.subjects import Subject
 
 OLDEST_DAYS = 30  # messages that were accepted before are not resent
 _RESULT = "result "
-_MESSAGES = "admin:gateway_sgipmt_changelist"
 GATEWAY = Subject(
     "gateway",
     gettext_lazy("gateway"),
@@ -122,7 +121,7 @@ def failures() -> list[Failure]:
             "said": "",  # a gateway answers with a code, and our own reasons are no content
             "meaning": _(sgip.result_text(int(code))) if is_code else group.said,
             "message": str(group.sample),
-            "list_page": ViewLink(_MESSAGES, query={"final__exact": state}),
+            "list_page": ViewLink("console:find", (FLOW,), {"state": state}),
             "action": "resend",
             "filter": {
                 "state": state, "answer": why, "gateway": str(group.subject),

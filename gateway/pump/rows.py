@@ -11,21 +11,19 @@ writes them until its commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Model
 
-from gateway import notifications, sgip
+from gateway.archive_rows import message_row, time_of
 from gateway.lifecycle.messages import RANK, Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.monitor import counters, failures
 from msgplatform.core.data import ids, sql, transactions
 
-# The last day that a database and every time zone have: intake took in any `expire_at`, once.
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
@@ -63,7 +61,7 @@ def _write_messages(
     now = sql.now()
     message_ids = [int(message.id) for message in messages]
     with transaction.atomic(durable=True):
-        rows = [_mt_row(message, now) for message in messages]
+        rows = [message_row(message, now) for message in messages]
         # First, for the insert waits for another pump that writes the same rows now.
         _insert(SgipMt, rows)
         if not is_leased():
@@ -94,32 +92,6 @@ def _write_messages(
         failures.add((row for row in rows if row["id"] in ended_ids), now)
 
 
-def _mt_row(message: Finished, now: datetime) -> dict[str, Any]:
-    mt = message.mt
-    code, sentence = notifications.ending(message.error)
-    result = next((r for r in message.results.values() if r), 0)
-    return {
-        "id": int(mt.id), "biz_id": mt.biz, "account_id": mt.account,
-        "gateway_id": message.gateway, "sp_number": mt.sp_number,
-        "charge_number": mt.charge_number, "user_number": mt.user_number,
-        "corp_id": mt.corp_id, "service_type": mt.service_type, "fee_type": mt.fee_type,
-        "fee_value": mt.fee_value, "given_value": mt.given_value, "agent_flag": mt.agent_flag,
-        "morelateto_mt_flag": mt.morelateto_mt_flag, "priority": mt.priority,
-        "expire_at": _time_of(mt.expire_at), "schedule_at": _time_of(mt.schedule_at),
-        # The MessageCoding with which the text went out.
-        "report_flag": mt.report_flag,
-        "message_coding": int(sgip.choose_coding(mt.text + mt.signature)),
-        "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
-        "reference": mt.reference, "final": message.final, "result": result,
-        "error_code": code, "error": sentence[:100],
-        "accepted_at": _time_of(message.accepted_at),
-        "submitted_at": _time_of(message.submitted_at),
-        "responded_at": _time_of(message.responded_at),
-        "reported_at": _time_of(message.reported_at),
-        "ended_at": _time_of(message.ended_at), "archived_at": now,
-    }  # fmt: skip
-
-
 def _rows_of_parts(
     messages: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -138,13 +110,13 @@ def _rows_of_parts(
             state, error, at = report or (None, None, 0.0)
             parts.append((
                 next(part_ids), int(message.id), submit.part, submit.node, submit.ts, submit.seqno,
-                message.mt.user_number, result, state, error, _time_of(at),
+                message.mt.user_number, result, state, error, time_of(at),
             ))  # fmt: skip
         for part, (state, error, at) in message.reports.items():
             submit = last_submits[part]  # a Report is taken only for a part that was sent
             reports.append((
                 next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
-                message.mt.user_number, state, error, _time_of(at), now,
+                message.mt.user_number, state, error, time_of(at), now,
             ))  # fmt: skip
     return parts, reports
 
@@ -170,7 +142,7 @@ def _write_mos(messages: Sequence[Mo]) -> None:
             {
                 "id": int(mo.id), "gateway_id": mo.gateway, "sp_number": mo.sp_number,
                 "user_number": mo.user_number, "user_condition": mo.user_condition,
-                "sequence": mo.sequence, "received_at": _time_of(mo.at), "archived_at": now,
+                "sequence": mo.sequence, "received_at": time_of(mo.at), "archived_at": now,
             }
             for mo in messages
             if mo.kind != "mo"
@@ -203,7 +175,7 @@ def _mo_row(mo: Mo, archived_at: datetime) -> dict[str, Any]:
         "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
         "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
         "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
-        "received_at": _time_of(mo.at), "archived_at": archived_at,
+        "received_at": time_of(mo.at), "archived_at": archived_at,
     }  # fmt: skip
 
 
@@ -216,8 +188,3 @@ def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
 
 def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
     sql.insert_or_keep(model._meta.db_table, columns, rows)
-
-
-def _time_of(moment: float) -> datetime | None:
-    """The time of seconds since 1970; None for 0."""
-    return datetime.fromtimestamp(min(moment, _LAST), UTC) if moment else None

@@ -23,7 +23,7 @@ from msgplatform.admin.rows import RowsAdmin
 from msgplatform.core.flows import Button
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
-from msgplatform.monitor import runbooks
+from msgplatform.monitor import alert_store, runbooks
 
 _EARLIER_SHOWN = 10
 _COUNTED = 1000
@@ -83,11 +83,9 @@ class AlertAdmin(RowsAdmin):
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
         rows = list(queryset.filter(resolved_at=None)[:_COUNTED])
         with transaction.atomic():
-            now = timezone.now()
-            still_open = Alert.objects.filter(pk__in=[row.pk for row in rows], resolved_at=None)
-            count = still_open.update(resolved_at=now, open_key=None)
+            count = alert_store.resolve([row.pk for row in rows])
             for row in rows:
-                changes = {"resolved_at": [None, now.isoformat()]}
+                changes = {"resolved_at": [None, timezone.now().isoformat()]}
                 audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
         text = ngettext("%d alert resolved.", "%d alerts resolved.", count) % count
         messages.success(request, text)
@@ -125,12 +123,11 @@ class AlertAdmin(RowsAdmin):
             return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
         row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
-        open_row = Alert.objects.filter(pk=pk, open_key__isnull=False)
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
         if what == "resolve":
-            now = timezone.now()
-            if open_row.update(resolved_at=now, open_key=None):
-                changes: dict[str, list[str | None]] = {"resolved_at": [None, now.isoformat()]}
+            if alert_store.resolve([pk]):
+                now = timezone.now().isoformat()
+                changes: dict[str, list[str | None]] = {"resolved_at": [None, now]}
                 audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
                 messages.success(
                     request,
@@ -139,11 +136,9 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge" and not note:
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
-            # Only as it was on the page, so that nobody replaces another person's note unread.
-            unchanged_row = open_row.filter(acknowledged_at=row.acknowledged_at)
+            # Only as it was on the page.
             is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
-            values = {"acknowledged_by": request.user.get_username(), "note": note}
-            if is_as_seen and unchanged_row.update(acknowledged_at=timezone.now(), **values):
+            if is_as_seen and alert_store.acknowledge(row, request.user.get_username(), note):
                 changes = {"note": [row.note or None, note]}
                 audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
                 messages.success(request, gettext("It is acknowledged, and stays open."))

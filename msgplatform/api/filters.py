@@ -136,6 +136,16 @@ def one_of(names: Collection[str]) -> Reader:
     return read
 
 
+def checked_by(check: Callable[[str, str], None]) -> Reader:
+    """The reader of a text that this check accepts: it raises InvalidInput for others."""
+
+    def read(text: str, field: str) -> str:
+        check(text, field)
+        return text
+
+    return read
+
+
 def searchable(text: str, field: str) -> str:
     """The text, unless it holds the character NUL, which no database takes in a query."""
     if "\x00" in text:

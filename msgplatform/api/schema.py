@@ -68,6 +68,14 @@ _PROBLEM = {
                 "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
             },
         },
+        "differences": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["stored", "sent"],
+                "properties": {"stored": {}, "sent": {}},
+            },
+        },
         "required_scope": {"type": "string"},
         "max_bytes": {"type": "integer"},
         "error_id": {"type": "string"},
@@ -202,6 +210,8 @@ class PlatformSchema(AutoSchema):
             statuses += [404]
         if self._is_idempotent() or self._answers_not_now():
             statuses += [409]
+        if getattr(self.view, "has_versions", False) and self.method in {"PUT", "DELETE"}:
+            statuses += [412]
         return sorted(statuses)
 
     def _answers_not_now(self) -> bool:

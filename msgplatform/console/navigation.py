@@ -54,7 +54,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             if model["admin_url"] and model["object_name"] not in _ELSEWHERE
         ]
         links = [
-            _item(str(link.title), link.icon, reverse(link.view))
+            _item(str(link.title), link.icon, link.address)
             for flow in flows.all()
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")

@@ -4,6 +4,7 @@
     ├── Permanent               repeating cannot help
     │   ├── InvalidInput        the caller must change what it sends
     │   ├── Conflict            the same idempotency key with another payload
+    │   ├── Changed             somebody else has changed it: read it again
     │   ├── AddressForbidden    the address guard refused the destination
     │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
     └── Temporary               repeating later can help
@@ -17,6 +18,8 @@ does not answer": a caller that catches one waits and goes on, never exits, and 
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from django.db.utils import InterfaceError, OperationalError
 from redis.exceptions import RedisError
@@ -54,6 +57,17 @@ class Conflict(Permanent):
             message
             or "this idempotency key was used for another request; use a new key for a new one"
         )
+
+
+class Changed(Permanent):
+    """A thing is of another version than the caller read. `differences` has for each field that
+    differs what is stored and what was sent."""
+
+    def __init__(
+        self, message: str, differences: Mapping[str, Mapping[str, object]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.differences = differences or {}
 
 
 class AddressForbidden(Permanent):

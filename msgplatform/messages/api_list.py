@@ -24,6 +24,7 @@ from msgplatform.api.filters import position
 from msgplatform.api.pagination import KeysetPagination
 from msgplatform.api.query import SINCE, UNTIL, ListView, moment
 from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID, FilterField, MessageStore, Values
 from msgplatform.messages import engine
 
@@ -68,7 +69,7 @@ class MessageListView(ListView):
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
         return [
-            _TIMES.get(name) or _parameter(field.parameter or name, field)
+            _TIMES.get(name) or parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
             if name not in _NOT_ASKED
         ]
@@ -83,20 +84,26 @@ class MessageListView(ListView):
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
         entered = {names[name]: text for name, text in self.query_values.items() if name in names}
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
-        values = engine.read_filter(self.store.fields, entered)
-        values |= {
-            name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
-            for name, text in times.items()
-        }
-        values["biz"] = biz
-        self.store.check(values)
+        try:
+            values = engine.read_filter(self.store.fields, entered)
+            values |= {
+                name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
+                for name, text in times.items()
+            }
+            values["biz"] = biz
+            self.store.check(values)
+        except InvalidInput as error:
+            field = self.store.fields.get(error.field)
+            parameter = field.parameter if field else ""
+            raise InvalidInput(str(error), parameter or error.field) from None
         return values
 
 
-def _parameter(name: str, field: FilterField) -> OpenApiParameter:
-    description = str(field.help or field.label)
+def parameter(name: str, field: FilterField) -> OpenApiParameter:
+    """The parameter of a field, as the OpenAPI document has it."""
+    description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
-    schema = {"type": "string", "maxLength": _MAX_VALUE}
+    schema = {"type": "string", "maxLength": _MAX_VALUE, **field.schema}
     enum = [value for value, _label in field.choices] or None
     return OpenApiParameter(name, schema, description=description, enum=enum)

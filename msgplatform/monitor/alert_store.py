@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db.models import Count, F, Q
+from django.utils import timezone
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.connections import RedisError
@@ -16,6 +17,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.lazy_text import LazyMessage, dump, load
 from msgplatform.models import Alert
+from msgplatform.models.failures import MAX_NOTE
 
 log = logging.get(__name__)
 
@@ -115,6 +117,23 @@ def open_conditions(rows: Q) -> list[alerts.Condition]:
         )
         for row in Alert.objects.filter(rows, open_key__isnull=False)
     ]
+
+
+def acknowledge(alert: Alert, by: str, note: str) -> bool:
+    """Store who looks after an open alert. False when it was acknowledged or resolved since it was
+    read: nobody replaces another person's note unread."""
+    unchanged = Alert.objects.filter(
+        pk=alert.pk, open_key__isnull=False, acknowledged_at=alert.acknowledged_at
+    )
+    values = {"acknowledged_by": by[:150], "note": note[:MAX_NOTE]}
+    return bool(unchanged.update(acknowledged_at=timezone.now(), **values))
+
+
+def resolve(ids: Collection[int]) -> int:
+    """Resolve those of the alerts that are open; returns how many. An alert whose cause still
+    holds opens again by itself."""
+    open_rows = Alert.objects.filter(pk__in=ids, open_key__isnull=False)
+    return open_rows.update(resolved_at=timezone.now(), open_key=None)
 
 
 def unless_away(

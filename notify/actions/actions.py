@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.api import filter_fields
 from msgplatform.core import flows
-from msgplatform.core.flows.messages import Values
-from msgplatform.messages.engine import read_filter
+from msgplatform.messages.bulk import Select, bulk_action
 from notify.actions import backfill, preview, replay
 from notify.actions.deliveries import FAILED
 from notify.actions.resend import FailedDeliveries, select_message
 from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
-
-_Select = Callable[[Values, datetime], flows.Selection]
 
 
 def _action(
     title: flows.Text,
     fields: flows.Fields,
     help: flows.Text,
-    selection: _Select,
+    select: Select,
     required: Sequence[str] = (),
     of_messages: bool = False,
     **more: Any,
 ) -> flows.BulkAction:
-    def select(filter: Mapping[str, Any], started_at: datetime) -> flows.Selection:
-        return selection(read_filter(fields, filter, required), started_at)
-
-    return flows.BulkAction(
+    return bulk_action(
+        select,
         title=title,
         fields=fields,
         help=help,
         required=required,
-        select=select,
         describe=preview.messages if of_messages else preview.deliveries,
         show=preview.of_messages if of_messages else preview.of_deliveries,
         outcome=None if of_messages else preview.outcome,

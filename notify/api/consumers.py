@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import IntegrityError
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resources import (
-    ResourceListView,
-    ResourceView,
-    WholeSerializer,
-    audit,
-    describe_list,
-    describe_resource,
-)
+from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.core.errors import NotNow, Undecryptable
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
@@ -78,39 +68,29 @@ class NewConsumerSerializer(ConsumerSerializer):
         fields = [*ConsumerSerializer.Meta.fields, "secret"]
 
 
-@describe_resource(
-    "consumer",
-    "consumers",
-    ConsumerSerializer,
-    {"title": "Warehouse", "url": "https://warehouse.example/webhooks"},
-    created_serializer=NewConsumerSerializer,
-    on_delete="Deletes a consumer that no subscription names; 409 for one that has had a "
-    "subscription, since deliveries refer to it. Discard its subscriptions instead.",
-    notes="Only the answer that creates it (201) has the signing secret; it is rotated in the "
-    "console.",
-)
-class ConsumerView(ResourceView):
-    required_scope = "manage:consumers"
+class Consumer(Resource):
+    noun, nouns = "consumer", "consumers"
+    list_path, path = "consumers", "consumers/<slug:name>"
+    scope = "manage:consumers"
+    model = Receive
     serializer_class = ConsumerSerializer
-    answers_not_now = ("DELETE",)
-    word = "consumer"
-    kept_fields = frozenset({"headers"})
+    created_serializer_class = NewConsumerSerializer
     secret_fields = frozenset({"headers"})
+    example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
+    on_delete = (
+        "Deletes a consumer that no subscription names; 409 for one that has had a subscription, "
+        "since deliveries refer to it. Discard its subscriptions instead."
+    )
+    notes = "Only the answer that creates it (201) has the signing secret; it is rotated in the console."
+    list_notes = "Every consumer, by name."
+    conflicts = ("DELETE",)
 
-    def rows(self) -> QuerySet[Receive]:
-        return Receive.objects.filter(name=self.kwargs["name"])
-
-    def new(self) -> Receive:
-        return Receive(name=self.kwargs["name"])
-
-    def _fill(self, row: Receive, body: Any) -> None:
-        entered_for, stored_headers = (
-            row.url,
-            Receive._meta.get_field("headers").value_from_object(row),
-        )
-        super()._fill(row, body)
-        if stored_headers and "headers" not in body.validated_data:
-            limits.stored_headers_at(row.url, entered_for)
+    def check_change(
+        self, row: Receive, before: Mapping[str, Any], sent_names: Collection[str]
+    ) -> None:
+        """Stored headers go to no other server than the one for which they were entered."""
+        if before["headers"] and "headers" not in sent_names:
+            limits.stored_headers_at(row.url, before["url"])
 
     def audit_value(self, name: str, value: Any) -> Any:
         return shown_url(value) if name == "url" else value
@@ -118,20 +98,14 @@ class ConsumerView(ResourceView):
     def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
         return {"secret": row.secret} if is_new else {}
 
-    def delete(self, request: Request, **address: str) -> Response:
+    def delete(self, version: str = "") -> None:
         try:
-            return super().delete(request, **address)
+            super().delete(version)
         except IntegrityError:
             raise NotNow("A subscription was made for this consumer just now.") from None
 
-    def remove(self, request: Request, row: Receive) -> None:
+    def remove(self, row: Receive) -> None:
         if BizReceive.objects.filter(receive=row).exists():
             raise NotNow("A subscription names this consumer, and deliveries refer to it.")
-        audit(request, "consumer_deleted", row.name, url=shown_url(row.url))
+        self.audit("consumer_deleted", row.name, url=shown_url(row.url))
         row.delete()
-
-
-@describe_list("consumers", "List consumers", "Every consumer, by name.")
-class ConsumerListView(ResourceListView):
-    resource = ConsumerView
-    queryset = Receive.objects.all()

@@ -7,21 +7,12 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
-from rest_framework.request import Request
 
 from msgplatform.api.filters import business_system
-from msgplatform.api.management.resources import (
-    OF_SYSTEM,
-    ResourceListView,
-    ResourceView,
-    WholeSerializer,
-    audit,
-    describe_list,
-    describe_resource,
-)
+from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
+from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.models import Biz
 from notify.api.serializers import EVENT_TYPE
 from notify.intake import catalogue
@@ -81,26 +72,31 @@ class EventTypeSerializer(WholeSerializer):
         return row.biz.name if row.biz else None
 
 
-class _TypeView(ResourceView):
-    required_scope = "manage:event-types"
+class SharedEventType(Resource):
+    noun, nouns = "shared event type", "event types"
+    list_path, path = "event-types", "event-types/<str:name>"
+    scope = "manage:event-types"
+    model = EventType
     serializer_class = EventTypeSerializer
-    word = "event_type"
+    example = _EXAMPLE
+    on_delete = "Takes it out of the catalogue. Events of this type are accepted as before."
+    notes = _NOTES
+    list_notes = (
+        "The catalogue by name: entries that all business systems share, and those of their own."
+    )
+    parameters = _ADDRESS
+    audit_noun = "event_type"
 
     def system(self) -> Biz | None:
         """The system of the address; None for a shared entry. Raises Http404."""
-        if "system" not in self.kwargs:
-            return None
-        row = Biz.objects.filter(name=self.kwargs["system"]).first()
-        if row is None:
-            raise Http404("There is no such business system.")
-        return row
+        return None
 
     def rows(self) -> QuerySet[EventType]:
         system = self.system()
-        return EventType.objects.filter(owner=system.pk if system else 0, name=self.kwargs["name"])
+        return EventType.objects.filter(owner=system.pk if system else 0, name=self.name)
 
     def new(self) -> EventType:
-        return EventType(biz=self.system(), name=self.kwargs["name"])
+        return EventType(biz=self.system(), name=self.name)
 
     def title(self, row: EventType) -> str:
         return str(row)
@@ -109,46 +105,25 @@ class _TypeView(ResourceView):
         transaction.on_commit(catalogue.forget)
         return {}
 
-    def remove(self, request: Request, row: EventType) -> None:
+    def remove(self, row: EventType) -> None:
         before = {"description": row.description, "example": row.example, "schema": row.schema}
-        audit(request, "event_type_deleted", str(row), before=before)
+        self.audit("event_type_deleted", str(row), before=before)
         row.delete()
         transaction.on_commit(catalogue.forget)
 
 
-@describe_resource(
-    "shared event type",
-    "event types",
-    EventTypeSerializer,
-    _EXAMPLE,
-    on_delete="Takes it out of the catalogue. Events of this type are accepted as before.",
-    notes=_NOTES,
-    address=_ADDRESS,
-)
-class SharedTypeView(_TypeView):
-    pass
+class OwnEventType(SharedEventType):
+    noun = "system's own event type"
+    list_path = ""  # the list of the shared ones has them too
+    path = "systems/<slug:system>/event-types/<str:name>"
+    on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
+    notes = f"It goes before a shared entry of the same name. {_NOTES}"
+
+    def system(self) -> Biz | None:
+        return system_of(self.address["system"])
 
 
-@describe_resource(
-    "system's own event type",
-    "event types",
-    EventTypeSerializer,
-    _EXAMPLE,
-    on_delete="Takes it out of the catalogue; a shared entry of the same name holds again.",
-    notes=f"It goes before a shared entry of the same name. {_NOTES}",
-    address=_ADDRESS,
-)
-class OwnTypeView(_TypeView):
-    pass
-
-
-@describe_list(
-    "event types",
-    "List event types",
-    "The catalogue by name: entries that all business systems share, and those of their own.",
-)
 class EventTypeListView(ResourceListView):
-    resource = _TypeView
     keyset_ordering = ("name", "owner")
     query = [OF_SYSTEM]
 

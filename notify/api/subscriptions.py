@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
@@ -18,17 +18,9 @@ from rest_framework.views import APIView
 
 from msgplatform.api.filters import business_system
 from msgplatform.api.management.fields import DurationField, NumberField, TextField
-from msgplatform.api.management.resources import (
-    OF_SYSTEM,
-    ResourceListView,
-    ResourceView,
-    WholeSerializer,
-    audit,
-    describe_list,
-    describe_resource,
-)
+from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
+from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit
 from msgplatform.api.schema import operation
-from msgplatform.models import Biz
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
@@ -145,32 +137,32 @@ class SubscriptionSerializer(WholeSerializer):
         return f"{row.biz.name}/{row.receive.name}"
 
 
-@describe_resource(
-    "subscription",
-    "subscriptions",
-    SubscriptionSerializer,
-    {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16},
-    on_delete="Discards it: no deliveries are made, and those that wait are skipped. It stays in "
-    "the list, since deliveries refer to it; a PUT with the status normal takes it up again.",
-    notes="The business system and the consumer must be there. The status stays as it is unless "
-    "the body names one.",
-)
-class SubscriptionView(ResourceView):
-    required_scope = "manage:subscriptions"
+class Subscription(Resource):
+    noun, nouns = "subscription", "subscriptions"
+    list_path, path = "subscriptions", "subscriptions/<slug:system>/<slug:consumer>"
+    scope = "manage:subscriptions"
+    model = BizReceive
     serializer_class = SubscriptionSerializer
-    word = "subscription"
     kept_fields = frozenset({"status"})
+    example = {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16}
+    on_delete = (
+        "Discards it: no deliveries are made, and those that wait are skipped. It stays in the "
+        "list, since deliveries refer to it; a PUT with the status normal takes it up again."
+    )
+    notes = (
+        "The business system and the consumer must be there. The status stays as it is unless the "
+        "body names one."
+    )
+    list_notes = "Every subscription, discarded ones too, in the order in which they were made."
 
     def rows(self) -> QuerySet[BizReceive]:
         return BizReceive.objects.filter(
-            biz__name=self.kwargs["system"], receive__name=self.kwargs["consumer"]
+            biz__name=self.address["system"], receive__name=self.address["consumer"]
         )
 
-    def new(self) -> Model:
-        system = Biz.objects.filter(name=self.kwargs["system"]).first()
-        consumer = Receive.objects.filter(name=self.kwargs["consumer"]).first()
-        if system is None:
-            raise Http404("There is no such business system; create it first.")
+    def new(self) -> BizReceive:
+        consumer = Receive.objects.filter(name=self.address["consumer"]).first()
+        system = system_of(self.address["system"])
         if consumer is None:
             raise Http404("There is no such consumer; create it first.")
         return BizReceive(biz=system, receive=consumer)
@@ -188,12 +180,12 @@ class SubscriptionView(ResourceView):
     def audit_value(self, name: str, value: Any) -> Any:
         return _Status(value).name if name == "status" else value
 
-    def remove(self, request: Request, row: BizReceive) -> None:
+    def remove(self, row: BizReceive) -> None:
         if row.status != _Status.DISCARDED:
             before = _Status(row.status).name
             row.status = _Status.DISCARDED
             row.save(update_fields=["status"])
-            audit(request, "subscription_discarded", self.title(row), before=before)
+            self.audit("subscription_discarded", self.title(row), before=before)
 
 
 class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
@@ -240,13 +232,7 @@ class DeliverNowView(APIView):
         return Response(StartedSerializer(result).data)
 
 
-@describe_list(
-    "subscriptions",
-    "List subscriptions",
-    "Every subscription, discarded ones too, in the order in which they were made.",
-)
 class SubscriptionListView(ResourceListView):
-    resource = SubscriptionView
     keyset_ordering = ("id",)
     query = [
         OF_SYSTEM,

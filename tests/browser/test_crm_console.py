@@ -51,13 +51,21 @@ from msgplatform.core.data import sql
 Operation.objects.filter(run_id={run}).update(confirmed=1000)
 print(json.dumps(Run.objects.filter(id={run}).update(state=Run.State.READ, read_at=sql.now())))
 """
+LISTS = (
+    "",
+    "?phone=13800000000",
+    "?rows=records",
+    "?state=dead&crm=sales",
+    "?uid=nobody-has-it",
+    "?rows=records&phone=1",
+)
 PAGES = (
     "crm/", "crm/?enabled__exact=0", "crm/add/", "crm/{sales}/change/", "crm/{refused}/change/",
     "source/", "source/add/", "source/{source}/change/", "source/{hive}/change/",
     "policy/", "policy/add/", "policy/{policy}/change/", "policy/{third}/change/",
     "run/", "run/{run}/change/", "run/{going}/change/", "run/{failed}/change/",
     "operation/", "operation/?q=7", "operation/{operation}/change/",
-    "record/", "record/?q=nothing", "recoveryentry/", "recoveryentry/?state=3",
+    "recoveryentry/", "recoveryentry/?state=3",
     "recoveryentry/{entry}/change/", "exceptionentry/",
 )  # fmt: skip
 # Cells of a list whose text is not seen whole.
@@ -202,9 +210,9 @@ def test_from_a_wrong_password_to_a_dead_record_that_arrives(
     expect(page.get_by_text("It is sent again with these values.")).to_be_visible()
     platform.wait_until(lambda: states() == {short: 3, dead: 3}, "the corrected record")
     assert in_crm(mariadb)[dead] == ("李雷", "13812345678")
-    page.goto(console(platform, f"record/?q={dead}"))
-    expect(row(page, dead)).to_contain_text("confirmed")
-    row(page, dead).get_by_role("link").first.click()
+    page.goto(f"{platform.base_url}/console/search/crmsync?rows=records&record_key={dead}")
+    expect(page.locator("tr", has_text=dead)).to_contain_text("confirmed")
+    page.locator("tr", has_text=dead).get_by_role("link").first.click()
     expect(page.locator(".timeline")).to_contain_text("sales")
 
 
@@ -232,8 +240,10 @@ def test_every_page_fits(
         page.emulate_media(color_scheme="dark" if dark else "light")
         for width in (390, 1300):
             page.set_viewport_size({"width": width, "height": 844})
-            for address in PAGES:
-                page.goto(console(platform, address.format(**made)))
+            lists = [f"{platform.base_url}/console/search/crmsync{query}" for query in LISTS]
+            pages = [console(platform, address.format(**made)) for address in PAGES]
+            for address in (*pages, *lists):
+                page.goto(address)
                 page.wait_for_load_state("load")
                 expect(page.locator("#content, #content-main, .console").first).to_be_visible()
                 wide = page.evaluate("document.documentElement.scrollWidth")

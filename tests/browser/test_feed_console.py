@@ -57,14 +57,17 @@ from tests.support import feed_rows
 print(feed_rows.make())
 """
 SET_ASIDE, HANDLED = 3, 1
+FIND, USERS = "/console/search/feed", "/admin/feed/eventqueue/users/"
+EVENTS = "/admin/feed/eventqueue/"
 PAGES = (
-    "feed/", "feed/?q=ann", "feed/{post}/change/", "feed/{vip}/change/", "feed/{deleted}/change/",
-    "feed/{aside}/change/", "feed/{merged}/change/", "eventqueue/", "eventqueue/?status__exact=3",
-    "eventqueue/{aside}/change/", "eventqueue/{waiting}/change/", "feed/users/",
-    "feed/users/?system=orders&uid=bob", "feed/users/?system=orders&uid=bob&post={aside}",
-    "feed/users/?system=orders&uid=ann&show=followers", "feed/users/?system=nothing&uid=a%20b",
-    "feed/users/?system=orders&uid={long}", "eventqueue/scheduler/",
-    "../../console/statistics?flow=feed&period=7d&step=day",
+    FIND, f"{FIND}?user=ann", f"{FIND}?user=nobody", "/console/feed/{post}",
+    "/console/feed/{vip}", "/console/feed/{deleted}", "/console/feed/{aside}",
+    "/console/feed/{merged}", EVENTS, f"{EVENTS}?status__exact=3", f"{EVENTS}{{aside}}/change/",
+    f"{EVENTS}{{waiting}}/change/", USERS, f"{USERS}?system=orders&uid=bob",
+    f"{USERS}?system=orders&uid=bob&post={{aside}}",
+    f"{USERS}?system=orders&uid=ann&show=followers", f"{USERS}?system=nothing&uid=a%20b",
+    f"{USERS}?system=orders&uid={{long}}", f"{EVENTS}scheduler/",
+    "/console/statistics?flow=feed&period=7d&step=day",
 )  # fmt: skip
 # Cells of a list whose text is not seen whole.
 CUT = """[...document.querySelectorAll("#result_list .data-row > *")].filter(cell =>
@@ -144,7 +147,7 @@ def test_what_failed_is_read_replayed_and_arrives(page: Page, platform: Cluster)
 def test_why_a_post_is_missing_and_then_there(page: Page, platform: Cluster) -> None:
     post = platform.script(POSTED)
     page.goto(platform.base_url + "/console/")
-    page.locator("a[href='/admin/feed/feed/users/']").click()
+    page.locator("a[href='/admin/feed/eventqueue/users/']").click()
     page.fill("[name=system]", "vilage")
     page.fill("[name=uid]", "fan")
     page.click("button:text-is('Show')")
@@ -208,7 +211,7 @@ def test_every_page_fits(
         for width in (390, 1300):
             page.set_viewport_size({"width": width, "height": 844})
             for address in PAGES:
-                page.goto(console(platform, address.format(**made)))
+                page.goto(platform.base_url + address.format(**made))
                 page.wait_for_load_state("load")
                 expect(page.locator("#content, #content-main, .console").first).to_be_visible()
                 wide = page.evaluate("document.documentElement.scrollWidth")

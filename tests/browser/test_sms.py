@@ -27,6 +27,7 @@ from tests.browser.sms_platform import (
 )
 from tests.support.sms_net_support import Raw
 
+LINES = "#found-sms tbody tr"
 SLOW = 30_000  # ms: what comes from another process, or with the list's own renewal
 
 
@@ -122,12 +123,16 @@ def test_an_account_is_added(page: Page, sms: SmsPlatform) -> None:
 # -- messages ------------------------------------------------------------------------------------
 def test_a_number_is_searched_and_every_step_is_seen(page: Page, sms: SmsPlatform) -> None:
     (id,) = sms.send("13800000077", text=LONG_TEXT, reference="order-77", idempotency_key="key-77")
-    page.goto(console(sms, "sgipmt/"))
-    page.fill("[name=q]", "13800000077")
-    page.press("[name=q]", "Enter")
-    expect(page.locator("#result_list .data-row")).to_have_count(1)
-    expect(row(page, id).locator(".field-state_mark")).to_have_text("delivered")
-    page.click(f"#result_list a:text-is('{id}')")
+    page.goto(f"{sms.base_url}/console/")
+    page.click("nav a:has-text('Messages sent')")
+    page.fill("[name=number]", "13800000077")
+    page.press("[name=number]", "Enter")
+    expect(page.locator(LINES)).to_have_count(1)
+    line = page.locator(LINES, has_text=id)
+    expect(line.locator(".mark.good")).to_have_text("delivered (archived)")
+    expect(line).to_contain_text("clinic · city")
+    expect(line).to_contain_text("ended after")
+    line.get_by_role("link").click()
     steps = page.locator(".timeline li")
     expect(steps.last).to_contain_text("Archived")  # the page is there
     parts = steps.filter(has_text=re.compile(r"Submit \d+/\d+")).count()
@@ -141,13 +146,17 @@ def test_a_number_is_searched_and_every_step_is_seen(page: Page, sms: SmsPlatfor
     ]  # fmt: skip
     expect(page.locator("#content > pre")).to_have_text(LONG_TEXT)
     expect(page.locator(".figures").first).to_contain_text("key-77")
+    title = page.get_by_role("heading", name="What the operator got")
+    operator = page.locator(".card").filter(has=title)
+    for words in ("12345", "15: GBK", "2: not caused by an MO", "1: always"):
+        expect(operator).to_contain_text(words)
     at = datetime.fromisoformat(sms.state(id)["accepted_at"]).astimezone(ZONE)
     expect(steps.first).to_contain_text(f"{at:%Y-%m-%d %H:%M:%S}")
 
 
 def test_a_test_sms_is_followed_to_the_handset(page: Page, sms: SmsPlatform) -> None:
-    page.goto(console(sms, "sgipmt/"))
-    page.click("a:text-is('Test SMS')")
+    page.goto(f"{sms.base_url}/console/search/sms")
+    page.click(".console a:text-is('Test SMS')")
     page.select_option("[name=account]", label="clinic")
     fill(page, {"number": "13800000088", "text": "您好"})
     page.click("button:text-is('Send')")
@@ -157,7 +166,7 @@ def test_a_test_sms_is_followed_to_the_handset(page: Page, sms: SmsPlatform) -> 
     expect(page.locator("[data-live-button]")).to_be_hidden()
     assert page.evaluate("window.isTheSamePage")
     page.click("text=Its page")
-    expect(page.locator(".figures")).to_contain_text("test from the console")
+    expect(page.locator(".figures").first).to_contain_text("test from the console")
 
 
 def test_a_failed_one_is_sent_again_and_followed(page: Page, sms: SmsPlatform) -> None:
@@ -165,11 +174,12 @@ def test_a_failed_one_is_sent_again_and_followed(page: Page, sms: SmsPlatform) -
     sms.kill("moody")
     sms.manners["moody"] = HAPPY
     sms.start("moody")
-    page.goto(console(sms, "sgipmt/?final__exact=failed"))
-    expect(row(page, first).locator(".field-state_mark")).to_contain_text("29 Unknown user")
-    page.click("#result_list a:text-is('8613300000001')")
-    page.click("button:text-is('Send again')")
-    page.wait_for_url("**/console/sms/*")
+    page.goto(f"{sms.base_url}/console/search/sms?state=failed")
+    line = page.locator(LINES, has_text=first)
+    expect(line.locator("td", has=page.locator(".mark.bad"))).to_contain_text("29 Unknown user")
+    line.get_by_role("link").click()
+    page.click("summary:has-text('Send again')")
+    page.click("button:text-is('Yes, send it again')")
     expect(page.locator(".timeline")).to_contain_text(f"another try of {first}")
     new = page.url.rpartition("/")[2]
     sms.wait_until(lambda: sms.state(new)["archived_at"], "the second try's end")
@@ -178,17 +188,15 @@ def test_a_failed_one_is_sent_again_and_followed(page: Page, sms: SmsPlatform) -
     page.goto(f"{sms.base_url}/console/sms/{first}")
     expect(page.locator(".timeline")).to_contain_text(f"Sent again as {new}")
 
-    page.goto(console(sms, "sgipmt/?q=133000"))  # no number begins so: nothing is found
-    expect(page.locator("#result_list")).to_have_count(0)
-    page.goto(console(sms, "sgipmt/?final__exact=failed"))
-    row(page, second).locator("[type=checkbox]").check()
-    page.select_option("[name=action]", label="Send again")
-    page.click("button:text-is('Run')")
-    expect(page.get_by_text("1 message is sent again")).to_be_visible()
-    page.goto(console(sms, f"sgipmt/?q={new}"))
-    row(page, new).locator("[type=checkbox]").check()
-    page.select_option("[name=action]", label="Send again")
-    page.click("button:text-is('Run')")
+    page.goto(f"{sms.base_url}/console/search/sms?number=133000")
+    expect(page.get_by_text("No message matches.")).to_be_visible()  # no number begins so
+    page.goto(f"{sms.base_url}/console/search/sms?state=failed")
+    page.locator(LINES, has_text=second).locator("[type=checkbox]").check()
+    page.click("button:text-is('Send the ticked ones again')")
+    expect(page.get_by_text("1 message is sent again:")).to_be_visible()
+    page.goto(f"{sms.base_url}/console/search/sms?id={new}")
+    page.locator(LINES, has_text=new).locator("[type=checkbox]").check()
+    page.click("button:text-is('Send the ticked ones again')")
     expect(page.get_by_text("1 was left alone")).to_be_visible()
     sms.kill("moody")
     sms.manners["moody"] = FAILING
@@ -213,8 +221,8 @@ def test_failed_ones_are_sent_again_in_bulk(page: Page, sms: SmsPlatform) -> Non
     again = re.search(r"Sent again as (\d+)", page.locator(".timeline").inner_text())
     assert again
     sms.wait_until(lambda: sms.state(again[1])["archived_at"], "the second try's end")
-    page.goto(console(sms, f"sgipmt/?q={numbers[0]}"))
-    expect(page.locator("#result_list .data-row")).to_have_count(2)
+    page.goto(f"{sms.base_url}/console/search/sms?number={numbers[0]}")
+    expect(page.locator(LINES)).to_have_count(2)
 
 
 # -- what was received, and how much it was ------------------------------------------------------

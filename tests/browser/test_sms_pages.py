@@ -65,7 +65,9 @@ print(json.dumps({{"gateway": gateway.pk, "account": account.pk, "mt": mt, "mo":
 PAGES = (
     "/console/",
     "/console/search?q={number}",
+    "/console/search/sms",
     "/console/search/sms?number={number}",
+    "/console/search/sms?reference=nothing-like-it",
     "/console/search/sms?state=wrong&id=x&since=never&account=nobody&biz=nobody",
     "/console/bulk/sms?action=resend&count=1&since=2026-01-01",
     "/console/sms/{mt}",
@@ -74,9 +76,7 @@ PAGES = (
     "/admin/gateway/smsgateway/{gateway}/change/",
     "/admin/gateway/smsaccount/",
     "/admin/gateway/smsaccount/{account}/change/",
-    "/admin/gateway/sgipmt/",
-    "/admin/gateway/sgipmt/?q=nothing-like-it",
-    "/admin/gateway/sgipmt/{mt}/change/",
+    "/admin/gateway/smsaccount/test/",
     "/console/statistics?flow=sms&period=7d",
     "/console/statistics?flow=sms&gateway={gateway}&account={account}",
     "/admin/gateway/sgipmo/",
@@ -187,8 +187,9 @@ def test_without_redis(
         page.goto(console(sms, "smsgateway/"))
         expect(page.get_by_text("The SMS Redis does not answer")).to_be_visible()
         expect(row(page, LONG_SLUG).locator(".field-up")).to_have_text("unknown")
-        page.goto(console(sms, "sgipmt/?q=13800000123"))
-        expect(row(page, str(made["mt"]))).to_be_visible()
+        page.goto(f"{sms.base_url}/console/search/sms?number=13800000123")
+        expect(page.get_by_text("only the archive was searched")).to_be_visible()
+        expect(page.locator("#found-sms tbody tr", has_text=str(made["mt"]))).to_be_visible()
         page.goto(f"{sms.base_url}/console/sms/{made['mt']}")
         expect(page.locator("#content > pre")).to_have_text(LONG_TEXT)
         page.goto(f"{sms.base_url}/console/sms/{made['mt'] + 2**20}")
@@ -198,8 +199,9 @@ def test_without_redis(
         expect(page.locator(".console td a")).to_have_count(1)
         page.goto(sms.base_url + "/console/")
         expect(page.locator(".card", has_text="SMS").locator(".notice.bad")).not_to_be_empty()
-        page.goto(console(sms, f"sgipmt/{made['mt']}/change/"))
-        page.click("button:text-is('Send again')")
-        expect(page.get_by_text("Sending failed. Try again")).to_be_visible()
-        expect(page.locator("#content-main")).to_contain_text(LONG_NAME)
+        page.goto(f"{sms.base_url}/console/sms/{made['mt']}")
+        page.click("summary:has-text('Send again')")
+        page.click("button:text-is('Yes, send it again')")
+        expect(page.get_by_text("It was not sent again")).to_be_visible()
+        expect(page.locator(".figures").first).to_contain_text(LONG_NAME)
     sms.sms_server.start()

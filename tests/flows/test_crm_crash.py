@@ -41,7 +41,7 @@ class ShortLeases(Cluster):
 
     def _command(self, name: str) -> list[str]:
         if name == POLLER:
-            return [sys.executable, "-m", "tests.flows.crm_program", name]
+            return [sys.executable, "-m", "tests.programs.hasty_program", "leases", name]
         return super()._command(name)
 
 

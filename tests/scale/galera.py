@@ -58,6 +58,7 @@ class Node(MariaDb):
         super().__init__(directory, options)
         self.node_name = node_name
         self._arguments: list[str] = []
+        self._waits = True
 
     @property
     def argv(self) -> list[str]:
@@ -81,8 +82,9 @@ class Node(MariaDb):
         self.start()
         self._arguments = []
 
-    def come_back(self) -> None:
-        """Start after a crash, as the service of Debian does: at the position that is on disk."""
+    def come_back(self, *, waits: bool = True) -> None:
+        """Start after a crash, as the service of Debian does: at the position that is on disk.
+        Without `waits` it may not have joined the others yet."""
         recovery = subprocess.run(
             [*self.argv, "--wsrep-recover"], capture_output=True, text=True, check=False
         )
@@ -90,11 +92,12 @@ class Node(MariaDb):
         if position is None:
             raise ServerFailed(f"{self.node_name} has no position:\n{recovery.stderr[-2000:]}")
         self._arguments = [f"--wsrep-start-position={position[1]}"]
+        self._waits = waits
         self.start()
-        self._arguments = []
+        self._arguments, self._waits = [], True
 
     def answers(self) -> bool:
-        return self.pid is not None and self.status() == SYNCED
+        return self.pid is not None and (not self._waits or self.status() == SYNCED)
 
     def status(self) -> dict[str, str]:
         """`wsrep_ready` and `wsrep_local_state`; empty when the node does not answer."""
@@ -116,6 +119,14 @@ class Node(MariaDb):
         return tail(self.log)
 
 
+class SpreadingProxy(HaProxy):
+    """The mistake: every node is a writer."""
+
+    def rendered(self, text: str) -> str:
+        lines = [line for line in super().rendered(text).splitlines() if "stick" not in line]
+        return "\n".join(lines).replace(" backup", "") + "\n"
+
+
 class Galera:
     """The cluster and its HAProxy: `url` is the one address of the database."""
 
@@ -128,9 +139,12 @@ class Galera:
             for name, node in zip(group_ports, self.nodes, strict=True)
         }
         self.haproxy = HaProxy(folder / "haproxy", ["galera"], addresses, ["GALERA_ADDRESS"])
+        self.spreading = SpreadingProxy(
+            folder / "spreading", ["galera"], addresses, ["GALERA_ADDRESS"]
+        )
 
-    def url(self, name: str) -> str:
-        return f"mysql://root@{self.haproxy.address('GALERA_ADDRESS')}/{name}"
+    def url(self, name: str, proxy: HaProxy | None = None) -> str:
+        return f"mysql://root@{(proxy or self.haproxy).address('GALERA_ADDRESS')}/{name}"
 
     def __enter__(self) -> Galera:
         first, *others = self.nodes
@@ -147,7 +161,7 @@ class Galera:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for server in (self.haproxy, *self.nodes):
+        for server in (self.haproxy, self.spreading, *self.nodes):
             server.kill()
 
     def writer(self) -> Node:
@@ -162,12 +176,17 @@ class Galera:
         return next(node for node in self.nodes if node.port == port)
 
     def make_whole(self, seconds: float = 60) -> None:
-        """Start what does not run, and wait until every node takes writes."""
+        """Start what does not run, and wait until every node takes writes, and HAProxy knows. When
+        none runs, the last view of the cluster is on disk, and they go on once all of it are there.
+        """
         for node in self.nodes:
             if node.pid is None:
-                node.come_back()
+                node.come_back(waits=False)
         deadline = time.monotonic() + seconds
-        while not all(node.answers() for node in self.nodes):
+        while not (
+            all(node.answers() for node in self.nodes)
+            and all(self.haproxy.states("galera").values())
+        ):
             if time.monotonic() > deadline:
                 logs = "\n".join(node.said() for node in self.nodes)
                 raise AssertionError(f"the cluster is not whole after {seconds} s:\n{logs}")

@@ -84,7 +84,11 @@ class HaProxy(PrivateServer):
         for file in DEPLOYED.iterdir():
             shutil.copy(file, self.directory)
         configuration = self.directory / "haproxy.cfg"
-        configuration.write_text(render(configuration.read_text(), self._sections))
+        configuration.write_text(self.rendered(configuration.read_text()))
+
+    def rendered(self, text: str) -> str:
+        """The configuration that this HAProxy reads, of that which is deployed."""
+        return render(text, self._sections)
 
     def answers(self) -> bool:
         try:

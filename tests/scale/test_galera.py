@@ -10,17 +10,35 @@ from pathlib import Path
 
 import pytest
 
+from msgplatform.core.daemons.watch.kinds import WRITERS
 from tests.scale import books
 from tests.scale.books import Account
 from tests.scale.conftest import Figures
 from tests.scale.galera import Galera, remove
-from tests.scale.platform import GaleraPlatform
+from tests.scale.platform import DATABASE, GaleraPlatform, SpreadPlatform
 
 # Seconds without an answer, or without a delivery.
 MAX_GAP = float(os.environ.get("SCALE_MAX_GAP", "6"))
 AFTER_QUORUM = MAX_GAP / 2
+AWAY_SECONDS = 10.0
 CALM_SECONDS = 5.0
 STRIKE_SECONDS = 15.0
+# As a migration does it.
+COLUMN = """
+from django.db import connection, models
+from notify.models import BizMsg
+field = models.CharField(max_length=20, null=True, db_index=True)
+field.set_attributes_from_name("of_a_later_release")
+for change in ("add_field", "remove_field"):
+    with connection.schema_editor() as editor:
+        getattr(editor, change)(BizMsg, field)
+"""
+ASK = """
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("SELECT COUNT(*) FROM large")
+    print(cursor.fetchone()[0])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +155,92 @@ def test_the_quorum_is_lost(platform: GaleraPlatform, figures: Figures, run: int
     figures.add(f"back {max(back):.1f} s after the quorum")
     check(account, figures, breaks=1, max_gap=STRIKE_SECONDS + 2 * MAX_GAP)
     assert max(back) <= AFTER_QUORUM, os.getloadavg()
+
+
+def test_everything_is_down(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """First HAProxy, then all nodes: no program ends, no delivery is blamed, answers are true."""
+    galera = platform.galera
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        galera.haproxy.kill()
+        time.sleep(AWAY_SECONDS)
+        assert platform.readiness()["database"] != "ok"
+        galera.haproxy.start()
+        time.sleep(STRIKE_SECONDS)
+        assert platform.readiness()["database"] == "ok"
+        for node in galera.nodes:
+            node.kill()
+        time.sleep(AWAY_SECONDS)
+        assert platform.readiness()["database"] != "ok"
+        galera.make_whole()
+        whole_at = time.time()
+        time.sleep(STRIKE_SECONDS)
+        account = books.close(platform, book, sinks)
+    figures.add(f"back {min(at for at in book.times if at > whole_at) - whole_at:.1f} s after all")
+    check(account, figures, breaks=2, max_gap=60)
+    assert account.trouble["unavailable"] > 0
+
+
+def test_migrate(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    """The tables of another flow are made, and a column of the busiest table comes and goes."""
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        for target in (["crmsync", "zero"], ["crmsync"]):
+            said = platform.manage("migrate", *target, FLOWS="notify,crmsync")
+            assert "Traceback" not in said, said[-3000:]
+        platform.console.run(COLUMN)
+        time.sleep(CALM_SECONDS)
+        account = books.close(platform, book, sinks)
+    check(account, figures, breaks=1)
+
+
+def test_the_archiver_drops_months(platform: GaleraPlatform, figures: Figures, run: int) -> None:
+    platform.console.run("from tests.scale import old_months; old_months.begin_anew()")
+    with books.books(platform) as (book, sinks):
+        time.sleep(CALM_SECONDS)
+        platform.console.run("from tests.scale import old_months; old_months.publish()")
+        platform.start("run_archiver")
+        platform.wait_until(
+            lambda: platform.said("run_archiver").count("DROP PARTITION") >= run, "a month to go"
+        )
+        time.sleep(STRIKE_SECONDS)
+        platform.stop("run_archiver")
+        del platform.processes["run_archiver"]
+        account = books.close(platform, book, sinks)
+    assert platform.script("from tests.scale import old_months; old_months.count()") == 0
+    check(account, figures, breaks=1)
+
+
+def test_two_writers_by_mistake(galera: Galera, figures: Figures, run: int) -> None:
+    """A proxy that spreads connections: the alert says so, and Notify loses nothing."""
+    galera.make_whole()
+    galera.spreading.start()
+    folder = Path(tempfile.mkdtemp(prefix="mp-scale-"))
+    platform = SpreadPlatform(folder, galera, f"spread_{run}")
+    with platform, books.books(platform) as (book, sinks):
+        platform.wait_until(lambda: WRITERS in platform.open_alerts(), "the alert", 90)
+        assert "several servers of the database" in platform.manage("doctor")
+        account = books.close(platform, book, sinks)
+    galera.spreading.kill()
+    remove(folder)
+    check(account, figures, breaks=1)
+
+
+def test_an_answer_after_a_failover_is_not_out_of_date(
+    platform: GaleraPlatform, figures: Figures, run: int
+) -> None:
+    """A node that still applies a large transaction is asked as the next writer would be."""
+    galera = platform.galera
+    writer = galera.writer()
+    other = next(node for node in galera.nodes if node is not writer)
+    writer.execute(f"DROP TABLE IF EXISTS {DATABASE}.large")
+    writer.execute(f"CREATE TABLE {DATABASE}.large (id INT PRIMARY KEY, text VARCHAR(200))")
+    writer.execute(
+        f"INSERT INTO {DATABASE}.large SELECT seq, REPEAT('x', 200) FROM {DATABASE}.seq_1_to_150000"
+    )
+    count = f"SELECT COUNT(*) FROM {DATABASE}.large"
+    (plain,), *_ = other.execute(count)
+    said = platform.manage("shell", "-c", ASK, DATABASE_URL=other.url(DATABASE))
+    figures.add(f"rows seen at once without the wait: {plain}, with it: {said.split()[-1]}")
+    assert said.split()[-1] == "150000"
+    writer.execute(f"DROP TABLE {DATABASE}.large")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from crmsync.models import LandingPage, Policy, Run
-from gateway.models import SgipMt
+from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
-from msgplatform.models import Biz, BulkJob
+from msgplatform.core import alerts
+from msgplatform.models import Alert, Biz, BulkJob
 from notify.models import BizMsg, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
@@ -45,6 +46,9 @@ class Things:
         ids, spare = self._ids, method == "DELETE"
         name = "spare" if spare else "orders"
         by_address: dict[str, Mapping[str, str]] = {
+            "alerts/{id}": {"id": ids["alert"]},
+            "alerts/{id}/acknowledge": {"id": ids["alert"]},
+            "alerts/{id}/resolve": {"id": ids["alert"]},
             "consumers/{name}": {"name": "unused" if spare else "warehouse"},
             "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
             "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
@@ -59,6 +63,9 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "landing-pages/{appkey}": {"appkey": "spare-page"},
+            "sms/accounts/{name}": {"name": "spare" if spare else "orders"},
+            "sms/gateways/{name}": {"name": "spare" if spare else "north"},
             "subscriptions/{system}/{consumer}": {
                 "system": "orders", "consumer": "spare" if spare else "warehouse",
             },
@@ -87,6 +94,18 @@ def _managed(orders: Biz) -> None:
         EventType.objects.create(biz=orders, name=name)
     for name in ("orders", "spare"):
         keys.create(orders, name, ["events:write"])
+        SmsAccount.objects.create(name=name, biz=orders, sp_number="10655", corp_id="12345")
+    for name in ("north", "spare"):
+        SmsGateway.objects.create(
+            name=name, host="203.0.113.7", corp_id="12345", login_password="a",
+            smg_login_password="b",
+        )  # fmt: skip
+    LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
+
+
+def _open_alert() -> Alert:
+    alerts.raise_alert("tests", "Something else is wrong", "Look at it.", "tests:2")
+    return Alert.objects.get(open_key="tests:2")
 
 
 def _owned(shop: Biz) -> dict[str, str]:
@@ -99,6 +118,7 @@ def _owned(shop: Biz) -> dict[str, str]:
         "sms": SgipMt.objects.filter(biz_id=shop.pk).first(),
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
+        "alert": _open_alert(),
         "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
         "run": Run.objects.first(),
         "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),

@@ -8,15 +8,21 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 ADMIN = "/admin/feed/"
-POSTS, EVENTS, USERS = "feed/", "eventqueue/", "feed/users/"
+POSTS = "/console/search/feed"
+EVENTS, USERS = "eventqueue/", "eventqueue/users/"
 SCHEDULER = "eventqueue/scheduler/"
 STATISTICS, STATISTICS_FILE = "/console/statistics?flow=feed", "/console/statistics.csv?flow=feed"
 PAGES = (POSTS, EVENTS, USERS, SCHEDULER)
 ALL = ("view_feed", "view_eventqueue", "view_feeduser")
 
 
+def address(path: str) -> str:
+    """Pages of the admin are named by the end of their address."""
+    return path if path.startswith("/") else ADMIN + path
+
+
 def get(client: Client, path: str, status: int = 200) -> str:
-    answer = client.get(ADMIN + path)
+    answer = client.get(address(path))
     assert answer.status_code == status, (path, answer.status_code)
     return answer.content.decode()
 

@@ -51,7 +51,13 @@ class Manager:
         self.done: set[tuple[str, str]] = set()
 
     def send(
-        self, method: str, path: str, body: Any = None, key: str = "", idempotency_key: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        key: str = "",
+        idempotency_key: str = "",
+        if_match: str = "",
     ) -> Answer:
         """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared
         with the document."""
@@ -59,6 +65,8 @@ class Manager:
         headers = {"Authorization": f"Bearer {key or self.plain}"}
         if idempotency_key:
             headers["Idempotency-Key"] = idempotency_key
+        if if_match:
+            headers["If-Match"] = if_match
         answer: Answer = Client().generic(
             method, f"/api/v1/{path}", raw, "application/json", headers=headers
         )

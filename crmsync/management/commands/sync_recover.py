@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crmsync.actions.actions import read_policy
+from crmsync.messages.fields import read_policy
 from crmsync.recovery.operation_finder import OperationFinder
 from crmsync.recovery.replay import ReplayCounts, replay
 from msgplatform.api import filters

@@ -25,7 +25,7 @@ from msgplatform.core.intake.verdicts import judge_each, limit_items
 MULTICALL = "system.multicall"
 MAX_CALLS = 100
 MAX_INCOMING = 200
-MAX_SHOWN = states.MOST  # over all calls of a multicall, whose answer is made in memory
+MAX_SHOWN = states.MAX_IDS  # over all calls of a multicall, whose answer is made in memory
 _INTEGERS = frozenset({"priority"})  # the only field that is a number in REST's body, too
 Struct = dict[str, Any]
 
@@ -68,8 +68,8 @@ def send_many(caller: ApiCaller, messages: Any) -> list[Struct]:
 
 def query(caller: ApiCaller, ids: Any) -> list[Struct]:
     requested_ids = _read(ids if isinstance(ids, list) else [ids], list[str])
-    if not 1 <= len(requested_ids) <= states.MOST:
-        raise InvalidInput(f"give 1 to {states.MOST} ids", "ids")
+    if not 1 <= len(requested_ids) <= states.MAX_IDS:
+        raise InvalidInput(f"give 1 to {states.MAX_IDS} ids", "ids")
     if repeated_ids := [id for id, count in Counter(requested_ids).items() if count > 1]:
         raise InvalidInput(f"{repeated_ids[0]} is given twice", "ids")
     states_by_id = states.states(caller.biz_id, requested_ids)

@@ -31,6 +31,10 @@ class TextField(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class WordField(TextField, serializers.SlugField):
+    """Letters, digits, hyphens and underscores."""
+
+
 class FlagField(serializers.BooleanField):
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
@@ -89,6 +93,27 @@ class MomentField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
+class TextListField(serializers.ListField):
+    """A list of texts; the model checks them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(child=TextField(), required=False, allow_null=True, **options)
+
+
+class NamedField(serializers.SlugRelatedField[Any]):
+    """Another thing, by its name."""
+
+    default_error_messages = {"does_not_exist": "There is nothing named {value}; create it first."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(slug_field="name", **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str) or "\x00" in data:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 # For ModelSerializer.
 OF_MODELS = {
     **serializers.ModelSerializer.serializer_field_mapping,
@@ -99,5 +124,6 @@ OF_MODELS = {
     models.IntegerField: WholeNumberField,
     models.PositiveIntegerField: WholeNumberField,
     models.PositiveSmallIntegerField: WholeNumberField,
+    models.SlugField: WordField,
     models.TextField: TextField,
 }

@@ -8,22 +8,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
-from rest_framework import serializers, status
-from rest_framework.request import Request
-from rest_framework.response import Response
+from rest_framework import serializers
 
 from msgplatform.api.access import keys
 from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resources import (
-    ResourceListView,
-    ResourceView,
-    WholeSerializer,
-    audit,
-    body_of,
-    describe_list,
-    describe_resource,
-)
-from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.api.management.resource import Resource, Stored, WholeSerializer
+from msgplatform.api.management.resources import ResourceListView
+from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
 
 
@@ -36,46 +27,31 @@ class SystemSerializer(WholeSerializer):
         read_only_fields = ["name", "created_at"]
 
 
-@describe_resource(
-    "business system",
-    "business systems",
-    SystemSerializer,
-    {"title": "Order service", "validates_events": True},
-    on_delete="Disables it, for messages refer to it: its API keys are refused, and what it sent "
-    "stays. A PUT enables it again.",
-)
-class SystemView(ResourceView):
-    required_scope = "manage:systems"
+class System(Resource):
+    noun, nouns = "business system", "business systems"
+    audit_noun = "system"
+    list_path, path = "systems", "systems/<slug:name>"
+    scope = "manage:systems"
+    model = Biz
     serializer_class = SystemSerializer
-    word = "system"
-
-    def rows(self) -> QuerySet[Biz]:
-        return Biz.objects.filter(name=self.kwargs["name"])
-
-    def new(self) -> Biz:
-        return Biz(name=self.kwargs["name"])
+    example = {"title": "Order service", "validates_events": True}
+    on_delete = (
+        "Disables it, for messages refer to it: its API keys are refused, and what it sent stays. "
+        "A PUT enables it again."
+    )
+    list_notes = "Every business system, by name, those that are disabled too."
 
     def after_save(self, row: Biz, is_new: bool) -> dict[str, Any]:
         if not is_new:  # it may have been disabled: its keys are cached in this process
             transaction.on_commit(keys.forget)
         return {}
 
-    def remove(self, request: Request, row: Biz) -> None:
+    def remove(self, row: Biz) -> None:
         if row.enabled:
             row.enabled = False
             row.save(update_fields=["enabled"])
-            audit(request, "system_disabled", row.name)
+            self.audit("system_disabled", row.name)
             transaction.on_commit(keys.forget)
-
-
-@describe_list(
-    "business systems",
-    "List business systems",
-    "Every business system, by name, those that are disabled too.",
-)
-class SystemListView(ResourceListView):
-    resource = SystemView
-    queryset = Biz.objects.all()
 
 
 def _of_name(name: str) -> dict[str, str]:
@@ -111,100 +87,98 @@ class NewKeySerializer(KeySerializer):
         fields = [*KeySerializer.Meta.fields, "key"]
 
 
-@describe_resource(
-    "API key",
-    "API keys",
-    KeySerializer,
-    {"scopes": ["events:write", "events:read"]},
-    created_serializer=NewKeySerializer,
-    on_delete="Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the "
-    "same name then makes a new key.",
-    notes="Only the answer that creates it (201) has the key itself. 409 when several keys of the "
-    "system that are not revoked have this name.",
-    address=[
+class Key(Resource):
+    noun, nouns = "API key", "API keys"
+    list_path, path = "systems/<slug:system>/keys", "systems/<slug:system>/keys/<str:name>"
+    scope = "manage:keys"
+    model = ApiKey
+    serializer_class = KeySerializer
+    created_serializer_class = NewKeySerializer
+    example = {"scopes": ["events:write", "events:read"]}
+    on_delete = (
+        "Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same name "
+        "then makes a new key."
+    )
+    notes = (
+        "Only the answer that creates it (201) has the key itself. 409 when several keys of the "
+        "system that are not revoked have this name."
+    )
+    list_notes = "Newest first, revoked ones too. A key itself is never shown again."
+    parameters = [
         OpenApiParameter(
             "name",
             {"type": "string", "pattern": r"^[^/\s]([^/]*[^/\s])?$", "maxLength": 100},
             OpenApiParameter.PATH,
         )
-    ],
-)
-class KeyView(ResourceView):
-    required_scope = "manage:keys"
-    serializer_class = KeySerializer
-    answers_not_now = ("PUT", "DELETE")
+    ]
+    conflicts = ("PUT", "DELETE")
 
     def rows(self) -> QuerySet[ApiKey]:
         """Valid keys come first, then the newest."""
-        name = self.kwargs["name"]
-        rows = ApiKey.objects.filter(biz__name=self.kwargs["system"], **_of_name(name))
+        rows = ApiKey.objects.filter(biz__name=self.address["system"], **_of_name(self.name))
         return rows.order_by("revoked_at", "-id")
 
-    def put(self, request: Request, **_address: str) -> Response:
-        name = self.kwargs["name"]
-        if name != name.strip():
+    @transaction.atomic
+    def put(self, data: Any, version: str = "") -> Stored:
+        if self.name != self.name.strip():
             # It would be stored without them, and not be found under this address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
-        body = self.get_serializer(data=body_of(request))
+        body = KeySerializer(data=data)
         body.is_valid(raise_exception=True)
         scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")
-        with transaction.atomic():
-            system = self._locked_system()
-            row = self._active(system)
-            if row is None:
-                row, plain = keys.create(system, self.kwargs["name"], scopes, expires_at)
-                self._log(request, "api_key_created", row)
-                answer = NewKeySerializer(row).data | {"key": plain}
-                return Response(answer, status.HTTP_201_CREATED)
-            scopes = keys.check_scopes(scopes, is_management=False)
-            if (sorted(row.scopes), row.expires_at) != (scopes, expires_at):
-                keys.check_expiry(expires_at)
-                before = {"scopes": row.scopes, "expires_at": row.expires_at}
-                row.scopes, row.expires_at = scopes, expires_at
-                row.save(update_fields=["scopes", "expires_at"])
-                self._log(request, "api_key_changed", row, before=before)
-                transaction.on_commit(keys.forget)
-        return Response(self.get_serializer(row).data)
+        system = self._locked_system()
+        row = self._active(system)
+        if row is None:
+            if version:
+                raise Changed("There is no valid key of this name any more.")
+            row, plain = keys.create(system, self.name, scopes, expires_at)
+            self._log("api_key_created", row)
+            return Stored(row, is_new=True, once={"key": plain})
+        scopes = keys.check_scopes(scopes, is_management=False)
+        if (sorted(row.scopes), row.expires_at) == (scopes, expires_at):
+            return Stored(row)
+        before = {"scopes": row.scopes, "expires_at": row.expires_at}
+        if version not in ("", "*", self.version(row)):
+            after = {"scopes": scopes, "expires_at": expires_at}
+            raise self.changed(before, after, list(after))
+        keys.check_expiry(expires_at)
+        row.scopes, row.expires_at = scopes, expires_at
+        row.save(update_fields=["scopes", "expires_at"])
+        self._log("api_key_changed", row, before=before)
+        transaction.on_commit(keys.forget)
+        return Stored(row, changed_names=["scopes", "expires_at"])
 
-    def delete(self, request: Request, **_address: str) -> Response:
-        with transaction.atomic():
-            row = self._active(self._locked_system())
-            if row is None:
-                self.get_row()  # one that is revoked already may be deleted again
-            else:
-                keys.revoke(row)
-                audit(request, "api_key_revoked", str(row), biz=self.kwargs["system"])
-                transaction.on_commit(keys.forget)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    @transaction.atomic
+    def delete(self, version: str = "") -> None:
+        row = self._active(self._locked_system())
+        if row is None:
+            self.get()  # one that is revoked already may be deleted again
+            return
+        self.check_version(row, version)
+        keys.revoke(row)
+        self.audit("api_key_revoked", str(row), biz=self.address["system"])
+        transaction.on_commit(keys.forget)
 
     def _locked_system(self) -> Biz:
         """The system's row, locked: two requests that create one key cannot make two."""
-        system = Biz.objects.select_for_update().filter(name=self.kwargs["system"]).first()
+        system = Biz.objects.select_for_update().filter(name=self.address["system"]).first()
         if system is None:
             raise Http404("There is no such business system.")
         return system
 
     def _active(self, system: Biz) -> ApiKey | None:
-        keys_of_name = ApiKey.objects.filter(
-            biz=system, revoked_at=None, **_of_name(self.kwargs["name"])
-        )
+        keys_of_name = ApiKey.objects.filter(biz=system, revoked_at=None, **_of_name(self.name))
         rows = list(keys_of_name[:2])
         if len(rows) > 1:
             raise NotNow("Several keys of this system have this name. Revoke all but one of them.")
         return rows[0] if rows else None
 
-    def _log(self, request: Request, action: str, row: ApiKey, **detail: Any) -> None:
+    def _log(self, action: str, row: ApiKey, **detail: Any) -> None:
         after = {"scopes": row.scopes, "expires_at": row.expires_at}
-        audit(request, action, str(row), biz=self.kwargs["system"], after=after, **detail)
+        self.audit(action, str(row), biz=self.address["system"], after=after, **detail)
 
 
-@describe_list(
-    "API keys",
-    "List the API keys of a business system",
-    "Newest first, revoked ones too. A key itself is never shown again.",
-)
 class KeyListView(ResourceListView):
-    resource = KeyView
     keyset_ordering = ("-id",)
 
     def get_queryset(self) -> QuerySet[ApiKey]:

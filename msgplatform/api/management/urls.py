@@ -1,13 +1,21 @@
 from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.api.management import jobs, statistics, systems
+from msgplatform.api.management import alerts, jobs, statistics, systems
+from msgplatform.api.management.resources import routes
 
 urlpatterns = [
-    path("systems", systems.SystemListView.as_view(), name="systems"),
-    path("systems/<slug:name>", systems.SystemView.as_view(), name="system"),
-    path("systems/<slug:system>/keys", systems.KeyListView.as_view(), name="keys"),
-    path("systems/<slug:system>/keys/<str:name>", systems.KeyView.as_view(), name="key"),
+    *routes(systems.System),
+    *routes(systems.Key, systems.KeyListView),
+    path("alerts", alerts.AlertListView.as_view(), name="alerts"),
+    path("alerts/<id:pk>", alerts.AlertView.as_view(), name="alert"),
+    path(
+        "alerts/<id:pk>/acknowledge",
+        alerts.AlertAcknowledgeView.as_view(),
+        name="alert-acknowledge",
+    ),
+    path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
+    path("audit", alerts.AuditListView.as_view(), name="audit"),
     path("jobs", jobs.JobListView.as_view(), name="jobs"),
     path("jobs/<id:pk>", jobs.JobView.as_view(), name="job"),
     path("jobs/<id:pk>/pause", jobs.JobPauseView.as_view(), name="job-pause"),

@@ -86,6 +86,11 @@ def _(exc: errors.Conflict, view: Any) -> Problem:
     return Problem(KINDS["conflict"], str(exc))
 
 
+@describe.register
+def _(exc: errors.Changed, view: Any) -> Problem:
+    return Problem(KINDS["changed"], str(exc), more={"differences": exc.differences})
+
+
 @describe.register(OperationalError)
 @describe.register(InterfaceError)
 def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:

@@ -124,6 +124,13 @@ _ALL = (
     ),
     Kind("not-now", 409, "This cannot be done now", "`detail` says what prevents it."),
     Kind(
+        "changed",
+        412,
+        "Somebody else has changed it",
+        "Its version is another one than `If-Match` names. `differences` has each field that "
+        "differs, as it is `stored` and as it was `sent`. Read it again, and decide.",
+    ),
+    Kind(
         "body-too-large",
         413,
         "The body is too large",

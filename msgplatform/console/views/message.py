@@ -10,12 +10,19 @@ from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html, format_html_join
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from msgplatform.admin import MESSAGE_RESENT, audit_messages, message_target, sees_personal
+from msgplatform.admin import (
+    MESSAGE_RESENT,
+    audit_messages,
+    cells,
+    message_target,
+    sees_personal,
+)
 from msgplatform.console.masking import masked
 from msgplatform.console.views.page import flow_of, page
 from msgplatform.core import flows
@@ -29,6 +36,7 @@ from msgplatform.core.errors import (
 from msgplatform.models import AuditLog
 
 _SHOWN_AGAIN = 50  # entries of the audit log on a page
+_LINKED = 10  # new messages that an answer names
 
 
 @staff_member_required
@@ -67,9 +75,11 @@ def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     flow = flow_of(request, flow_name)
     if not may_resend(request, flow):
         raise PermissionDenied
-    if (resent := resend_messages(request, flow, [id], request.POST.get("recipient", ""))) is None:
+    recipient = request.POST.get("recipient", "")
+    new_id = resend_messages(request, flow, [id], recipient, leads_there=True)
+    if new_id is None:
         raise _missing()
-    return redirect("console:message", flow_name, resent or id)
+    return redirect("console:message", flow_name, new_id or id)
 
 
 def may_resend(request: HttpRequest, flow: flows.Flow) -> bool:
@@ -78,14 +88,21 @@ def may_resend(request: HttpRequest, flow: flows.Flow) -> bool:
 
 
 def resend_messages(
-    request: HttpRequest, flow: flows.Flow, ids: Sequence[str], recipient: str = ""
+    request: HttpRequest,
+    flow: flows.Flow,
+    ids: Sequence[str],
+    recipient: str = "",
+    *,
+    leads_there: bool = False,
 ) -> str | None:
     """Resend messages, say what became of it, and note in the audit log who did it. Returns the id
-    of the last new message, '' without one; None if the flow knows none of the messages."""
+    of the last new message, '' without one; None if the flow knows none of the messages.
+    `leads_there`: the caller shows the new message."""
     action = flow.resend_action
     if action is None:
         raise PermissionDenied
-    count, left_count, unknown_count, new = 0, 0, 0, ""
+    count, left_count, unknown_count = 0, 0, 0
+    new_ids: list[str] = []
     refusal: Exception | None = None
     for position, id in enumerate(ids):
         try:
@@ -106,13 +123,16 @@ def resend_messages(
                 request, flow.name, [id], recipient=recipient, count=resent.count, **new_message
             )
         left_count += max(1, resent.left) if resent.left or not resent.count else 0
-        count, new = count + resent.count, resent.message or new
+        count += resent.count
+        new_ids += [resent.message] if resent.message else []
     if refusal is not None:
         messages.error(request, _("It was not sent again: %s") % refusal)
     is_one = len(ids) == 1
     if not (is_one and (unknown_count or refusal is not None)):
-        _tell(request, count, left_count + unknown_count, new if is_one else "")
-    return None if unknown_count == len(ids) else new
+        text = _("Sent again as a new message, which is shown here.")
+        text = text if leads_there else _links_to(flow, new_ids)
+        _tell(request, count, left_count + unknown_count, text if new_ids else "")
+    return None if unknown_count == len(ids) else "".join(new_ids[-1:])
 
 
 @staff_member_required
@@ -158,9 +178,18 @@ def _with_people(flow: flows.Flow, shown_page: flows.Page) -> list[flows.Timelin
     return timeline
 
 
-def _tell(request: HttpRequest, count: int, left_count: int, message: str) -> None:
-    if message:
-        messages.success(request, _("Sent again as a new message, which is shown here."))
+def _links_to(flow: flows.Flow, new_ids: Sequence[str]) -> str:
+    text = ngettext(
+        "%d message is sent again:", "%d messages are sent again:", len(new_ids)
+    ) % len(new_ids)  # fmt: skip
+    links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
+    more = ", …" if len(new_ids) > _LINKED else ""
+    return format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
+
+
+def _tell(request: HttpRequest, count: int, left_count: int, text_of_new: str) -> None:
+    if text_of_new:
+        messages.success(request, text_of_new)
     elif count:
         text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
         messages.success(request, text % count)

@@ -43,9 +43,9 @@ _MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
 @staff_member_required
 @require_GET
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """Messages of one flow that match its fields, page by page."""
+    """Messages of one flow that match its fields, page by page; without a filter all of them."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET or None)
+    form = SearchForm(flow, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
     following = ""
     if result and result.cursor:

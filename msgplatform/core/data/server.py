@@ -45,16 +45,14 @@ class Cluster:
     """The state of a cluster (Galera) as one server of it says. `expected` is how many servers its
     configuration names, at least one."""
 
-    is_primary: bool
-    is_ready: bool
-    state: str  # "Synced", "Donor/Desynced", "Joined" …
+    state: str  # of this server: "Synced", "Donor/Desynced", "Joined" …
     size: int
     expected: int
 
 
 def cluster(using: str = DEFAULT_DB_ALIAS) -> Cluster | None:
-    """The cluster to which the server belongs; None for a server on its own. A server without a
-    quorum answers, too. Raises OperationalError."""
+    """The cluster to which the server belongs; None for a server on its own. Raises
+    OperationalError."""
     connection = connections[using]
     if connection.vendor != "mysql":
         return None
@@ -67,8 +65,6 @@ def cluster(using: str = DEFAULT_DB_ALIAS) -> Cluster | None:
         (address,) = cursor.fetchone()
     names = address.partition("://")[2].partition("?")[0].split(",")
     return Cluster(
-        is_primary=status["wsrep_cluster_status"] == "Primary",
-        is_ready=status["wsrep_ready"] == "ON",
         state=status["wsrep_local_state_comment"],
         size=int(status["wsrep_cluster_size"]),
         expected=len([name for name in names if name]) or 1,

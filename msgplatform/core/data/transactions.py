@@ -22,7 +22,7 @@ LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 20
 # A node of Galera without a quorum: it refuses every statement but those that ask no table, and it
 # may have lost the quorum during COMMIT.
 NO_QUORUM, ERROR_DURING_COMMIT = 1047, 1180
-# A note of an error that a statement inside a transaction raised (`mysql/base.py`).
+# A note of an error that came while connecting or inside a transaction (`mysql/base.py`).
 BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is stored."
 # The connection broke; if that was during COMMIT, the transaction may have been stored or not.
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST})

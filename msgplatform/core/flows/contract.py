@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.urls import reverse
+
 from msgplatform.core.connections import WORK, RedisRole
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
@@ -22,8 +24,15 @@ class Link:
 
     title: Text
     icon: str  # a Material symbol
-    view: str  # name of its URL, without arguments
+    view: str  # name of its URL
     permissions: Sequence[str]  # people with all of them see the link
+    args: Sequence[str] = ()  # of the URL
+    query: str = ""  # a filter, such as rows=records
+
+    @property
+    def address(self) -> str:
+        url: str = reverse(self.view, args=self.args)
+        return f"{url}?{self.query}" if self.query else url
 
 
 def _none() -> tuple[()]:

@@ -53,8 +53,11 @@ class FilterField:
     # could guess it by searching, so the field is not for them.
     personal: bool = False
     read: Callable[[str, str], Any] | None = None
-    # The name of this field in the API, where callers know it by another one.
+    # The name of this field in the API, where callers know it by another one, and its description,
+    # where `help` is about a form.
     parameter: str = ""
+    parameter_help: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]

@@ -19,7 +19,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
 from msgplatform.messages.engine import read_filter
 from notify.feed.actions.resend import SetAside
-from notify.feed.messages import lines as message_lines
+from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
 

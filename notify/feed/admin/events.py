@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -25,15 +25,18 @@ from msgplatform.admin import (
     ChoiceFilter,
     IdTimeFilter,
     PickFilter,
+    RowList,
+    RowsAdmin,
     audit,
     cells,
     row_id,
 )
+from msgplatform.admin.recent_rows import RecentRowsList
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
 from notify.feed.actions.resend import resend_events
-from notify.feed.admin import rows, scheduler, users
-from notify.feed.admin.posts import TONES
+from notify.feed.admin import scheduler, users
+from notify.feed.messages.states import TONES
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog
 
@@ -83,8 +86,18 @@ class AgeFilter(PickFilter):
         return queryset.filter(qid__lt=ids.first_id_at(timezone.now() - span))
 
 
+class EventList(RecentRowsList, RowList):
+    """The rows of the page, each with whether this person may see its user."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        may_see_users = users.is_allowed(request)
+        for row in self.result_list:
+            row.may_see_users = may_see_users
+
+
 @admin.register(EventQueue)
-class EventAdmin(rows.HotRowsAdmin):
+class EventAdmin(RowsAdmin):
     list_display = ["id_text", "status_mark", "what", "user", "created", "waits", "done_up_to"]
     list_display_links = ["id_text"]
     list_filter = [("topic", ChoiceFilter), ("status", StatusFilter), AgeFilter,
@@ -100,8 +113,12 @@ class EventAdmin(rows.HotRowsAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("scheduler/", wrap(scheduler.view(self)), name="feed_scheduler"),
+            path("users/", wrap(users.view(self)), name="feed_users"),
             *super().get_urls(),
         ]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EventList]:
+        return EventList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
@@ -179,12 +196,12 @@ class EventAdmin(rows.HotRowsAdmin):
         waits = (sql.now() - row.create_date).total_seconds() if is_open else None
         return {
             "tone": TONES[_STATUS(row.status)],
-            "user_link": rows.user_link(str(row.biz), row.uid),
+            "user_link": users.link(str(row.biz), row.uid),
             "waits": age(max(0.0, waits)) if waits is not None else "",
             "is_set_aside": row.status == _STATUS.SET_ASIDE,
             "is_of_post": row.kind == EventQueue.Kind.POST,
             "checkbox": ACTION_CHECKBOX_NAME,
-            "may_see_users": users.allowed(request),
+            "may_see_users": users.is_allowed(request),
             "may_see_posts": request.user.has_perm("feed.view_feed"),
         }
 
@@ -207,11 +224,14 @@ class EventAdmin(rows.HotRowsAdmin):
 
     @admin.display(description=_("user"))
     def user(self, row: EventQueue) -> str:
-        return rows.user_cell(row)
+        """A link for people who may see the user's page, with the system below."""
+        system = str(row.biz)
+        may_see_users: bool = row.may_see_users  # type: ignore[attr-defined]
+        return cells.lines(users.link(system, row.uid) if may_see_users else row.uid, system)
 
     @admin.display(description=_("created"))
     def created(self, row: EventQueue) -> str:
-        return rows.made_at(row.pk)
+        return formats.date_format(timezone.localtime(ids.datetime_of(row.pk)), "Y-m-d H:i:s")
 
     @admin.display(description=_("waits for"))
     def waits(self, row: EventQueue) -> str:

@@ -16,6 +16,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -24,8 +25,8 @@ from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from notify.feed import timeline
-from notify.feed.admin import rows
 from notify.feed.intake.posts import check_uid
+from notify.feed.messages.states import user_address
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -81,16 +82,22 @@ class WhyForm(forms.Form):
         return number
 
 
-def allowed(request: HttpRequest) -> bool:
+def is_allowed(request: HttpRequest) -> bool:
+    """True if this person may see users: their page shows posts too."""
     user: Any = request.user
-    return bool(user.has_perms(rows.USERS_PAGE))
+    return bool(user.has_perms(("feed.view_feed", "feed.view_feeduser")))
+
+
+def link(system: str, uid: str) -> SafeString:
+    """The user's id as a link to the user's page."""
+    return cells.link(user_address(system, uid), uid)
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
     """The page, for people with the permissions to see posts and users."""
 
     def page(request: HttpRequest) -> HttpResponse:
-        if not allowed(request):
+        if not is_allowed(request):
             raise PermissionDenied
         systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
         is_submitted = "uid" in request.GET or "system" in request.GET
@@ -125,7 +132,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         if not sees_personal(request):
             posts = [replace(post, data=personal.text(post.data)) for post in posts]
         context |= {
-            "posts": [(post, rows.user_link(biz.name, post.uid)) for post in posts],
+            "posts": [(post, link(biz.name, post.uid)) for post in posts],
             "next": page.next, "is_later": before is not None,
         }  # fmt: skip
         context |= _why(biz, uid, request.GET)

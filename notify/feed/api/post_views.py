@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from django.http import Http404, HttpResponse
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api import filter_fields
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import (
     AcceptedSerializer,
@@ -21,10 +20,10 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
-from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
+from msgplatform.core.flows.messages import Fields, Values
 from msgplatform.core.intake.verdicts import Verdict
-from notify.feed.api import lists
+from msgplatform.messages.api_list import MessageListView
 from notify.feed.api.requests import (
     KIND_PATTERN,
     UID_PATTERN,
@@ -35,6 +34,7 @@ from notify.feed.api.requests import (
 from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
+from notify.feed.messages.index import FIELDS, MESSAGES, NOT_DELETED, POSTS_ONLY
 from notify.feed.models import Feed
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, Topic
 
@@ -43,15 +43,24 @@ MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
 UID = {"type": "string", "pattern": UID_PATTERN}
 KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
-APP_ID = OpenApiParameter("app_id", KIND, description="Only posts of this application")
-SRC_TYPE = OpenApiParameter("src_type", KIND, description="Only posts of this kind")
 
 
-class PostListView(ListView):
-    """List an author's posts.
+# As the declaration has them, but for the topic of upkeep, which has no posts.
+_FIELDS: Fields = {
+    **FIELDS,
+    "user": replace(FIELDS["user"], schema=UID),
+    "topic": filter_fields.choice(FIELDS["topic"].label, Topic),
+    "app_id": replace(FIELDS["app_id"], schema=KIND),
+    "kind": replace(FIELDS["kind"], schema=KIND),
+}
 
-    The posts of one author, newest first. A page may be short, or empty, and have a `next`: go on
-    until there is none.
+
+class PostListView(MessageListView):
+    """List posts.
+
+    Your system's posts, newest first, by author and the other filters. Deleted posts are listed
+    with `state=deleted` only. A page may be short, or empty, and have a `next`: go on until there
+    is none.
     """
 
     tag = "feed"
@@ -59,20 +68,10 @@ class PostListView(ListView):
     accepts_idempotency_key = True
     serializer_class = PostSerializer
     max_body_bytes = MAX_POST_BYTES
-    query = [
-        OpenApiParameter("uid", UID, required=True, description="The author"),
-        OpenApiParameter("topic", str, enum=Topic.values, description="Only posts of this topic"),
-        APP_ID,
-        SRC_TYPE,
-    ]
+    store = replace(MESSAGES, fields=_FIELDS)
 
-    def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):  # there is no database then
-            return Feed.objects.none()
-        uid, topic = self.query_values.get("uid", ""), self.query_values.get("topic")
-        posts.check_uid(uid)
-        app_id, src_type = kinds(self.query_values)
-        return lists.posts(caller_of(self.request).biz_id, uid, topic, app_id, src_type)
+    def values(self, biz: int) -> Values:
+        return {"state": NOT_DELETED, POSTS_ONLY: True, **super().values(biz)}
 
     @operation(
         NewPostBody,
@@ -169,13 +168,6 @@ class PostView(APIView):
         if not posts.delete(caller_of(request).biz_id, pk):
             raise _missing()
         return Response(status=204)
-
-
-def kinds(query: Mapping[str, str]) -> tuple[str, str]:
-    """The application and the kind of post to narrow a list by. Raises InvalidInput."""
-    for name in ("app_id", "src_type"):
-        posts.check_kind(query.get(name, ""), name)
-    return query.get("app_id", ""), query.get("src_type", "")
 
 
 def _post(biz: int, body: NewPostBody) -> Post:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
+from django.db import connection
+from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,9 +17,9 @@ from msgplatform.api.intake import BatchView
 from msgplatform.api.json import decode
 from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
+from msgplatform.core.data import sql
 from msgplatform.core.errors import NotNow
 from msgplatform.core.intake.verdicts import Verdict
-from notify.feed.api import lists
 from notify.feed.api.post_views import UID
 from notify.feed.api.requests import ChangeBody, ChangesBody
 from notify.feed.api.serializers import (
@@ -31,6 +35,49 @@ from notify.feed.models import Friend
 _BODY_BYTES = 4096
 _DIRECTIONS = ("recipients", "authors")
 _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
+
+
+class _Relations:
+    """Relations of one business system that lie in several places of an index, in one order. It has
+    as much of a queryset's interface as pagination needs.
+
+    All places are read by one statement, so that a row that another process moves from one place to
+    another meanwhile is read once.
+    """
+
+    def __init__(self, parts: Sequence[QuerySet[Friend]], order: str = "") -> None:
+        self._parts, self._order = parts, order
+
+    def filter(self, condition: Q) -> _Relations:
+        return _Relations([part.filter(condition) for part in self._parts], self._order)
+
+    def order_by(self, name: str) -> _Relations:
+        return _Relations(self._parts, name)
+
+    def __getitem__(self, page: slice) -> list[Friend]:
+        columns = ("uid", "relation", "fri_uid", "create_date")
+        is_descending = self._order.startswith("-")
+        # All rows are one system's, and their indexes begin with it (see `sql.of_one`).
+        system = "-biz_id" if is_descending else "biz_id"
+        statements: list[str] = []
+        parameters: list[Any] = []
+        for number, part in enumerate(self._parts):
+            rows = part.order_by(system, self._order).values(*columns)[: page.stop]
+            statement, part_parameters = rows.query.sql_with_params()
+            statements.append(f"SELECT * FROM ({statement}) AS part{number}")  # noqa: S608
+            parameters += part_parameters
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join(statements), parameters)
+            # A raw cursor gives times as they are stored: UTC, without a zone.
+            relations_read = [
+                Friend(
+                    uid=uid, relation=relation, fri_uid=other, create_date=at.replace(tzinfo=UTC)
+                )
+                for uid, relation, other, at in cursor.fetchall()
+            ]
+        column = self._order.lstrip("-")
+        relations_read.sort(key=lambda row: str(getattr(row, column)), reverse=is_descending)
+        return relations_read[: page.stop]
 
 
 class RelationListView(ListView):
@@ -74,8 +121,12 @@ class RelationListView(ListView):
             return Friend.objects.none()
         uid, relation = self.query_values.get("uid", ""), self.query_values.get("relation", "")
         check_uid(uid)
-        read = lists.authors if self.direction == "authors" else lists.recipients
-        return read(caller_of(self.request).biz_id, uid, relation)
+        rows = sql.of_one(Friend.objects.all(), "biz_id", caller_of(self.request).biz_id)
+        rows = rows.filter(relation=relation)
+        if self.direction == "recipients":
+            return _Relations([rows.filter(uid=uid)])
+        rows = rows.filter(fri_uid=uid)
+        return _Relations([rows.filter(delivery=each) for each in Friend.Delivery.values])
 
     @operation(
         ChangeBody,

@@ -19,13 +19,14 @@ from msgplatform.api.schema import operation
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from notify.feed import timeline
-from notify.feed.api.post_views import APP_ID, SRC_TYPE, UID, kinds
+from notify.feed.api.post_views import KIND, UID
 from notify.feed.api.requests import ReadBody
 from notify.feed.api.serializers import (
     PostSerializer,
     TimelineSerializer,
     UnreadSerializer,
 )
+from notify.feed.intake.posts import check_kind
 from notify.feed.models import Feed
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 200
@@ -57,8 +58,8 @@ class TimelineView(QueryView):
             {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT, "default": _DEFAULT_LIMIT},
             description="The most posts on a page",
         ),
-        APP_ID,
-        SRC_TYPE,
+        OpenApiParameter("app_id", KIND, description="Only posts of this application"),
+        OpenApiParameter("src_type", KIND, description="Only posts of this kind"),
     ]
 
     @operation(None, {200: TimelineSerializer}, parameters=[_UID])
@@ -74,7 +75,9 @@ class TimelineView(QueryView):
         limit = query.get("limit", str(_DEFAULT_LIMIT))
         if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= _MAX_LIMIT:
             raise InvalidInput(f"Set it to a number from 1 to {_MAX_LIMIT}.", "limit")
-        app_id, src_type = kinds(query)
+        app_id, src_type = query.get("app_id", ""), query.get("src_type", "")
+        check_kind(app_id, "app_id")
+        check_kind(src_type, "src_type")
         biz = caller_of(request).biz_id
         page = timeline.read(biz, uid, before, int(limit), app_id, src_type)
         following = None

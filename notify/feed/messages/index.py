@@ -1,4 +1,4 @@
-"""How posts and events are found: fields, indexes, conditions, lines.
+"""The declaration of posts and events: fields, indexes, conditions.
 
 A search goes over events when it asks for work that is not handled yet, else over posts. Open
 events are few and in an index; the cleaner deletes handled events, so "handled" means that a post
@@ -7,14 +7,14 @@ has no open event. Upkeep has events and no posts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
 
-from msgplatform.api import filter_fields
+from msgplatform.api import filter_fields, filters
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
@@ -22,59 +22,59 @@ from msgplatform.core.flows import Fields, FilterField, MessageStore
 from msgplatform.core.flows.messages import BY_ID, Check, Source, Values, merged
 from msgplatform.messages.engine import exact_id
 from msgplatform.models import Biz
-from notify.feed.messages.lines import lines, timelines
-from notify.feed.messages.timeline import page
+from notify.feed.intake.posts import check_kind, check_uid
+from notify.feed.messages.page import page
+from notify.feed.messages.states import lines, timelines
 from notify.feed.models import EventQueue, Feed
 from notify.feed.models.posts import Topic
 
-DELETED, HANDLED = "deleted", "handled"
+HANDLED, NOT_DELETED, EDITED, DELETED = "handled", "not_deleted", "edited", "deleted"
 _STATUS = EventQueue.Status
 OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
-STATES = (*OPEN, HANDLED, DELETED)
+# States of posts alone; upkeep has none of them.
+_OF_POSTS: Mapping[str, Q] = {
+    NOT_DELETED: Q(delete_date__isnull=True),
+    EDITED: Q(delete_date__isnull=True, update_date__isnull=False),
+    DELETED: Q(delete_date__isnull=False),
+}
+# True: of events, only those of posts that are not deleted, as the API lists them.
+POSTS_ONLY = "posts_only"
 _UPKEEP = EventQueue.Topic.UPKEEP
 _SYSTEMS = 100  # asked in one statement
 
 
-def _read_topic(text: str, field: str) -> str:
-    if text not in EventQueue.Topic.values:
-        raise InvalidInput(_("use one of %s") % ", ".join(EventQueue.Topic.values), field)
-    return text
-
-
-def _read_state(text: str, field: str) -> str:
-    if text not in STATES:
-        raise InvalidInput(_("use one of %s") % ", ".join(STATES), field)
-    return text
-
-
-TOPIC = filter_fields.choice(gettext_lazy("Topic"), EventQueue.Topic, read=_read_topic)
+_READ_KIND = filters.checked_by(check_kind)
+TOPIC = filter_fields.choice(_("Topic"), EventQueue.Topic)
 FIELDS: Fields = {
-    "id": filter_fields.message_id(gettext_lazy("A post's or an event's id")),
+    "id": filter_fields.message_id(_("A post's or an event's id")),
     "user": FilterField(
-        gettext_lazy("User"), gettext_lazy("The business system's own id of an author, exact")
+        _("User"), _("The business system's own id of an author, exact"),
+        read=filters.checked_by(check_uid), parameter="uid",
     ),
     "biz": filter_fields.BIZ,
     "topic": TOPIC,
-    "kind": FilterField(gettext_lazy("Kind"), gettext_lazy("Of the post, exact, such as update")),
-    "state": filter_fields.choice(
-        gettext_lazy("State"),
-        [
-            *((name, status.label) for name, status in OPEN.items()),
-            (HANDLED, _STATUS.HANDLED.label),
-            (DELETED, gettext_lazy("deleted")),
-        ],
-        read=_read_state,
+    "app_id": FilterField(
+        _("Application"), _("Of the post, exact, such as mobile"), read=_READ_KIND
     ),
-    "since": filter_fields.since(gettext_lazy("Posted at this time or later")),
-    "until": filter_fields.until(gettext_lazy("Posted before this time")),
-}
+    "kind": FilterField(
+        _("Kind"), _("Of the post, exact, such as update"), read=_READ_KIND, parameter="src_type"
+    ),
+    "state": filter_fields.choice(
+        _("State"),
+        [*((name, status.label) for name, status in OPEN.items()),
+         (HANDLED, _STATUS.HANDLED.label), (NOT_DELETED, _("not deleted")),
+         (EDITED, pgettext_lazy("state", "edited")), (DELETED, _("deleted"))],
+    ),
+    "since": filter_fields.since(_("Posted at this time or later")),
+    "until": filter_fields.until(_("Posted before this time")),
+}  # fmt: skip
 
 
 def _check(values: Values) -> None:
-    if values.get("topic") == _UPKEEP and values.get("state") == DELETED:
-        raise InvalidInput(_("upkeep has no posts that could be deleted"), "state")
+    if values.get("topic") == _UPKEEP and values.get("state") in _OF_POSTS:
+        raise InvalidInput(gettext("upkeep has no posts: use another state"), "state")
 
 
 # -- posts ---------------------------------------------------------------------------------------
@@ -122,8 +122,9 @@ _POSTS = Source(
         "biz": "biz_id",
         "user": "uid",
         "topic": "topic",
+        "app_id": "app_id",
         "kind": "src_type",
-        "state": lambda state: Q(delete_date__isnull=state != DELETED),
+        "state": lambda state: _OF_POSTS.get(state, _OF_POSTS[NOT_DELETED]),
     },
     checks=[Check(("state",), _without_open_event), Check(("text",), _with_text)],
 )
@@ -141,9 +142,13 @@ def _by_topic_and_status(rows: QuerySet[Any], values: Values) -> list[QuerySet[A
     ]
 
 
-def _with_post_of_kind(values: Values, ids: Sequence[int]) -> set[int]:
-    rows = Feed.objects.filter(id__in=ids, src_type=values["kind"])
-    return set(rows.order_by().values_list("id", flat=True))
+def _with_post(values: Values, ids: Sequence[int]) -> set[int]:
+    rows = Feed.objects.filter(id__in=ids).order_by()
+    if POSTS_ONLY in values:
+        rows = rows.filter(_OF_POSTS[NOT_DELETED])
+    columns = {"app_id": "app_id", "src_type": "kind"}
+    conditions = {column: values[name] for column, name in columns.items() if name in values}
+    return set(rows.filter(**conditions).values_list("id", flat=True))
 
 
 _EVENTS = Source(
@@ -158,7 +163,7 @@ _EVENTS = Source(
         "topic": "topic",
         "state": lambda state: Q(status=OPEN.get(state, _STATUS.HANDLED)),
     },
-    checks=[Check(("kind",), _with_post_of_kind)],
+    checks=[Check(("app_id", "kind", POSTS_ONLY), _with_post)],
 )
 
 
@@ -167,6 +172,11 @@ def _sources(values: Values) -> list[Source]:
         return [_EVENTS]
     # An id alone may be an event's of upkeep.
     return [_POSTS, _EVENTS] if values.keys() == {"id"} else [_POSTS]
+
+
+def _records(biz: int, ids: Sequence[int]) -> dict[int, Feed]:
+    rows = Feed.objects.filter(id__in=ids, biz_id=biz).order_by()
+    return {post.pk: post for post in sorted(rows, key=lambda post: -post.pk)}
 
 
 def _readings(query: str, _personal: bool) -> Iterator[Values]:
@@ -182,5 +192,6 @@ MESSAGES = MessageStore(
     other_lines=timelines,
     check=_check,
     page=page,
-    searched_text_label=gettext_lazy("posts"),
+    records=_records,
+    searched_text_label=_("posts"),
 )

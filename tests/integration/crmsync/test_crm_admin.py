@@ -8,12 +8,13 @@ import pytest
 from django.test import Client
 
 from crmsync.models import LandingPage, Lead
+from msgplatform.console.navigation import sidebar
 from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync.support import form_fields, landing_page
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-PAGES, LEADS = "/admin/crmsync/landingpage/", "/admin/crmsync/lead/"
+PAGES, LEADS = "/admin/crmsync/landingpage/", "/console/search/crmsync"
 
 
 @pytest.fixture
@@ -108,12 +109,20 @@ def test_leads_are_listed_and_found(admin_client: Client, biz: Biz) -> None:
         return [row.name for row in (wang, li) if f">{row.pk}<" in html]
 
     assert names("") == ["王小明", "李"]
-    for query in ("q=13800000000", "q=138+0000+0000", "q=u-1", "q=ad-1", f"q={wang.pk}",
-                  "page=ad-1", f"system={biz.pk}", "deleted=no"):  # fmt: skip
+    for query in ("phone=13800000000", "phone=138+0000+0000", "uid=u-1", "appkey=ad-1",
+                  f"id={wang.pk}", f"biz={biz.pk}", "deleted=false"):  # fmt: skip
         assert names(query) == ["王小明"], query
-    assert names("deleted=yes") == ["李"]
-    assert names("q=nobody") == []
-    page = admin_client.get(f"{LEADS}{wang.pk}/change/").content.decode()
-    assert "w@example.com" in page
-    assert 'name="_save"' not in page
-    assert admin_client.get(f"{LEADS}add/").status_code == 403
+    assert names("deleted=true") == ["李"]
+    assert names("uid=nobody") == []
+    assert "w@example.com" in admin_client.get(f"/console/crmsync/{wang.pk}").content.decode()
+
+
+def test_the_side_bar_leads_to_leads_and_records(admin_client: Client) -> None:
+    groups = sidebar(admin_client.get(LEADS).wsgi_request)
+    links = {str(item["title"]): item for group in groups for item in group["items"]}
+    assert (links["Leads"]["link"], links["Leads"]["icon"]) == (LEADS, "person_add")
+    assert (links["Records"]["link"], links["Records"]["icon"]) == (
+        f"{LEADS}?rows=records", "contacts",
+    )  # fmt: skip
+    html = admin_client.get(links["Records"]["link"]).content.decode()
+    assert "No message matches" in html

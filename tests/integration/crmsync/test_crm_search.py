@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from crmsync import orders, presence
-from crmsync.messages import timeline, tries
-from crmsync.messages.index import MESSAGES
+from crmsync.messages import tries
+from crmsync.messages.index import LEADS, MESSAGES
+from crmsync.messages.page import page as message_page
 from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
@@ -131,7 +132,43 @@ class TestFind:
         assert found(operation=str(record.operation_id)) == dead[:1]
         assert found(remote_id="r-A7", record_key="A7", state="confirmed") == []
         (hit,) = engine.find(MESSAGES, {"crm": "hubspot"}, "", 50).hits
-        assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead (invalid)")
+        assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead")
+        assert (hit.reason, hit.tone) == ("refused by the CRM", "bad")
+
+    def test_records_are_listed_without_any_other_filter(self, biz: Biz, policy: Policy) -> None:
+        lead = new_lead(biz)
+        carry(policy, lead)
+        people = sync_support.policy(crm("tryton"), "people", biz=biz)
+        record = carry(people, "A7", RETRY, error_class="retry", attempt=2, sent_version=0)
+        assert found() == [str(lead.pk)]
+        assert found(rows="records") == [f"record-{record.pk}", str(lead.pk)]
+        for chosen in ("people/tryton", str(people.pk)):
+            assert found(rows="records", policy=chosen) == [f"record-{record.pk}"]
+        assert found(policy="people/tryton", crm="hubspot") == []
+        (line,) = engine.find(MESSAGES, {"record_key": "A7"}, "", 50).hits
+        assert (line.tone, line.reason) == ("warn", "the CRM failed; 2 failed")
+        assert line.details == "from people · version 1 · id in the CRM r-A7"
+        assert line.duration.startswith("changed at ")
+        Record.objects.filter(pk=record.pk).update(next_at=sql.now(), version=5, sent_version=3)
+        (line,) = engine.find(MESSAGES, {"record_key": "A7"}, "", 50).hits
+        assert "version 5, the CRM holds 3" in line.details
+        assert line.duration.startswith("next try at ")
+        with pytest.raises(InvalidInput) as error:
+            found(rows="records", phone="13800000000")
+        assert error.value.field == "rows"
+
+    def test_deleted_leads(self, biz: Biz) -> None:
+        LandingPage.objects.create(biz=biz, appkey="ad-1", title="Test drive")
+        kept, deleted = new_lead(biz, uid="u-1"), new_lead(biz)
+        Lead.objects.filter(pk=deleted.pk).update(is_delete=True)
+        assert found(deleted="true") == [str(deleted.pk)]
+        assert found(deleted="false") == [str(kept.pk)]
+        deleted_line, line = engine.find(MESSAGES, {}, "", 50).hits
+        assert deleted_line.title.endswith("(deleted)")
+        assert deleted_line.duration.startswith("changed at ")
+        assert (line.details, line.duration) == ("Test drive (ad-1) · u-1", "")
+        (option,) = MESSAGES.fields["appkey"].options("drive")  # type: ignore[misc]
+        assert (option.value, option.label) == ("ad-1", "Test drive")
 
     def test_times(self, biz: Biz) -> None:
         lead = new_lead(biz)
@@ -175,10 +212,11 @@ class TestFind:
         carry(policy, first, DEAD)
         for _ in range(7):
             carry(policy, new_lead(biz))
-        many = engine.find(MESSAGES, {"name": "王", "state": "dead"}, "", 50)
+        filter = {"name": "王", "record_key": str(first.pk)}
+        many = engine.find(MESSAGES, filter, "", 50)
         assert (many.hits, bool(many.cursor)) == ([], True)
         assert "4 messages were looked at" in many.notice
-        rest = engine.find(MESSAGES, {"name": "王", "state": "dead"}, many.cursor, 50)
+        rest = engine.find(MESSAGES, filter, many.cursor, 50)
         assert [hit.id for hit in rest.hits] == [str(first.pk)]
 
     def test_letters_that_mean_something_to_a_pattern(self, biz: Biz) -> None:
@@ -190,7 +228,7 @@ class TestFind:
 
 class TestPage:
     def entries(self, lead: Lead | str) -> list[tuple[str, str]]:
-        page = timeline.page(str(lead.pk) if isinstance(lead, Lead) else lead)
+        page = message_page(str(lead.pk) if isinstance(lead, Lead) else lead)
         assert page
         return [(entry.title, entry.detail) for entry in page.timeline]
 
@@ -201,7 +239,7 @@ class TestPage:
         tried(record, "retry", message="HTTP 503")
         tried(record, attempt=2, remote_id="77")
         Record.objects.update(updated_at=sql.now())
-        page = timeline.page(str(lead.pk))
+        page = message_page(str(lead.pk))
         assert page
         assert page.title == "王小明 · 13800000000"
         assert str(page.facts["Landing page"]) == "Test drive (ad-1)"
@@ -284,7 +322,7 @@ class TestPage:
     def test_a_record_of_another_source(self) -> None:
         policy = sync_support.policy(crm(), "people", key_prefix="p-")
         record = carry(policy, "A7", QUEUED)
-        page = timeline.page(f"record-{record.pk}")
+        page = message_page(f"record-{record.pk}")
         assert page
         assert page.title == "people · A7"
         assert '"name": "name p-A7"' in page.body
@@ -311,7 +349,7 @@ class TestPage:
         dead = carry(policy, lead, DEAD)
         recovery_steps.entry(dead, policy, reason="LastName is required")
         waits = carry(sales, lead, RETRY, next_at=sql.now() + timedelta(hours=1))
-        page = timeline.page(str(lead.pk))
+        page = message_page(str(lead.pk))
         assert page
         shown = {str(card.name): card for card in page.recipients}
         assert list(shown) == ["hubspot", "sales", "tryton"]  # what failed comes first
@@ -336,17 +374,26 @@ class TestPage:
         assert "Sent again by admin" in page_again
 
     def card(self, lead: Lead, crm_name: str) -> flows.Recipient:
-        page = timeline.page(str(lead.pk))
+        page = message_page(str(lead.pk))
         assert page
         return next(card for card in page.recipients if str(card.name) == crm_name)
 
     def test_a_lead_that_no_policy_carries(self, biz: Biz) -> None:
-        page = timeline.page(str(new_lead(biz).pk))
+        page = message_page(str(new_lead(biz).pk))
         assert page
         assert str(page.no_recipient_reasons[0]) == "No policy carries it to a CRM."
 
     def test_an_unknown_id(self) -> None:
-        assert timeline.page("1") is timeline.page("record-1") is timeline.page("x") is None
+        assert message_page("1") is message_page("record-1") is message_page("x") is None
+
+
+def rows_read() -> int:
+    """Rows that this session has read from tables and indexes; SQLite does not count them."""
+    if connection.vendor != "mysql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+        return sum(int(value) for _name, value in cursor.fetchall())
 
 
 class TestCost:
@@ -374,6 +421,8 @@ class TestCost:
     @pytest.mark.parametrize(
         ("filter", "index"),
         [
+            ({"error_class": "invalid"}, "sync_record_due"),
+            ({"state": "dead", "policy": "hive/hubspot"}, "sync_record_due"),
             ({"phone": "13800000000"}, "lead_of_phone"),
             ({"uid": "u-1"}, "lead_of_uid"),
             ({"appkey": "ad-1"}, "lead_of_appkey"),
@@ -401,6 +450,49 @@ class TestCost:
         with connection.cursor() as cursor:
             (step,) = sql.plan(cursor, statement.replace("%", "%%"))
         assert index in str(step.get("key") or step.get("detail")), step
+
+    @pytest.mark.django_db(transaction=True)
+    def test_the_api_reads_as_many_rows_of_a_larger_table(self, biz: Biz, policy: Policy) -> None:
+        """Rows of leads and records that a page reads, by the server's own count, at two sizes."""
+        fields = {"name": "李", "phone": "13800000000", "uid": "u-1", "appkey": "ad-x"}
+        for _ in range(3):
+            carry(policy, new_lead(biz, **fields), DEAD, error_class="invalid", remote_id="r-x")
+        operation = Operation.objects.order_by("id").last()
+        assert operation
+        filters: list[dict[str, str]] = [
+            {"state": "dead"}, {"state": "dead", "crm": "hubspot"}, {"error_class": "invalid"},
+            {"remote_id": "r-x"}, {"state": "dead", "deleted": "false"}, {"phone": "13800000000"},
+            {"uid": "u-1"}, {"appkey": "ad-x"}, {"name": "李"},
+        ]  # fmt: skip
+        costs = []
+        for size in (300, 900):
+            leads = [
+                Lead(id=ids.new(0), biz=biz, appkey="ad-1", name="王", phone=f"139{n:08}", uid="-")
+                for n in range(size)
+            ]
+            Lead.objects.bulk_create(leads)
+            Record.objects.bulk_create(
+                Record(
+                    id=ids.new(0), policy_id=policy.pk, key=str(lead.pk), version=1,
+                    operation_id=operation.pk, digest="", state=CONFIRMED, updated_at=sql.now(),
+                )
+                for lead in leads
+            )  # fmt: skip
+            if connection.vendor == "mysql":
+                with connection.cursor() as cursor:
+                    cursor.execute("ANALYZE TABLE lead, sync_record")
+                    cursor.fetchall()
+            costs.append([self.rows_of_page(biz, filter) for filter in filters])
+        for filter, few, many in zip(filters, *costs, strict=True):
+            assert many <= few + 5, (filter, few, many)
+
+    def rows_of_page(self, biz: Biz, filter: dict[str, str]) -> int:
+        values = {**engine.read_filter(LEADS.fields, filter), "biz": biz.pk}
+        LEADS.check(values)
+        before = rows_read()
+        found_ids, _following = engine.find_ids(LEADS, values, MAX_ID, 50)
+        assert len(found_ids) == 3
+        return rows_read() - before
 
 
 def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from crmsync.api import views
-from crmsync.models import LandingPage, Lead
+from crmsync.models import LandingPage, Lead, Record
 from msgplatform.api.access import keys, throttling
+from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import (
     LEADS,
     WANG,
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 FIELDS = form_fields(
     "name *", "phone *", "email", "message", "budget: Your budget", "test_drive: A test drive"
 )
+HOUR = timedelta(hours=1)
 SCOPES = ("leads:write", "leads:read")
 
 
@@ -278,19 +280,72 @@ class TestRead:
         Lead.objects.filter(uid="u0").update(is_delete=True)
         assert uids(deleted="true") == ["u0"]
         assert uids(deleted="false") == ["u2", "u1"]
-        since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-        assert uids(updated_since=since) == [], "another transaction may still commit before these"
+        before, after = ((datetime.now(UTC) + shift * HOUR).isoformat() for shift in (-1, 1))
+        assert uids(since=before, until=after) == ["u2", "u1", "u0"]
+        assert uids(since=after) == uids(until=before) == []
+
+        def changed(**parameters: str) -> list[str]:
+            response = caller.get(f"{LEADS}/changes", **parameters)
+            assert response.status_code == 200, response.content
+            return [each["uid"] for each in response.json()["results"]]
+
+        assert changed(since=before) == [], "another transaction may still commit before these"
         monkeypatch.setattr(views, "_SETTLED", timedelta(0))
-        assert uids(updated_since=since) == ["u1", "u2", "u0"]
-        assert uids(updated_since=(datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
+        assert changed(since=before) == ["u1", "u2", "u0"]
+        assert changed(since=before, deleted="false", appkey="ad-1") == ["u1"]
+        assert changed(since=before, phone="138 0000 0002") == ["u2"]
+        assert changed(since=after) == []
 
     @pytest.mark.parametrize(
-        "parameters", [{"updated_since": "yesterday"}, {"phone": "x"}, {"deleted": "perhaps"}]
-    )
+        "parameters",
+        [{"since": "yesterday"}, {"phone": "x"}, {"deleted": "perhaps"}, {"updated_since": "1"},
+         {"crm": "nowhere"}, {"policy": "7"}, {"rows": "records"}, {"state": "lost"}],
+    )  # fmt: skip
     def test_a_wrong_filter(self, caller: Caller, parameters: dict[str, str]) -> None:
         wrong(caller.get(**parameters), *parameters)
 
-    @pytest.mark.parametrize("since", [{}, {"updated_since": "2026-01-01T00:00:00Z"}])
+    @pytest.mark.parametrize("parameters", [{}, {"since": ""}, {"since": "yesterday"}])
+    def test_changes_begin_somewhere(self, caller: Caller, parameters: dict[str, str]) -> None:
+        wrong(caller.get(f"{LEADS}/changes", **parameters), "since")
+
+    def test_leads_by_their_state_at_a_crm(
+        self, caller: Caller, api: Api, page: LandingPage
+    ) -> None:
+        """A key finds its own leads, and nothing out about the CRMs of others."""
+        caller.send(
+            "POST", f"{LEADS}/batch", {"leads": [lead(page, uid=f"u{n}") for n in range(3)]}
+        )
+        policy = sync_support.hive("sales", biz=page.biz)
+        others = sync_support.hive("elsewhere", biz=api.biz())
+        for kept in Lead.objects.all():
+            state = Record.State.DEAD if kept.uid == "u1" else Record.State.CONFIRMED
+            one = recovery_steps.request(policy.key_prefix + str(kept.pk))
+            recovery_steps.record(
+                sync_support.new_operation(policy, [one]), one, state, key=str(kept.pk),
+                remote_id=f"r-{kept.uid}",
+                error_class="invalid" if kept.uid == "u1" else "",
+            )  # fmt: skip
+
+        def uids(**parameters: str) -> list[str]:
+            response = caller.get(**parameters)
+            assert response.status_code == 200, response.content
+            return [each["uid"] for each in response.json()["results"]]
+
+        assert uids(crm="sales") == ["u2", "u1", "u0"]
+        assert uids(state="dead") == uids(error_class="invalid") == uids(remote_id="r-u1") == ["u1"]
+        assert uids(state="confirmed", crm="sales", policy=str(policy.pk)) == ["u2", "u0"]
+        assert uids(state="dead", uid="u0") == uids(error_class="auth") == []
+        stranger = Caller(api, api.key(*SCOPES)[1])
+        assert stranger.get(state="dead").json()["results"] == []
+        for who, name, value in (
+            (stranger, "crm", "sales"), (caller, "crm", "elsewhere"), (caller, "crm", "nowhere"),
+            (caller, "policy", "hive/elsewhere"), (caller, "policy", str(others.pk)),
+        ):  # fmt: skip
+            (error,) = problem(who.get(**{name: value}), 400, "invalid-input")["errors"]
+            assert error["field"] == name
+            assert error["message"].startswith("there is no ")
+
+    @pytest.mark.parametrize("since", [{}, {"since": "2026-01-01T00:00:00Z"}])
     def test_pages(
         self,
         caller: Caller,
@@ -302,8 +357,8 @@ class TestRead:
         leads = [lead(page, uid=str(number)) for number in range(25)]
         caller.send("POST", f"{LEADS}/batch", {"leads": leads})
         monkeypatch.setattr(views, "_SETTLED", timedelta(0))
-        seen, address = [], f"{LEADS}?limit=10"
-        response = caller.get(limit="10", **since)
+        seen, address = [], f"{LEADS}/changes" if since else LEADS
+        response = caller.get(address, limit="10", **since)
         while True:
             body = response.json()
             seen += [int(each["uid"]) for each in body["results"]]

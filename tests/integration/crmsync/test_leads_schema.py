@@ -13,6 +13,7 @@ from tests.support.api_document import api_views, document, generate, statuses
 
 URLCONF = "msgplatform.urls"
 LEADS, BATCH, LEAD = "/api/v1/leads", "/api/v1/leads/batch", "/api/v1/leads/{id}"
+CHANGES = "/api/v1/leads/changes"
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def test_it_is_made_without_a_warning() -> None:
 
 def test_every_api_view_is_in_it_and_closed_by_a_scope(schema: dict[str, Any]) -> None:
     views = dict(api_views(get_resolver(URLCONF)))
-    assert {LEADS, BATCH, LEAD} <= set(views)
-    for path in (LEADS, BATCH, LEAD):
+    assert {LEADS, CHANGES, BATCH, LEAD} <= set(views)
+    for path in (LEADS, CHANGES, BATCH, LEAD):
         assert path in schema["paths"]
         assert views[path].required_scope
 
@@ -49,8 +50,11 @@ def test_operations(schema: dict[str, Any]) -> None:
     assert {"204", "404"} <= statuses(schema, LEAD, "delete")
     names = {parameter["name"] for parameter in paths[LEADS]["get"]["parameters"]}
     assert names == {
-        "appkey", "phone", "uid", "updated_since", "deleted", "cursor", "limit"
+        "phone", "name", "uid", "appkey", "deleted", "crm", "policy", "state", "error_class",
+        "remote_id", "since", "until", "cursor", "limit",
     }  # fmt: skip
+    names = {parameter["name"] for parameter in paths[CHANGES]["get"]["parameters"]}
+    assert names == {"since", "phone", "uid", "appkey", "deleted", "cursor", "limit"}
 
 
 def test_what_a_lead_consists_of(schema: dict[str, Any]) -> None:

@@ -66,7 +66,8 @@ class Shop:
             self.change(claimed_by=HOLDER, lease_until=sql.now() + timedelta(seconds=60))
             self._policies.refresh(at_once=True)
             self._crms.refresh(at_once=True)
-            self._poll.turn()
+            if wait := self._poll.turn():
+                time.sleep(min(wait, 0.05))
 
     def turn_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from crmsync.messages import timeline
+from crmsync.messages import page as message_page
 from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
 from crmsync.policies import run_requests
 from msgplatform.api.access import keys, throttling
@@ -118,7 +118,7 @@ class TestLeadAtCrms:
         first, second = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
         assert (first["error_class"], first["message"]) == ("retry", "the CRM failed")
         assert second["message"] == "nobody knows whether it is stored"
-        assert said in timeline.page(str(lead.pk)).timeline[-1].detail
+        assert said in message_page.page(str(lead.pk)).timeline[-1].detail
 
     def test_policies_of_another_system_are_not_shown(
         self, api: Api, caller: Caller, biz: Biz, policy: Policy

@@ -10,6 +10,7 @@ from django.utils.html import escape
 
 from msgplatform.admin import recent_rows
 from msgplatform.core.data import ids, sql
+from msgplatform.core.flows import Hit
 from msgplatform.models import AuditLog, Biz
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue
@@ -19,6 +20,7 @@ from tests.support.feed_pages import (
     ALL,
     EVENTS,
     POSTS,
+    USERS,
     cell,
     get,
     listed,
@@ -35,6 +37,13 @@ def biz() -> Biz:
     return Biz.objects.create(name="orders")
 
 
+def hits(client: Client, query: str = "") -> list[Hit]:
+    """The lines of the list of posts."""
+    answer = client.get(f"{POSTS}?{query}")
+    assert answer.status_code == 200, query
+    return [hit for _flow, hit in answer.context["hits"]]
+
+
 class TestPosts:
     def test_list_search_and_filters(self, admin_client: Client, biz: Biz) -> None:
         other = Biz.objects.create(name="other")
@@ -44,57 +53,60 @@ class TestPosts:
         posts.edit(biz.pk, vip, "two, corrected")
         posts.delete(other.pk, gone)
         for query, wanted in (
-            ("", [gone, vip, first]), (f"q={vip}", [vip]), ("q=ann", [gone, first]),
-            ("q=1001", [vip]), ("q=nobody", []), ("topic__exact=vip", [vip]),
-            ("state=deleted", [gone]), ("state=edited", [vip]), ("state=there", [vip, first]),
-            (f"biz__id__exact={other.pk}", [gone]), ("q=ann&state=there", [first]),
-            ("id_since=2099-01-01T00:00", []), ("id_until=2099-01-01T00:00", [gone, vip, first]),
-            ("biz__id__exact=x", [gone, vip, first]),
-            ("q=%00", [gone, vip, first]),
+            ("", [gone, vip, first]), (f"id={vip}", [vip]), ("user=ann", [gone, first]),
+            ("user=1001", [vip]), ("user=nobody", []), ("topic=vip", [vip]),
+            ("state=deleted", [gone]), ("state=edited", [vip]), ("state=not_deleted", [vip, first]),
+            ("biz=other", [gone]), ("user=ann&state=not_deleted", [first]),
+            ("app_id=blog", [first]), ("kind=note", [first]), ("app_id=blog&user=1001", []),
+            ("state=waiting&app_id=blog", [first]), ("state=set_aside&app_id=blog", []),
+            ("since=2099-01-01T00:00", []), ("until=2099-01-01T00:00", [gone, vip, first]),
+            ("biz=x", []), ("user=%00", []), ("user=a b", []), ("kind=a b", []),
         ):  # fmt: skip
-            assert listed(admin_client, f"{POSTS}?{query}") == wanted, query
+            assert [int(hit.id) for hit in hits(admin_client, query)] == wanted, query
 
-    def test_the_state_says_what_became_of_it(self, admin_client: Client, biz: Biz) -> None:
+    def test_the_line_says_what_became_of_it(self, admin_client: Client, biz: Biz) -> None:
         feed_rows.related(biz, ("ann", "befriend", "bob"))
-        done = feed_rows.post(biz, "ann")
+        done = feed_rows.post(biz, "ann", app_id="web", src_type="note")
+        posts.edit(biz.pk, done, "again")
         feed_rows.drain()
         old = feed_rows.post(biz, "ann")
         EventQueue.objects.filter(pk=old).delete()
         gone = feed_rows.post(biz, "ann")
         posts.delete(biz.pk, gone)
         failed = feed_rows.set_aside(biz, "ann")
-        waiting = feed_rows.post(biz, "ann")
-        assert listed(admin_client, POSTS) == [waiting, failed, gone, old, done]
-        words = ("waiting", "set aside", "deleted", "in timelines", "in timelines")
-        for state, word in zip(cell(admin_client, POSTS, "state"), words, strict=True):
-            assert word in state
+        waiting = feed_rows.post(biz, "ann", topic="vip")
+        lines = hits(admin_client)
+        assert [int(hit.id) for hit in lines] == [waiting, failed, gone, old, done]
+        assert [(hit.state, hit.tone, hit.details) for hit in lines] == [
+            ("waiting", "plain", "vip"), ("set aside", "bad", "friend"),
+            ("waiting (deleted)", "plain", "friend"), ("handled", "good", "friend"),
+            ("handled", "good", "friend · web · note · edited"),
+        ]  # fmt: skip
+        assert feed_rows.REASON in lines[1].reason
 
     def test_the_page_of_a_post(self, admin_client: Client, biz: Biz) -> None:
         feed_rows.related(biz, ("ann", "befriend", "bob"), ("cid", "follow", "ann"))
         failed = feed_rows.set_aside(biz, "ann", data="<b>hello</b>", topic="vip")
-        page = get(admin_client, f"{POSTS}{failed}/change/")
+        page = get(admin_client, f"/console/feed/{failed}")
         for words in (
-            "&lt;b&gt;hello&lt;/b&gt;", feed_rows.REASON, f"/console/feed/{failed}",
-            f"{ADMIN}{EVENTS}{failed}/change/", "?system=orders&amp;uid=ann",
+            "&lt;b&gt;hello&lt;/b&gt;", feed_rows.REASON, "Its recipients now", "posts are",
+            f"{ADMIN}{EVENTS}{failed}/change/", f"{ADMIN}{USERS}?system=orders&amp;uid=ann",
         ):  # fmt: skip
             assert words in page, words
-        get(admin_client, f"{POSTS}1/change/", 404)
+        assert "no reader sees it" not in page
+        posts.delete(biz.pk, failed)
+        assert "no reader sees it" in get(admin_client, f"/console/feed/{failed}")
+        get(admin_client, "/console/feed/1", 404)
+        event = get(admin_client, f"{EVENTS}{failed}/change/")
+        assert f'href="/console/feed/{failed}"' in event
 
-    def test_what_no_index_serves_is_looked_for_among_the_newest(
-        self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    def test_the_list_leads_to_users_and_the_scheduler(
+        self, admin_client: Client, biz: Biz
     ) -> None:
-        vip = feed_rows.post(biz, "ann", topic="vip")
-        after = [feed_rows.post(biz, "ann") for _ in range(5)]
-        assert listed(admin_client, f"{POSTS}?topic__exact=vip") == [vip]
-        monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 5)
-        hint = "Only the newest 5 rows were searched"
-        assert listed(admin_client, f"{POSTS}?topic__exact=vip") == []
-        assert hint in get(admin_client, f"{POSTS}?topic__exact=vip")
-        assert listed(admin_client, f"{POSTS}?biz__id__exact={biz.pk}") == after[::-1]
-        # Indexes serve these: all of it is looked through.
-        for query in ("", "q=ann", f"q={vip}", "id_until=2099-01-01T00:00"):
-            assert vip in listed(admin_client, f"{POSTS}?{query}")
-            assert hint not in get(admin_client, f"{POSTS}?{query}")
+        page = get(admin_client, POSTS)
+        assert f'class="button" href="{ADMIN}{USERS}"' in page
+        assert f'class="button" href="{ADMIN}eventqueue/scheduler/"' in page
+        assert f'class="button" href="{ADMIN}{USERS}"' not in get(person("p", "view_feed"), POSTS)
 
 
 class TestEvents:
@@ -120,6 +132,27 @@ class TestEvents:
             assert listed(admin_client, f"{EVENTS}?{query}") == wanted, query
         states = cell(admin_client, f"{EVENTS}?status__exact=3", "status_mark")
         assert feed_rows.REASON in states[0]
+
+    def test_what_no_index_serves_is_looked_for_among_the_newest(
+        self, admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = ids.first_id_at(sql.now() - timedelta(hours=2))
+        EventQueue.objects.create(
+            qid=old, biz=biz, topic="upkeep", kind="backfill", uid="bob", create_date=sql.now()
+        )
+        after = [feed_rows.post(biz, "ann") for _ in range(5)]
+        assert listed(admin_client, f"{EVENTS}?kind__exact=backfill") == [old]
+        monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 5)
+        hint = "Only the newest 5 rows were searched"
+        assert listed(admin_client, f"{EVENTS}?kind__exact=backfill") == []
+        assert hint in get(admin_client, f"{EVENTS}?kind__exact=backfill")
+        assert listed(admin_client, f"{EVENTS}?biz__id__exact={biz.pk}") == after[::-1]
+        # Indexes serve these: all of it is looked through.
+        for query in (
+            "", f"q={old}", "topic__exact=upkeep&status__exact=0", "qid_until=2099-01-01T00:00",
+        ):  # fmt: skip
+            assert old in listed(admin_client, f"{EVENTS}?{query}")
+            assert hint not in get(admin_client, f"{EVENTS}?{query}")
 
     def test_the_bar_says_what_is_in_the_queue(self, admin_client: Client, biz: Biz) -> None:
         old = ids.first_id_at(sql.now() - timedelta(hours=2))

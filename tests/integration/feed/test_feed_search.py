@@ -18,10 +18,10 @@ from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.feed.actions.resend import resend_events
 from notify.feed.intake import posts
-from notify.feed.messages import timeline
+from notify.feed.messages import page as message_page
 from notify.feed.messages.index import MESSAGES
 from notify.feed.models import EventQueue, Feed, FeedUser
-from tests.support.feed_rows import drain, event, post, related, set_aside, visited
+from tests.support.feed_rows import REASON, drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MAX_ID = 2**63 - 1
@@ -79,7 +79,10 @@ class TestSearch:
         id = set_aside(biz, "ann", data="x" * 100)
         (hit,) = engine.search(MESSAGES, str(id), 50)
         title = "ann: " + "x" * 59 + "…"
-        assert hit == flows.Hit(str(id), title, "set aside", hit.at, "orders", masked_title="ann")
+        assert hit == flows.Hit(
+            str(id), title, "set aside", hit.at, "orders", masked_title="ann", tone="bad",
+            reason=REASON, details="friend",
+        )  # fmt: skip
         assert hit.at == Feed.objects.get().create_date
         posts.delete(biz.pk, id)
         assert engine.search(MESSAGES, str(id), 50)[0].state == "set aside (deleted)"
@@ -201,7 +204,7 @@ class TestFind:
 
 
 def steps(id: int) -> list[tuple[str, str, str]]:
-    page = timeline.page(str(id))
+    page = message_page.page(str(id))
     assert page
     return [(entry.title, entry.state, entry.detail) for entry in page.timeline]
 
@@ -216,7 +219,7 @@ class TestTimeline:
             ("Waiting for the dispatcher", "waiting", ""), ("Stands in 0 timelines", "linked", ""),
         ]  # fmt: skip
         drain()
-        page = timeline.page(str(friend))
+        page = message_page.page(str(friend))
         assert page
         assert (page.title, page.body) == ("ann: 早上好", "早上好")
         assert {name: str(value) for name, value in page.facts.items()} == {
@@ -264,7 +267,7 @@ class TestTimeline:
     def test_only_so_many_recipients_are_looked_at(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(timeline, "LOOKED_AT", 3)
+        monkeypatch.setattr(message_page, "MAX_COUNTED", 3)
         fans = [f"fan{n}" for n in range(5)]
         related(biz, *((fan, "follow", "ann") for fan in fans))
         visited(biz, *fans)
@@ -280,7 +283,7 @@ class TestTimeline:
         drain()
 
         def card(id: int) -> flows.Recipient:
-            page = timeline.page(str(id))
+            page = message_page.page(str(id))
             assert page
             (only,) = page.recipients
             return only
@@ -298,7 +301,7 @@ class TestTimeline:
         drain()
         assert card(failed).tone == "good"
         assert admin_client.post(f"/console/feed/{failed + 1}/resend").status_code == 404
-        alone = timeline.page(str(post(biz, "alone")))
+        alone = message_page.page(str(post(biz, "alone")))
         assert alone
         assert (alone.recipients, len(alone.no_recipient_reasons)) == ([], 1)
 
@@ -307,7 +310,7 @@ class TestTimeline:
         visited(biz, "bob")
         related(biz, ("bob", "unfriend", "ann"))
         qid = EventQueue.objects.get(kind="unfollow").pk
-        page = timeline.page(str(qid))
+        page = message_page.page(str(qid))
         assert page
         assert page.title == "ann: end of a relation"
         assert page.body == '{"reader": "bob"}'

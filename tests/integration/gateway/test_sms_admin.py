@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import random
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from gateway import presence
+from gateway import presence, sgip
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data import ids, sql
@@ -26,7 +28,7 @@ from tests.support.sms_rows import Caller, account, gateway, send
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
 GATEWAYS, ACCOUNTS = "/admin/gateway/smsgateway/", "/admin/gateway/smsaccount/"
-SENT, RECEIVED = "/admin/gateway/sgipmt/", "/admin/gateway/sgipmo/"
+SENT, RECEIVED = "/console/search/sms", "/admin/gateway/sgipmo/"
 REPORTS, USERS = "/admin/gateway/sgipreport/", "/admin/gateway/sgipuserrpt/"
 PAGE, FILE = "/console/statistics?flow=sms", "/console/statistics.csv?flow=sms"
 ROWS = 20_000
@@ -253,7 +255,7 @@ def wrong_steps(statement: str) -> list[str]:
 
 
 def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Caller) -> None:
-    made = fill(shop)
+    fill(shop)
     since = (timezone.localtime() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M")
     mt = SgipMt.objects.first()
     mo = SgipMo.objects.first()
@@ -261,10 +263,10 @@ def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Ca
     assert mo is not None
     found: dict[str, list[str]] = {}
     for address in [
-        SENT, f"{SENT}?p=3", f"{SENT}?final__exact=accepted", f"{SENT}?final__exact=delivered",
-        f"{SENT}?account={made['rare'].pk}", f"{SENT}?account={made['usual'].pk}&p=2",
-        f"{SENT}?account={made['rare'].pk}&final__exact=failed", f"{SENT}?id_since={since}",
-        f"{SENT}?q={mt.pk}", f"{SENT}?q={mt.user_number}",
+        SENT, f"{SENT}?cursor={mt.pk - 2**30}", f"{SENT}?state=accepted", f"{SENT}?state=delivered",
+        f"{SENT}?account=rare", f"{SENT}?account=marketing&cursor={mt.pk}",
+        f"{SENT}?account=rare&state=failed", f"{SENT}?since={since}", f"{SENT}?id={mt.pk}",
+        f"{SENT}?number={mt.user_number}", f"{SENT}?biz=shop&state=failed",
         RECEIVED, f"{RECEIVED}?owner=0", f"{RECEIVED}?owner={shop.biz.pk}&p=2",
         f"{RECEIVED}?id_since={since}", f"{RECEIVED}?q={mo.user_number}", f"{RECEIVED}?q={mo.pk}",
         REPORTS, f"{REPORTS}?matched=no", f"{REPORTS}?q={mt.pk}", USERS,
@@ -285,20 +287,38 @@ def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Ca
 class TestLists:
     def test_messages(self, admin_client: Client, shop: Caller) -> None:
         made = fill(shop, 300)
-        SgipMt.objects.filter(pk=made["ids"][0]).update(
-            final="failed", error_code=25, user_number="8613911111111", idempotency_key="key-7"
-        )
-        text = page(admin_client, f"{SENT}?q=13911111111")
-        assert f"/console/sms/{made['ids'][0]}" in text
-        assert "25" in text
-        assert "marketing" in text
-        for query in ("13911111111", "8613911111111", "key-7", str(made["ids"][0])):
-            assert rows_of(admin_client, f"{SENT}?q={query}") == [made["ids"][0]]
+        message = made["ids"][0]
+        SgipMt.objects.filter(pk=message).update(
+            final="failed", error_code=25, user_number="8613911111111", idempotency_key="key-7",
+            gateway_id=SmsGateway.objects.get().pk,
+            ended_at=F("accepted_at") + timedelta(seconds=3),
+        )  # fmt: skip
+        text = page(admin_client, f"{SENT}?number=13911111111")
+        assert f"/console/sms/{message}" in text
+        assert '<span class="mark wide bad">failed (archived)</span>' in text
+        for words in (sgip.result_text(25), "marketing · unicom", "ended after 3.0 s"):
+            assert words in text
+
+        def ids_of(**filter: str) -> list[int]:
+            answer = admin_client.get(SENT, filter)
+            return [int(hit.id) for _flow, hit in answer.context["hits"]]
+
+        for filter in ({"number": "13911111111"}, {"number": "8613911111111"}, {"key": "key-7"},
+                       {"id": str(message)}):  # fmt: skip
+            assert ids_of(**filter) == [message]
         failed = set(SgipMt.objects.filter(final="failed").values_list("pk", flat=True))
-        assert set(rows_of(admin_client, f"{SENT}?final__exact=failed")) <= failed
-        assert rows_of(admin_client, f"{SENT}?q=nothing") == []
-        newest = list(SgipMt.objects.values_list("pk", flat=True)[:50])
-        assert rows_of(admin_client, SENT) == newest
+        assert set(ids_of(state="failed")) <= failed
+        assert ids_of(reference="nothing") == []
+        assert ids_of() == list(SgipMt.objects.values_list("pk", flat=True)[:50])
+
+    def test_the_side_bar_leads_to_them(self, shop: Caller) -> None:
+        user = User.objects.create_user("looker", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename="view_sgipmt"))
+        client = Client()
+        client.force_login(user)
+        assert re.search(rf'href="{SENT}"[^<]*<span[^>]*>\s*sms\s*<', page(client, "/console/"))
+        user.user_permissions.clear()
+        assert SENT not in page(client, "/console/")
 
     def test_messages_from_handsets(self, admin_client: Client, shop: Caller) -> None:
         fill(shop, 300)
@@ -346,7 +366,7 @@ class TestLists:
             assert client.get(address).status_code == 403
 
     def test_nobody_changes_the_archive(self, admin_client: Client, shop: Caller) -> None:
-        for address in (SENT, RECEIVED, REPORTS, USERS):
+        for address in (RECEIVED, REPORTS, USERS):
             assert admin_client.get(f"{address}add/").status_code == 403
 
 

@@ -16,11 +16,13 @@ from django.utils import timezone
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys
-from gateway.messages import incoming, timeline
+from gateway.messages import incoming
+from gateway.messages.page import page as page_of
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
+from msgplatform.messages import engine
 from notify.models import BizMsg
 from tests.servers import Servers
 from tests.support import sms_rows, table_rows
@@ -234,7 +236,7 @@ def test_a_refusal_is_no_report(shop: Caller) -> None:
     assert json.loads(bytes(event.payload))["reported_at"] is None
     row = SgipMt.objects.get()
     assert row.ended_at is not None
-    page = timeline.page(message)
+    page = page_of(message)
     assert page is not None
     assert [entry.at for entry in page.timeline if entry.state == "failed"] == [row.ended_at]
 
@@ -289,6 +291,39 @@ class TestList:
         assert self.shown(shop, state="failed") == ids[1::2][::-1]
         assert self.shown(shop, state="failed", account="marketing") == [ids[1]]
 
+    def test_by_key_and_reference(self, shop: Caller, ids: list[str]) -> None:
+        SgipMt.objects.filter(pk=int(ids[2])).update(idempotency_key="order-7", reference="r-7")
+        assert self.shown(shop, key="order-7") == self.shown(shop, reference="r-7") == [ids[2]]
+        assert self.shown(shop, key="order-7", reference="r-8") == []
+
+    def test_one_in_flight_is_asked_for_by_its_id(self, shop: Caller, ids: list[str]) -> None:
+        (live,) = shop.post(SMS, {**TEXT, "reference": "r-7"}).json()["ids"]
+        assert self.shown(shop, reference="r-7") == []
+        assert live not in self.shown(shop)
+        assert shop.get(f"{SMS}/{live}").json()["state"] == "pending"
+
+    def test_nothing_is_told_of_another_system(self, shop: Caller, ids: list[str]) -> None:
+        """Neither its messages nor whether it has an account of this name."""
+        stock = Caller("stock")
+        assert self.shown(stock) == self.shown(stock, number="13800000001") == []
+        assert self.shown(stock, state="failed", key="") == []
+        refusals = [stock.get(SMS, account=name) for name in ("notices", "none")]
+        details = [{**answer.json(), "instance": ""} for answer in refusals]
+        assert [answer.status_code for answer in refusals] == [400, 400]
+        assert details[0] == details[1]
+
+    def test_a_page_that_looked_at_enough_is_short(
+        self, shop: Caller, ids: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        SgipMt.objects.filter(pk=int(ids[0])).update(reference="r-7")
+        monkeypatch.setattr(engine, "BATCH", 2)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 4)
+        first = shop.get(SMS, reference="r-7").json()
+        assert (first["results"], first["previous"]) == ([], None)
+        second = shop.get(first["next"]).json()
+        assert [row["id"] for row in second["results"]] == [ids[0]]
+        assert second["next"] is None
+
     def test_by_time(self, shop: Caller, ids: list[str]) -> None:
         # By the ids' clock: a test that moved this process' clock ahead has moved theirs.
         now = id_numbers.datetime_of(int(ids[0]))
@@ -338,6 +373,7 @@ class TestList:
     @pytest.mark.parametrize(
         ("name", "value"),
         [("state", "gone"), ("since", "yesterday"), ("until", "2026-01-01"), ("account", "x"),
+         ("reference", "a\x00b"), ("id", "1"), ("biz", "stock"),
          ("limit", "0"), ("cursor", "x")],
     )  # fmt: skip
     def test_a_wrong_filter_is_named(self, shop: Caller, name: str, value: str) -> None:

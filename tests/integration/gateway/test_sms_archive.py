@@ -18,8 +18,9 @@ from gateway.connections import sms_redis
 from gateway.flow import FLOW
 from gateway.lifecycle import keys
 from gateway.lifecycle.messages import ReportIn
-from gateway.messages import states, timeline
+from gateway.messages import states
 from gateway.messages.index import MESSAGES
+from gateway.messages.page import page as page_of
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt, SmsGateway
 from gateway.pump import retention as sms
 from gateway.pump.pump import Pump
@@ -371,8 +372,8 @@ def test_search_and_timeline_know_nothing_of_what_is_gone(shop: Caller) -> None:
     assert [hit.id for hit in engine.search(MESSAGES, NUMBER, 10)] == [str(young)]
     assert engine.search(MESSAGES, str(old), 10) == []
     assert engine.find(MESSAGES, {"reference": f"order-{old}"}, "", 10).hits == []
-    assert timeline.page(str(old)) is None
-    page = timeline.page(str(young))
+    assert page_of(str(old)) is None
+    page = page_of(str(young))
     assert page
     assert [entry.state for entry in page.timeline].count("attempt") == 1
     found = states.states(shop.biz.pk, [str(old), str(young)])

@@ -324,7 +324,7 @@ class TestSendAgain:
         url = f"/console/sms/{original}/resend"
         assert "Yes, send it again" in admin_client.get(f"/console/sms/{original}").content.decode()
         answer = admin_client.post(url, follow=True)
-        new = resent.again_as(shop.biz.pk, int(original))
+        new = resent.repeat_of(shop.biz.pk, int(original))
         assert answer.redirect_chain[-1][0] == f"/console/sms/{new}"
         assert "This is another try of" in answer.content.decode()
         shown = admin_client.get(f"/console/sms/{original}").content.decode()
@@ -332,7 +332,7 @@ class TestSendAgain:
         assert "Yes, send it again" not in shown
         # A second click, in a page that was open: nothing is sent twice.
         admin_client.post(url)
-        assert resent.again_as(shop.biz.pk, int(original)) == new
+        assert resent.repeat_of(shop.biz.pk, int(original)) == new
         assert sms_redis().llen(keys.pending(SmsGateway.objects.get().pk)) == 1
 
     def test_what_is_left_alone(self, shop: Caller, admin_client: Client, settings: Any) -> None:
@@ -438,7 +438,7 @@ class TestResend:
             pass
         job.refresh_from_db()
         assert (job.state, job.done, job.waits) == ("paused", 3, True)
-        assert resent.again_as(stock.biz.pk, int(behind))
+        assert resent.repeat_of(stock.biz.pk, int(behind))
         assert "limit of 3 messages a day" in job.error
         configure(SmsAccount.objects.all(), daily_limit=0)
         control.change(job.pk, "resume")
@@ -462,11 +462,10 @@ class TestResend:
         assert "account" in step.left_because
         answer = admin_client.post(f"/console/sms/{second}/resend", follow=True)
         assert f"It was not sent again: {step.left_because}" in unescape(answer.content.decode())
-        chosen = {"action": "send_again", "_selected_action": [first, second]}
-        answer = admin_client.post("/admin/gateway/sgipmt/", chosen, follow=True)
+        ticked = {"id": [first, second]}
+        answer = admin_client.post("/console/search/sms/resend", ticked, follow=True)
         assert step.left_because in unescape(answer.content.decode())
-        entry = AuditLog.objects.get(action="sms_sent_again")
-        assert entry.detail["ids"] == [first]
+        assert AuditLog.objects.get(action="message_resent").target == f"sms {first}"
         assert "Sent again by" not in admin_client.get(f"/console/sms/{second}").content.decode()
 
     @pytest.mark.parametrize("why", ["", "no route " + "x" * 80])
@@ -483,7 +482,7 @@ class TestResend:
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)
         self.job()
-        again = resent.again_as(shop.biz.pk, int(original))
+        again = resent.repeat_of(shop.biz.pk, int(original))
         assert again
         one, other = FLOW.messages.page(original), FLOW.messages.page(again)
         assert one is not None
@@ -499,7 +498,7 @@ class TestResend:
         assert self.job(biz="0") == 0
         assert self.job(state="unknown") == 0
         assert self.job(biz="shop") == 1
-        assert resent.again_as(shop.biz.pk, int(mine))
+        assert resent.repeat_of(shop.biz.pk, int(mine))
         assert self.job(number="13900000000", account="stock") == 1
         assert self.job(ids=mine) == 1
 

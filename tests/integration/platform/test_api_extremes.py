@@ -140,7 +140,7 @@ def test_what_is_nested_too_deeply(manager: Manager, levels: int) -> None:
 @pytest.mark.parametrize("given", [FIRST_DAY, LAST_DAY, "2026-11-20T08:00:00", "2026-11-20"])
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("leads", "updated_since"), ("messages", "since"), ("sms", "until")],
+    [("leads", "since"), ("leads/changes", "since"), ("messages", "since"), ("sms", "until")],
 )
 def test_times_need_a_zone_and_a_place_in_the_calendar(path: str, name: str, given: str) -> None:
     caller = Caller("shop", *keys.scopes())
@@ -150,7 +150,9 @@ def test_times_need_a_zone_and_a_place_in_the_calendar(path: str, name: str, giv
 
 
 @pytest.mark.parametrize("given", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-@pytest.mark.parametrize("path", ["leads?updated_since", "messages?since", "sms?until"])
+@pytest.mark.parametrize(
+    "path", ["leads?since", "leads/changes?since", "messages?since", "sms?until"]
+)
 def test_the_ends_of_the_calendar(path: str, given: str) -> None:
     caller = Caller("shop", *keys.scopes())
     answer = caller.get(f"/api/v1/{path}={given}")

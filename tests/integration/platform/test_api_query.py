@@ -22,9 +22,10 @@ LISTS = {
     "/api/v1/sms": {},
     "/api/v1/sms/incoming": {},
     "/api/v1/leads": {},
+    "/api/v1/leads/changes": {"since": "2026-01-01T00:00:00Z"},
     "/api/v1/sync/policies": {},
     "/api/v1/sync/runs": {},
-    "/api/v1/feed/posts": {"uid": "1001"},
+    "/api/v1/feed/posts": {},
     "/api/v1/feed/relations": {"uid": "1001", "relation": "friend"},
     "/api/v1/feed/timelines/1001": {},
 }
@@ -43,7 +44,7 @@ def key(api: Api) -> str:
     return api.key(*SCOPES)[1]
 
 
-def get(api: Api, key: str, path: str, **asked: Any) -> Any:
+def get(api: Api, key: str, path: str, /, **asked: Any) -> Any:
     return api.client.get(path, asked, HTTP_AUTHORIZATION=f"Bearer {key}")
 
 

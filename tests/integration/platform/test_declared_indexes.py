@@ -21,7 +21,8 @@ from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.integration.crmsync.sync_support import hive
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SMALL, LARGE = 2_000, 20_000
+# One row in twelve of half of the smaller table is more than a page.
+SMALL, LARGE = 1_300, 13_000
 PAGE = 51
 MAX_ID = 2**63 - 1
 # Flow → values by which its indexes are opened: each row of the tables below matches one in ten.
@@ -31,7 +32,9 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
         {"biz": 1, "event_type": "none"}, {"subscription": 1}, {"status": "accepted"},
     ],
     "sms": [{}, {"number": "8613800000001"}, {"account": 1}, {"biz": 1}, {"state": "failed"},
-            {"state": "delivered"}],
+            {"state": "delivered"}, {"number": "8613800000001", "biz": 1}, {"account": 1, "biz": 1},
+            {"state": "failed", "biz": 1}, {"state": "delivered", "biz": 1},
+            {"biz": 1, "key": "k", "reference": "r"}],
     "crmsync": [
         {}, {"phone": "13800000001"}, {"uid": "u-1"}, {"appkey": "ad-1"}, {"biz": 1},
         {"remote_id": "r-1"}, {"record_key": "k-1"},
@@ -39,6 +42,10 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
     "feed": [
         {}, {"user": "u-1"}, {"user": "u-1", "biz": 1}, {"user": "u-1", "topic": "vip"},
         {"state": "set_aside"}, {"state": "waiting", "topic": "vip"}, {"topic": "upkeep"},
+        {"biz": 1, "state": "not_deleted", "posts_only": True},
+        {"biz": 1, "user": "u-1", "state": "edited", "posts_only": True},
+        {"biz": 1, "user": "u-1", "app_id": "web", "kind": "note", "posts_only": True},
+        {"biz": 1, "state": "waiting", "posts_only": True},
     ],
 }  # fmt: skip
 
@@ -104,7 +111,7 @@ def tables(count: int) -> None:
     fill(Record, count, id=number, key=one_in_ten("k-"), remote_id=one_in_ten("r-"),
          policy_id=lambda n: n, state=3)  # fmt: skip
     fill(Feed, count, id=number, uid=one_in_ten("u-"), topic=lambda n: ("friend", "vip")[n % 2],
-         **biz)  # fmt: skip
+         app_id="web", src_type="note", **biz)  # fmt: skip
     fill(EventQueue, count, qid=number, topic=lambda n: ("friend", "vip", "upkeep")[n % 3],
          kind="post", status=lambda n: n % 4, uid="u", **biz)  # fmt: skip
 

@@ -17,11 +17,12 @@ from django.utils import timezone
 from crmsync.models import Crm, Source
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
-from msgplatform.core import flows
+from msgplatform.api.management.alerts import SETTLED
+from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from tests.support.answers import Answer
@@ -34,7 +35,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
-_RESOURCES = "systems|keys|consumers|subscriptions|event-types|jobs|statistics"
+_RESOURCES = (
+    "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
+    "|landing-pages|alerts|audit"
+)
+GATEWAY = {
+    "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
+    "smg_login_name": "unicom", "smg_login_password": "s3cret-2", "corp_id": "12345",
+    "networks": ["203.0.113.0/28"], "prefixes": ["86130"],
+}  # fmt: skip
+ACCOUNT = {"system": "orders", "sp_number": "10655012", "corp_id": "12345", "gateways": ["north"]}
+PAGE = {"system": "orders", "title": "Spring", "form_fields": [{"name": "phone", "required": True}]}
 PAID = {"description": "Paid.", "example": {"n": 1}, "schema": {"type": "object"}}
 
 
@@ -98,10 +109,15 @@ def test_each_operation_once(manager: Manager) -> None:
     manager.send("PUT", "event-types/order.paid", PAID)
     manager.send("PUT", "systems/orders/event-types/order.paid", PAID)
     manager.send("PUT", "systems/orders/keys/checkout", {"scopes": ["events:write"]})
+    manager.send("PUT", "sms/gateways/north", GATEWAY)
+    manager.send("PUT", "sms/accounts/orders", ACCOUNT)
+    manager.send("PUT", "landing-pages/spring-2026", PAGE)
     things = ["systems/orders", "systems/orders/keys/checkout", "consumers/warehouse",
               "subscriptions/orders/warehouse", "event-types/order.paid",
-              "systems/orders/event-types/order.paid"]  # fmt: skip
-    lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types"]
+              "systems/orders/event-types/order.paid", "sms/gateways/north",
+              "sms/accounts/orders", "landing-pages/spring-2026"]  # fmt: skip
+    lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types",
+             "sms/gateways", "sms/accounts", "landing-pages"]  # fmt: skip
     for path in lists:
         (first, *_rest) = manager.send("GET", path).json()["results"]
         assert first
@@ -119,11 +135,169 @@ def test_each_operation_once(manager: Manager) -> None:
         assert manager.send("POST", f"jobs/{job}/{change}").json()["state"] == state
     assert manager.send("GET", f"jobs/{job}").json()["state"] == "cancelled"
     assert manager.send("GET", "statistics?flow=notify").status_code == 200
+    AuditLog.objects.update(at=timezone.now() - 2 * SETTLED)
+    assert manager.send("GET", "audit?limit=3").json()["results"][0]["actor"]
+    alert = raised()
+    assert manager.send("GET", "alerts").json()["results"][0]["id"] == str(alert.pk)
+    assert manager.send("GET", f"alerts/{alert.pk}").json()["state"] == "open"
+    manager.send("POST", f"alerts/{alert.pk}/acknowledge", {"note": "on it"})
+    manager.send("POST", f"alerts/{alert.pk}/resolve")
     manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
     for path in ["consumers/nobody", *things[:2], *things[3:]]:
         assert manager.send("DELETE", path).status_code == 204, path
         assert manager.send("DELETE", path).status_code in {204, 404}, path
     assert manager.done == {(found.method, found.path) for found in operations()}
+
+
+# -- two people at once --------------------------------------------------------------------------
+def test_of_two_people_at_once_the_second_learns_what_differs(manager: Manager) -> None:
+    made(manager)
+    for path, change in (
+        ("systems/orders", {"title": "A"}),
+        ("consumers/warehouse", {"url": "https://warehouse.example/2", "title": "A"}),
+        ("subscriptions/orders/warehouse", {"event_types": ["a.*"]}),
+    ):
+        shown = manager.send("GET", path)
+        read = shown.headers["ETag"]
+        first = manager.send("PUT", path, {**shown.json(), **change}, if_match=read)
+        assert first.status_code == 200
+        assert first.headers["ETag"] != read
+        answer = manager.send("PUT", path, shown.json(), if_match=read)
+        differences = problem(answer, 412, "changed")["differences"]
+        assert {name: each["stored"] for name, each in differences.items()} == change
+        problem(manager.send("DELETE", path, if_match=read), 412, "changed")
+        assert manager.send("GET", path).headers["ETag"] == first.headers["ETag"]
+        same = manager.send("PUT", path, {**shown.json(), **change}, if_match="*")
+        assert same.status_code == 200
+    problem(manager.send("PUT", "systems/new", ORDERS, if_match="*"), 412, "changed")
+    for wrong in ("x", '""', "W/" + read, '"' + "x" * 5000 + '"'):
+        problem(manager.send("PUT", path, {}, if_match=wrong), 412, "changed")
+
+
+def test_a_version_tells_nothing_about_a_secret(manager: Manager) -> None:
+    """It changes with stored headers, and cannot be computed without the platform's key."""
+    made(manager)
+    path, body = "consumers/warehouse", {"url": "https://warehouse.example/"}
+    versions = {
+        manager.send("PUT", path, {**body, "headers": {"X-Key": key}}).headers["ETag"]
+        for key in ("hidden-1", "hidden-2")
+    }
+    assert len(versions) == 2
+    assert "hidden" not in str(list(AuditLog.objects.values_list("detail", flat=True)))
+
+
+# -- alerts and the audit log --------------------------------------------------------------------
+def raised(kind: str = "tests") -> Alert:
+    alerts.raise_alert(kind, "Something is wrong", "Look at it.", f"{kind}:1")
+    return Alert.objects.latest("id")
+
+
+def test_an_alert_is_acknowledged_then_resolved(manager: Manager) -> None:
+    alert = raised()
+    path = f"alerts/{alert.pk}"
+    assert fields(manager.send("POST", f"{path}/acknowledge", {"note": "  "})) == ["note"]
+    assert fields(manager.send("POST", f"{path}/acknowledge", {"note": "x" * 501})) == ["note"]
+    shown = manager.send("POST", f"{path}/acknowledge", {"note": "Li calls them"}).json()
+    assert (shown["state"], shown["acknowledged_by"], shown["note"]) == (
+        "acknowledged", "provisioning (API key)", "Li calls them",
+    )  # fmt: skip
+    for state, count in (("open", 0), ("acknowledged", 1), ("resolved", 0)):
+        assert len(manager.send("GET", f"alerts?state={state}").json()["results"]) == count
+    assert len(manager.send("GET", "alerts?kind=others").json()["results"]) == 0
+    for _ in range(2):
+        assert manager.send("POST", f"{path}/resolve").json()["state"] == "resolved"
+    answer = manager.send("POST", f"{path}/acknowledge", {"note": "too late"})
+    problem(answer, 409, "not-now")
+    problem(manager.send("POST", "alerts/999/resolve"), 404, "not-found")
+    actions = list(AuditLog.objects.order_by("id").values_list("action", flat=True))
+    assert actions == ["alert_acknowledged", "alert_resolved"]
+
+
+def test_changes_are_followed_from_a_cursor(manager: Manager) -> None:
+    made(manager)
+    assert manager.send("GET", "audit").json()["results"] == []  # they are not settled yet
+    AuditLog.objects.update(at=timezone.now() - SETTLED)
+    seen, since = [], ""
+    while page := manager.send("GET", f"audit?limit=2&since_id={since}").json()["results"]:
+        seen += [row["action"] for row in page]
+        since = page[-1]["id"]
+    assert seen == ["system_created", "consumer_created", "subscription_created"]
+    assert "s3cret" not in str(list(AuditLog.objects.values()))
+
+
+# -- SMS and landing pages -----------------------------------------------------------------------
+def test_gateways_and_accounts_are_as_the_console_checks_them(manager: Manager) -> None:
+    made(manager)
+    assert manager.send("PUT", "sms/gateways/north", GATEWAY).status_code == 201
+    shown = manager.send("PUT", "sms/accounts/orders", ACCOUNT).json()
+    assert (shown["system"], shown["gateways"], shown["charge_number"]) == (
+        "orders", ["north"], "0" * 21,
+    )  # fmt: skip
+    manager.send("PUT", "systems/other", {})
+    manager.send("PUT", "sms/accounts/usual", {**ACCOUNT, "is_default": True})
+    for path, body, field in (
+        ("sms/gateways/a", {**GATEWAY, "host": "http://smg"}, "host"),
+        ("sms/gateways/a", {**GATEWAY, "networks": ["10.0.0.0/99"]}, "networks"),
+        ("sms/gateways/a", {**GATEWAY, "networks": "10.0.0.1"}, "networks"),
+        ("sms/gateways/a", {**GATEWAY, "prefixes": ["+86"]}, "prefixes"),
+        ("sms/gateways/a", {**GATEWAY, "prefixes": ["86"] * 1001}, "prefixes"),
+        ("sms/gateways/a", {**GATEWAY, "area_code": "9"}, "area_code"),
+        ("sms/gateways/a", {**GATEWAY, "login_password": "x" * 17}, "login_password"),
+        ("sms/gateways/a", {**GATEWAY, "login_password": "密码"}, "login_password"),
+        ("sms/gateways/a", {**GATEWAY, "login_password": None}, "login_password"),
+        ("sms/gateways/a", {**GATEWAY, "response_timeout": 0.1}, "response_timeout"),
+        ("sms/gateways/north", {"host": "thief.example", "login_name": "a", "corp_id": "1",
+                                "smg_login_name": "b"}, "login_password"),
+        ("sms/accounts/a", {**ACCOUNT, "system": "nobody"}, "system"),
+        ("sms/accounts/a", {**ACCOUNT, "gateways": ["south"]}, "gateways"),
+        ("sms/accounts/a", {**ACCOUNT, "sp_number": "1065x"}, "sp_number"),
+        ("sms/accounts/a", {**ACCOUNT, "extension_digits": 20}, "extension_digits"),
+        ("sms/accounts/a", {**ACCOUNT, "is_default": True}, "is_default"),
+        ("sms/accounts/a", {**ACCOUNT, "recipients_limit": 0}, "recipients_limit"),
+        ("landing-pages/spring", {**PAGE, "allowed_origins": ["www.example.com"]},
+         "allowed_origins"),
+        ("landing-pages/spring", {**PAGE, "form_fields": [{"name": "budget"}]}, "form_fields"),
+        ("landing-pages/spring", {**PAGE, "title": ""}, "title"),
+        ("landing-pages/a b", PAGE, "appkey"),
+    ):  # fmt: skip
+        assert fields(manager.send("PUT", path, body)) == [field], (path, body)
+    assert (SmsGateway.objects.count(), SmsAccount.objects.count()) == (1, 2)
+    manager.send("PUT", "landing-pages/spring", PAGE)
+    answer = manager.send("PUT", "landing-pages/spring", {**PAGE, "system": "other"})
+    assert fields(answer) == ["system"]
+
+
+def test_passwords_of_a_gateway_are_written_only(manager: Manager) -> None:
+    """They stay when a body leaves them out, and neither an answer nor the audit log has one."""
+    path = "sms/gateways/north"
+    answers = [manager.send("PUT", path, GATEWAY)]
+    bare = {name: value for name, value in GATEWAY.items() if "password" not in name}
+    answers.append(manager.send("PUT", path, {**bare, "window": 8}))
+    answers.append(manager.send("GET", path))
+    answers.append(manager.send("GET", "sms/gateways"))
+    row = SmsGateway.objects.get()
+    assert (row.login_password, row.smg_login_password) == ("s3cret-1", "s3cret-2")
+    assert "s3cret" not in "".join(answer.content.decode() for answer in answers)
+    assert "s3cret" not in str(list(AuditLog.objects.values()))
+    manager.send("DELETE", path)
+    assert not SmsGateway.objects.get().enabled
+    assert AuditLog.objects.latest("id").action == "sms_gateway_disabled"
+
+
+def test_the_gateways_of_an_account_follow_the_body(manager: Manager) -> None:
+    made(manager)
+    for name in ("north", "south"):
+        manager.send("PUT", f"sms/gateways/{name}", GATEWAY)
+    path = "sms/accounts/orders"
+    manager.send("PUT", path, {**ACCOUNT, "gateways": ["south", "north"]})
+    assert manager.send("GET", path).json()["gateways"] == ["north", "south"]
+    count = AuditLog.objects.count()
+    manager.send("PUT", path, {**ACCOUNT, "gateways": ["north", "south"]})
+    assert AuditLog.objects.count() == count
+    manager.send("PUT", path, {**ACCOUNT, "gateways": ["south"]})
+    assert AuditLog.objects.latest("id").detail["after"] == {"gateways": ["south"]}
+    bare = {name: value for name, value in ACCOUNT.items() if name != "gateways"}
+    assert manager.send("PUT", path, bare).json()["gateways"] == []
 
 
 # -- a PUT by name -------------------------------------------------------------------------------

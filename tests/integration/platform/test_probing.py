@@ -9,7 +9,6 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
-from crmsync.models import Lead
 from gateway.models import SgipMo, SgipMt
 from msgplatform import roles
 from msgplatform.core import flows
@@ -93,13 +92,8 @@ def test_the_search_over_everything(query: str, viewer: Client, operator: Client
 
 
 def test_a_list(viewer: Client, operator: Client) -> None:
-    lead = Lead.objects.get(phone=PHONE)
-    for address, model, text in (
-        ("/admin/gateway/sgipmt/", SgipMt, everything.NUMBER),
-        ("/admin/gateway/sgipmo/", SgipMo, everything.NUMBER),
-        ("/admin/crmsync/lead/", Lead, lead.phone),
-    ):
-        pk = lead.pk if model is Lead else model.objects.get().pk
+    for address, model, text in (("/admin/gateway/sgipmo/", SgipMo, everything.NUMBER),):
+        pk = model.objects.get().pk
         assert pk in listed(operator, f"{address}?q={text}")
         assert listed(viewer, f"{address}?q={text}") == []
         assert listed(viewer, f"{address}?q={pk}") == [pk]
@@ -122,10 +116,10 @@ def test_the_audit_log(viewer: Client, operator: Client) -> None:
     "guess",
     [
         "msgplatform/auditlog/?target__contains=1381", "msgplatform/alert/?said__contains=1381",
-        "crmsync/recoveryentry/?reason__contains=1381", "gateway/sgipmt/?user_number=138",
+        "crmsync/recoveryentry/?reason__contains=1381", "gateway/sgipmo/?user_number=138",
         "crmsync/exceptionentry/?message__startswith=1381", "notify/bizmsg/?payload=x",
         "notify/bizmsg/?event_type__contains=zzz", "notify/receivemsg/?biz__name=shop",
-        "msgplatform/bulkjob/?error__contains=1", "crmsync/record/?id__gt=1",
+        "msgplatform/bulkjob/?error__contains=1", "crmsync/operation/?id__gt=1",
     ],
 )  # fmt: skip
 def test_a_lookup_that_is_no_filter(guess: str, viewer: Client, operator: Client) -> None:
@@ -135,17 +129,17 @@ def test_a_lookup_that_is_no_filter(guess: str, viewer: Client, operator: Client
 
 
 def test_a_lookup_by_the_key(viewer: Client) -> None:
-    pk = SgipMt.objects.get().pk
+    pk = SgipMo.objects.get().pk
     for name in ("id", "id__exact", "pk"):
-        assert listed(viewer, f"/admin/gateway/sgipmt/?{name}={pk}") == [pk]
-    assert viewer.get("/admin/gateway/sgipmt/?id=x").status_code == 302, "the list without it"
+        assert listed(viewer, f"/admin/gateway/sgipmo/?{name}={pk}") == [pk]
+    assert viewer.get("/admin/gateway/sgipmo/?id=x").status_code == 302, "the list without it"
 
 
 def test_an_order(operator: Client) -> None:
     """Django takes any column from the address, also one whose header offers no order."""
-    shown = operator.get("/admin/gateway/sgipmt/").context["cl"]
-    place = shown.list_display.index("user_number")
-    asked = operator.get(f"/admin/gateway/sgipmt/?o={place}").context["cl"]
+    shown = operator.get("/admin/gateway/sgipmo/").context["cl"]
+    place = shown.list_display.index("number")
+    asked = operator.get(f"/admin/gateway/sgipmo/?o={place}").context["cl"]
     assert asked.queryset.query.order_by == ("-pk",)
 
 

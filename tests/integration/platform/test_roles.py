@@ -98,9 +98,9 @@ class TestWhatIsRefused:
         assert viewer.get(address).status_code == 403
         assert everything.CARD in operator.get(address).content.decode()
         # Nor letter by letter, by a filter in the address.
-        guess = f"/admin/gateway/sgipmt/?user_number__startswith={everything.NUMBER[:6]}"
+        guess = f"/admin/gateway/sgipmo/?user_number__startswith={everything.NUMBER[:6]}"
         assert viewer.get(guess).status_code == 400
-        number = f"/admin/gateway/sgipmt/?q={everything.NUMBER}"
+        number = f"/admin/gateway/sgipmo/?q={everything.NUMBER}"
         assert operator.get(number).context["cl"].result_count == 1
 
     def test_an_operator_acts_and_changes_no_setting(self, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class TestWhatIsRefused:
         everything.make(tmp_path)
         viewer = person(roles.VIEWER)
         message = SgipMt.objects.get()
-        assert viewer.post(f"/admin/gateway/sgipmt/{message.pk}/again/").status_code == 403
+        assert viewer.post(f"/console/sms/{message.pk}/resend").status_code == 403
         assert viewer.get("/console/bulk").status_code == 403
         assert viewer.get("/django-rq/").status_code == 302
         row = BizReceive.objects.get()

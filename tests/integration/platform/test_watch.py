@@ -17,12 +17,13 @@ from pytest_django import Settings
 
 from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import heartbeats, watch, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
+from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
 from msgplatform.core.daemons.watch.servers import Disks
-from msgplatform.core.data import sql
+from msgplatform.core.data import server, sql
 from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
@@ -504,3 +505,28 @@ def test_the_memory_of_a_redis_and_the_disk_are_metrics_and_findings(sms_redis: 
     finally:
         sms_redis.config_set("maxmemory", 0)
     Watch().look()
+
+
+# -- the cluster of databases ----------------------------------------------------------------------
+def test_programs_that_write_to_two_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def report(program: str, node: str) -> None:
+        monkeypatch.setattr(server, "node", lambda: node)
+        writers.report(program)
+
+    cluster = ClusterOfDatabases()
+    report("maker", "one:3306")
+    report("marker", "one:3306")
+    cluster.report()
+    cluster.report()
+    assert open_keys() == set()
+    report("marker", "two:3306")
+    cluster.report()
+    assert open_keys() == set(), "the writer may have changed a moment ago"
+    cluster.report()
+    assert open_keys() == {"platform.writers:database"}
+    text = Alert.objects.get().text
+    assert "one:3306: maker (" in text
+    assert "two:3306: marker (" in text
+    report("maker", "two:3306")
+    cluster.report()
+    assert open_keys() == set()

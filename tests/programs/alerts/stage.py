@@ -99,7 +99,7 @@ class Stage(SmsCluster):
     def _command(self, name: str) -> list[str]:
         if name == WEB:
             return super()._command(name)
-        program = [sys.executable, "-m", "tests.programs.alerts.hasty_program"]
+        program = [sys.executable, "-m", "tests.programs.hasty_program", "alerts"]
         return [*program, name, *_ARGUMENTS.get(name, ())]
 
     # -- incidents -------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class SmsPrograms(SmsCluster):
 
     def _command(self, name: str) -> list[str]:
         if name in (*PROGRAMS, OTHER):
-            return [sys.executable, "-m", "tests.programs.alerts.hasty_program", name]
+            return [sys.executable, "-m", "tests.programs.hasty_program", "alerts", name]
         assert name != WEB
         return super()._command(name)
 

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 
 from django.db.backends.mysql import base
@@ -20,9 +22,9 @@ from msgplatform.core.data import server, transactions
 
 
 class _MarkingErrors(DatabaseErrorWrapper):
-    """Marks an error of a statement inside a transaction."""
+    """Marks an error that came before the COMMIT of a transaction."""
 
-    def __init__(self, connection: base.DatabaseWrapper) -> None:
+    def __init__(self, connection: DatabaseWrapper) -> None:
         super().__init__(connection)
         self._connection = connection
 
@@ -36,17 +38,37 @@ class _MarkingErrors(DatabaseErrorWrapper):
             super().__exit__(exc_type, exc_value, traceback)
         except Error as error:
             # Django ends the block before it sends COMMIT.
-            if self._connection.in_atomic_block:
+            if self._connection.in_atomic_block or self._connection.is_beginning:
                 error.add_note(transactions.BEFORE_COMMIT)
             raise
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     is_in_cluster = False
+    is_beginning = False  # connecting, or beginning a transaction
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
         return _MarkingErrors(self)
+
+    def connect(self) -> None:
+        with self._beginning():
+            super().connect()
+
+    def set_autocommit(
+        self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
+    ) -> None:
+        # At the end of a transaction, which may be stored, it is switched on.
+        with nullcontext() if autocommit else self._beginning():
+            super().set_autocommit(autocommit, force_begin_transaction_with_broken_autocommit)
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        was_beginning, self.is_beginning = self.is_beginning, True
+        try:
+            yield
+        finally:
+            self.is_beginning = was_beginning
 
     def init_connection_state(self) -> None:
         super().init_connection_state()

@@ -1,4 +1,4 @@
-"""Why a record is where it is, in a sentence."""
+"""The reason why a record is where it is, in a sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from crmsync.messages.crm_states import CrmState
+from crmsync.messages.states import CrmState
 from crmsync.models import Record
 from crmsync.presence import LiveCrm
 
 _State = Record.State
 Lanes = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
-# What outcomes mean, and what stops a record before it is sent.
+# The meaning of outcomes, and of what stops a record before it is sent.
 ERROR_CLASSES: Mapping[str, Any] = {
     "invalid": gettext_lazy("refused by the CRM"),
     "mapping": gettext_lazy("refused by the mapping"),
@@ -31,34 +31,41 @@ ERROR_CLASSES: Mapping[str, Any] = {
 }
 
 
-def why(state: CrmState, lanes: Lanes, now: datetime) -> str:
+def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
     """A sentence; '' when the state says it all."""
     record = state.record
-    said = state.message
     if record is None:
-        return wait(state) or _("a poller reads it with the next look for changes")
+        return unread(state)
     if record.state in (_State.WAITING, _State.RETRY):
-        # Why nothing happens counts for more than what the CRM said.
-        stopped = wait(state) or _behind_breaker(state, lanes, now)
-        return joined(stopped, said)
+        return joined(blocker(state) or _open_breaker(state, lanes, now), state.message)
     if record.state == _State.QUEUED:
-        again = ""
-        if record.next_at:
-            again = _("queued again at %s if no answer comes") % local(record.next_at)
-        return wait(state) or _behind_breaker(state, lanes, now) or again
-    return "" if record.state == _State.CONFIRMED else said
+        return blocker(state) or _open_breaker(state, lanes, now) or lease_end(record)
+    return "" if record.state == _State.CONFIRMED else state.message
 
 
-def joined(stopped: str, message: str) -> str:
+def unread(state: CrmState) -> str:
+    """The reason why no poller has read the lead yet."""
+    return blocker(state) or _("a poller reads it with the next look for changes")
+
+
+def lease_end(record: Record) -> str:
+    """The end of a queued record's lease; '' without one."""
+    if record.next_at is None:
+        return ""
+    return _("queued again at %s if no answer comes") % local(record.next_at)
+
+
+def joined(blocker: str, message: str) -> str:
     """Both sentences; one, where the CRM was paused by just this message."""
-    parts = (stopped, "" if message in stopped else message)
+    parts = (blocker, "" if message in blocker else message)
     return " · ".join(part for part in parts if part)
 
 
-def kind(state: CrmState) -> str:
+def error(state: CrmState) -> str:
     """The kind of error with the field at fault; '' when there is none.
 
-    For business systems: the words of CRMs and drivers may name servers, and stay in the console.
+    Business systems see this only: the words of CRMs and drivers may name servers, and stay in the
+    console.
     """
     record = state.record
     if record is None or not record.error_class or record.state == _State.CONFIRMED:
@@ -67,8 +74,8 @@ def kind(state: CrmState) -> str:
     return f"{words}: {state.field}" if state.field else words
 
 
-def wait(state: CrmState) -> str:
-    """Why nothing happens until a person acts; '' when it goes on by itself."""
+def blocker(state: CrmState) -> str:
+    """The reason why nothing happens until a person acts; '' when it goes on by itself."""
     policy = state.policy
     if not policy.crm.enabled:
         return _("the CRM is switched off")
@@ -78,11 +85,11 @@ def wait(state: CrmState) -> str:
 
 
 def local(moment: datetime) -> str:
-    shown: str = formats.localize(timezone.localtime(moment))
-    return shown
+    text: str = formats.localize(timezone.localtime(moment))
+    return text
 
 
-def _behind_breaker(state: CrmState, lanes: Lanes, now: datetime) -> str:
+def _open_breaker(state: CrmState, lanes: Lanes, now: datetime) -> str:
     live = (lanes or {}).get(state.policy.crm_id)
     if live is None or not live.is_open:
         return ""

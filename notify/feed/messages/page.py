@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.api.filters import number
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.models import Biz
-from notify.feed.messages import fan_out, lines
+from notify.feed.messages import states
 from notify.feed.models import (
     EventQueue,
     Feed,
@@ -27,8 +25,9 @@ from notify.feed.models import (
 )
 from notify.feed.models.posts import Topic
 
-# In the timelines of at most so many recipients entries are counted: the page must not take long.
-LOOKED_AT = 1000
+# Recipients in whose timelines entries are counted: the page must not take long.
+MAX_COUNTED = 1000
+MAX_AHEAD = 1000  # events before one that are counted
 _CHUNK = 500
 _STATUS = EventQueue.Status
 
@@ -45,11 +44,11 @@ def page(id: str, after: str = "") -> Page | None:
         return _event_page(event) if event is not None else None
     author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
     recipients = author.recipients(post.topic) if author else 0
-    stands = _entries(post, author)
+    entries = _entries(post, author)
     system = Biz.objects.filter(id=post.biz_id).first()
     return Page(
         id=str(post.pk),
-        title=lines.title(post, event),
+        title=states.title(post, event),
         masked_title=post.uid,
         facts={
             _("Business system"): PageLink.to(system) if system else str(post.biz_id),
@@ -57,17 +56,19 @@ def page(id: str, after: str = "") -> Page | None:
             _("Topic"): str(Topic(post.topic).label),
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
-            _("State"): lines.state(post, event),
+            _("State"): states.state(post, event),
             _("Recipients"): str(recipients),
             _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
         },
         body=post.data,
-        timeline=[*_timeline(post, event), stands],
-        recipients=[fan_out.of_post(post, event, recipients, stands)] if recipients else [],
+        timeline=[*_timeline(post, event), entries],
+        recipients=[_post_card(post, event, recipients, entries)] if recipients else [],
         recipients_title=_("Timelines"),
-        no_recipient_reasons=[]
-        if recipients
-        else [_("The author has no friends or followers who get it.")],
+        no_recipient_reasons=(
+            [] if recipients else [_("The author has no friends or followers who get it.")]
+        ),
+        notices=[_("The post was deleted, and no reader sees it.")] if post.delete_date else [],
+        fact_cards=_recipients_now(post, author) if author else {},
         call=_call(post) if post.delete_date is None else None,
     )
 
@@ -76,19 +77,19 @@ def _event_page(event: EventQueue) -> Page:
     system = Biz.objects.filter(id=event.biz_id).first()
     return Page(
         id=str(event.pk),
-        title=lines.title(None, event),
+        title=states.title(None, event),
         facts={
             _("Business system"): PageLink.to(system) if system else str(event.biz_id),
             _("User"): event.uid,
             _("Topic"): str(EventQueue.Topic(event.topic).label),
-            _("State"): lines.state(None, event),
+            _("State"): states.state(None, event),
         },
         body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
         timeline=[
             TimelineEntry(event.create_date, _("Asked for"), "accepted"),
             _standing(event),
         ],
-        recipients=[fan_out.of_upkeep(event)],
+        recipients=[_event_card(event, str(EventQueue.Kind(event.kind).label), {})],
         recipients_title=_("Timelines"),
     )
 
@@ -124,15 +125,15 @@ def _standing(event: EventQueue) -> TimelineEntry:
 
 
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
-    """In how many timelines the post is, among the first LOOKED_AT recipients."""
+    """In how many timelines the post is, among the first MAX_COUNTED recipients."""
     relation = Friend.Relation
     wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
     rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
     rows = rows.order_by("relation", "fri_uid")
     # Who is a friend and a follower has two rows.
-    uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * LOOKED_AT + 2]))
+    uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * MAX_COUNTED + 2]))
     written = 0
-    for some in chunks(uids[:LOOKED_AT], _CHUNK):
+    for some in chunks(uids[:MAX_COUNTED], _CHUNK):
         written += FeedBroadcast.objects.filter(
             biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
         ).count()
@@ -141,8 +142,8 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
             None, _("Merged at read"), "linked",
             _("the author has very many recipients: it is not written into their timelines"),
         )  # fmt: skip
-    looked = _("%d timelines of recipients were looked at") % min(len(uids), LOOKED_AT)
-    detail = looked if len(uids) > LOOKED_AT else ""
+    looked = _("%d timelines of recipients were looked at") % min(len(uids), MAX_COUNTED)
+    detail = looked if len(uids) > MAX_COUNTED else ""
     title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written
     return TimelineEntry(None, title, "linked", detail)
 
@@ -150,8 +151,76 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
 def _author(post: Feed, system: Biz | None) -> Value:
     if system is None:
         return str(post.uid)
-    asked = urlencode({"system": system.name, "uid": post.uid})
-    return PageLink(post.uid, f"{reverse('admin:feed_users')}?{asked}", "feed.view_feeduser")
+    address = states.user_address(system.name, post.uid)
+    return PageLink(post.uid, address, "feed.view_feeduser")
+
+
+def _recipients_now(post: Feed, author: FeedUser) -> dict[str, dict[str, Value]]:
+    facts: dict[str, Value] = {_("friends"): str(author.friends)}
+    if post.topic == Topic.VIP:
+        facts[_("followers")] = str(author.followers)
+    facts[_("posts are")] = str(FeedUser.Merging(author.merging).label)
+    return {_("Its recipients now"): facts}
+
+
+def _post_card(
+    post: Feed, event: EventQueue | None, recipients: int, entries: TimelineEntry
+) -> Recipient:
+    """One card for all timelines, which are written together. `entries` says in how many the post
+    is."""
+    group = _("friends") if post.topic == Topic.FRIEND else _("friends and followers")
+    text = ngettext("%(count)d timeline of %(who)s", "%(count)d timelines of %(who)s", recipients)
+    name = text % {"count": recipients, "who": group}
+    facts: dict[str, Value] = {_("Now"): entries.title}
+    if entries.detail:
+        facts[_("Why")] = entries.detail
+    if event is None:
+        # The cleaner deletes events some time after they were handled.
+        return Recipient(
+            id=str(post.pk), name=name, state=str(_STATUS.HANDLED.label), tone="good", facts=facts,
+            notes=[_("Its event was handled, and is no longer kept.")],
+        )  # fmt: skip
+    return _event_card(event, name, facts)
+
+
+def _event_card(event: EventQueue, name: str, facts: dict[str, Value]) -> Recipient:
+    status = _STATUS(event.status)
+    facts[_("Event")] = PageLink.to(event)
+    if event.position:
+        facts[_("Done up to")] = event.position
+    effect = _("It waits for the dispatcher again, and goes on where it failed. No timeline gets a "
+               "post twice.")  # fmt: skip
+    return Recipient(
+        id=str(event.pk),
+        name=name,
+        state=str(status.label),
+        tone=states.TONES[status],
+        since=event.handle_date or event.create_date,
+        why=_why(event, status),
+        facts=facts,
+        notes=[_("Tries of an event are not kept, only why the last one failed.")],
+        resend_effect=effect if status == _STATUS.SET_ASIDE else "",
+    )
+
+
+def _why(event: EventQueue, status: EventQueue.Status) -> str:
+    if status == _STATUS.SET_ASIDE:
+        return _("Set aside until somebody replays it: %s") % (event.reason or "–")
+    if status == _STATUS.IN_SLICES:
+        return _("It is written in slices, because it has very many recipients.")
+    if status == _STATUS.HANDLED:
+        return ""
+    rows = EventQueue.objects.filter(
+        topic=event.topic, status=_STATUS.WAITING, qid__lt=event.pk
+    ).order_by()
+    ahead = rows.values("topic")[:MAX_AHEAD].count()
+    if ahead >= MAX_AHEAD:
+        return _("It waits for the dispatcher: %d or more before it.") % MAX_AHEAD
+    text = ngettext(
+        "It waits for the dispatcher: %d before it.", "It waits for the dispatcher: %d before it.",
+        ahead,
+    )  # fmt: skip
+    return text % ahead
 
 
 def _call(post: Feed) -> Call:

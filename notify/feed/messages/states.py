@@ -1,4 +1,4 @@
-"""The lines of a search result."""
+"""The states of posts and events, in words and colours, and their lines in lists."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
-from msgplatform.core.flows import Hit
+from msgplatform.core.flows import Hit, Tone
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed, FeedUser
 
-_SHOWN = 60  # characters of a post
+_STATUS = EventQueue.Status
+TONES: dict[int, Tone] = {_STATUS.WAITING: "plain", _STATUS.HANDLED: "good",
+                          _STATUS.IN_SLICES: "warn", _STATUS.SET_ASIDE: "bad"}  # fmt: skip
+MAX_TITLE = 60  # characters of a post
 _SYSTEMS = 500  # of which users are looked up
 
 
@@ -37,6 +41,9 @@ def lines(ids: Sequence[int]) -> dict[int, Hit]:
                 state=state(post, event),
                 at=row.create_date,
                 biz=names.get(row.biz_id, str(row.biz_id)),
+                tone=_tone(post, event),
+                reason=event.reason if event else "",
+                details=_details(row),
             )
     return by_id
 
@@ -46,7 +53,6 @@ def timelines(uid: str) -> list[Hit]:
     read have no other."""
     systems = {biz.pk: biz for biz in Biz.objects.order_by("name")[:_SYSTEMS]}
     rows = FeedUser.objects.filter(biz_id__in=list(systems), uid=uid)
-    address = reverse("admin:feed_users")
     return [
         Hit(
             id=f"user-{row.biz_id}-{row.uid}",
@@ -55,15 +61,20 @@ def timelines(uid: str) -> list[Hit]:
             state=_("active") if row.active else _("inactive"),
             at=row.visit_date,
             biz=str(systems[row.biz_id]),
-            link=f"{address}?{urlencode({'system': systems[row.biz_id].name, 'uid': row.uid})}",
+            link=user_address(systems[row.biz_id].name, row.uid),
         )
         for row in rows
     ]
 
 
+def user_address(system: str, uid: str) -> str:
+    """The address of a user's page."""
+    return f"{reverse('admin:feed_users')}?{urlencode({'system': system, 'uid': uid})}"
+
+
 def title(post: Feed | None, event: EventQueue | None) -> str:
     if post is not None:
-        return f"{post.uid}: {Truncator(post.data).chars(_SHOWN)}"
+        return f"{post.uid}: {Truncator(post.data).chars(MAX_TITLE)}"
     if event is not None:
         return f"{event.uid}: {EventQueue.Kind(event.kind).label}"
     return ""
@@ -71,7 +82,21 @@ def title(post: Feed | None, event: EventQueue | None) -> str:
 
 def state(post: Feed | None, event: EventQueue | None) -> str:
     """The state in words. An event that does not exist any longer was handled."""
-    status = EventQueue.Status(event.status) if event else EventQueue.Status.HANDLED
-    label = str(status.label)
+    label = str(_STATUS(event.status if event else _STATUS.HANDLED).label)
     is_deleted = post is not None and post.delete_date is not None
     return _("%s (deleted)") % label if is_deleted else label
+
+
+def _tone(post: Feed | None, event: EventQueue | None) -> Tone:
+    is_deleted = post is not None and post.delete_date is not None
+    status = event.status if event else _STATUS.HANDLED
+    return "plain" if is_deleted and status == _STATUS.HANDLED else TONES[status]
+
+
+def _details(row: Feed | EventQueue) -> str:
+    """The topic; of a post its application, its kind, and whether it was edited."""
+    parts = [str(EventQueue.Topic(row.topic).label)]
+    if isinstance(row, Feed):
+        edited = pgettext("state", "edited") if row.update_date and not row.delete_date else ""
+        parts += [row.app_id, row.src_type, edited]
+    return " · ".join(filter(None, parts))

@@ -1,0 +1,235 @@
+"""The page of a lead, or of a record of another source: facts, timeline, a card for each CRM.
+
+The page says everything as it is stored, sent and answered; `console/masking.py` masks it for
+people who may not see personal data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from crmsync import presence
+from crmsync.messages import explanations, policies, timeline, tries
+from crmsync.messages.lines import RECORD, lead_title
+from crmsync.messages.policies import Policies
+from crmsync.messages.states import CrmState, read_problems, read_states
+from crmsync.messages.timeline import as_json
+from crmsync.models import Item, LandingPage, Lead, LeadIdempotency, Record
+from crmsync.recovery.resend import EXCLUDED_STATES
+from msgplatform.api.filters import number
+from msgplatform.core import flows
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.intake.idempotency import key_of
+from msgplatform.models import Biz
+
+_State = Record.State
+# Cards of dead records come first, then those on their way.
+_ORDER = (_State.DEAD, _State.RETRY, _State.WAITING, _State.QUEUED, None)
+_SHOWN_TRIES = 20  # of each
+
+
+def page(id: str, after: str = "") -> Page | None:
+    """By a lead's id, or `record-` and a record's; None when there is none."""
+    policies_by_id = policies.by_id()
+    try:
+        if not id.startswith(RECORD):
+            lead = Lead.objects.filter(id=number(id)).first()
+            return _lead_page(lead, policies_by_id) if lead else None
+        record = Record.objects.filter(id=number(id.removeprefix(RECORD))).first()
+    except InvalidInput:
+        return None
+    is_shown = record is not None and record.policy_id in policies_by_id
+    return _record_page(record, policies_by_id) if record and is_shown else None
+
+
+def _lead_page(lead: Lead, policies_by_id: Policies) -> Page:
+    story = _Story(read_states([lead], policies_by_id)[lead.pk])
+    form = LandingPage.objects.filter(appkey=lead.appkey).first()
+    biz = Biz.objects.filter(pk=lead.biz_id).first()
+    # An id holds the time at which it was made: the row itself has no such column.
+    title = _("Form received") if form else _("Received")
+    first_entry = TimelineEntry(id_numbers.datetime_of(lead.pk), title, "accepted", lead.appkey)
+    entries = story.entries()
+    # Only the last change is known: a lead keeps no earlier versions.
+    if lead.version > 1:
+        title = _("Deleted") if lead.is_delete else _("Changed")
+        detail = _("version %d") % lead.version
+        entries.append(TimelineEntry(lead.update_time, title, "accepted", detail))
+    no_policy: list[Value] = []
+    if not story.states:
+        address = reverse("admin:crmsync_policy_changelist")
+        no_policy = [
+            _("No policy carries it to a CRM."),
+            PageLink(_("Policies"), address, "crmsync.view_policy"),
+        ]
+    return Page(
+        id=str(lead.pk),
+        title=lead_title(lead),
+        masked_title=lead_title(lead, is_masked=True),
+        facts={
+            _("Business system"): PageLink.to(biz) if biz else str(lead.biz_id),
+            _("Landing page"): (
+                PageLink.to(form, f"{form} ({lead.appkey})") if form else str(lead.appkey)
+            ),
+            "UID": lead.uid or "–",
+            _("Version"): str(lead.version),
+            _("Idempotency key"): key_of(LeadIdempotency, lead.pk) or "–",
+        },
+        body=as_json({"uid": lead.uid, "name": lead.name, "phone": lead.phone, **lead.extra}),
+        timeline=[first_entry, *timeline.in_order(entries)],
+        recipients=story.cards(),
+        recipients_title=_("CRMs"),
+        no_recipient_reasons=no_policy,
+        resend_effect=story.resend_effect(),
+        call=_call(lead) if not lead.is_delete else None,
+    )
+
+
+def _record_page(record: Record, policies_by_id: Policies) -> Page:
+    policy = policies_by_id[record.policy_id]
+    problem = read_problems([record]).get(record.pk, ())
+    story = _Story([CrmState(policy, record, *problem)])
+    # The lead of another source is not here: the request that was sent last stands for it.
+    newest = story.tries.requests.get((record.operation_id, record.policy_id))
+    return Page(
+        id=f"{RECORD}{record.pk}",
+        title=f"{policy.source} · {record.key}",
+        facts={_("Source"): PageLink.to(policy.source), _("Key"): record.key},
+        body=as_json(newest.fields) if newest else "",
+        timeline=timeline.in_order(story.entries()),
+        recipients=story.cards(),
+        recipients_title=_("CRMs"),
+    )
+
+
+def _call(lead: Lead) -> Call:
+    fields = {"appkey": lead.appkey, "uid": lead.uid, "name": lead.name, "phone": lead.phone}
+    body: dict[str, Any] = {name: value for name, value in fields.items() if value}
+    body |= {"extra": lead.extra} if lead.extra else {}
+    return Call(
+        _("Submit this once more with curl"),
+        "/api/v1/leads",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        as_json(body, indent=None),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "lead."),
+    )  # fmt: skip
+
+
+class _Story:
+    """The tries of some records and the lanes of their CRMs, read once for timeline and cards."""
+
+    def __init__(self, states: Sequence[CrmState]) -> None:
+        self.states = states
+        self.tries = tries.read_tries(states)
+        self._now = sql.now()
+        self._lanes: explanations.Lanes = {}
+        if any(state.record and state.record.state in Record.OPEN for state in states):
+            try:
+                self._lanes = presence.read_crms()
+            except RedisError:
+                self._lanes = None
+
+    def entries(self) -> list[TimelineEntry]:
+        return list(timeline.entries(self.states, self.tries, self._now))
+
+    def cards(self) -> list[flows.Recipient]:
+        def place(state: CrmState) -> int:
+            value = state.record and _State(state.record.state)
+            return _ORDER.index(value) if value in _ORDER else len(_ORDER)
+
+        return [self._card(state) for state in sorted(self.states, key=place)]
+
+    def resend_effect(self) -> str:
+        """The question before all dead records are resent; '' for a single CRM."""
+        dead = sum(
+            bool(state.record and state.record.state == _State.DEAD) for state in self.states
+        )
+        if not dead or len(self.states) == 1:
+            return ""
+        return ngettext(
+            "%d dead record gets all its tries again.",
+            "%d dead records get all their tries again.",
+            dead,
+        ) % dead  # fmt: skip
+
+    def _card(self, state: CrmState) -> flows.Recipient:
+        record, next_at = state.record, state.next_try_at
+        items = [item for item in self.tries.items if record and item.record_id == record.pk]
+        notes = []
+        if record and record.state in Record.OPEN and self._lanes is None:
+            notes.append(_("Redis is unavailable: whether the breaker of its CRM is open is not "
+                           "known."))  # fmt: skip
+        if items:
+            notes.append(_("What was sent is shown as far as its operation is kept; of an answer "
+                           "its outcome and message."))  # fmt: skip
+        return flows.Recipient(
+            id=str(record.pk) if record else f"policy-{state.policy.pk}",
+            name=flows.PageLink.to(state.policy.crm),
+            state=state.label,
+            tone=state.tone,
+            since=record.updated_at if record else None,
+            why=explanations.explain(state, self._lanes, self._now),
+            next_at=next_at if next_at and next_at > self._now else None,
+            facts=_facts(state),
+            attempts=[self._attempt(item, state) for item in items[: -_SHOWN_TRIES - 1 : -1]],
+            attempts_title=_("Tries, newest first"),
+            notes=notes,
+            resend_effect=_resend_effect(record),
+        )
+
+    def _attempt(self, item: Item, state: CrmState) -> flows.Attempt:
+        request = self.tries.requests.get((item.operation_id, state.policy.pk))
+        parts = [
+            _("to be deleted") if request and request.deleted else "",
+            *tries.answer_parts(item),
+        ]
+        sections = []
+        if request and not request.deleted:
+            sections.append(flows.Section(_("What was sent"), as_json(request.fields, indent=None)))
+        title = _("Try %(try)d of version %(version)d") % {
+            "try": item.attempt,
+            "version": item.version,
+        }
+        return flows.Attempt(
+            at=item.at,
+            title=title,
+            answer=tries.outcome_text(item),
+            tone="good" if tries.is_success(item) else "bad",
+            seconds=item.milliseconds / 1000,
+            detail=" · ".join(part for part in parts if part),
+            sections=sections,
+        )
+
+
+def _facts(state: CrmState) -> dict[str, Value]:
+    policy, record = state.policy, state.record
+    facts: dict[str, Value] = {_("Policy"): PageLink.to(policy)}
+    if record is not None:
+        facts[_("Newest version")] = str(record.version) if record.version >= 0 else "–"
+        facts[_("The CRM holds")] = (
+            _("version %d") % record.sent_version if record.sent_version else _("nothing yet")
+        )
+        facts |= {_("Id in the CRM"): record.remote_id} if record.remote_id else {}
+        facts |= {_("Failed tries"): str(record.attempt)} if record.attempt else {}
+    return facts
+
+
+def _resend_effect(record: Record | None) -> str:
+    """The effect of resending a record; '' when that cannot be done."""
+    if record is None or record.state in EXCLUDED_STATES:
+        return ""
+    if record.state == _State.CONFIRMED:
+        return _("The CRM holds it already: its newest version is sent once more.")
+    if record.state == _State.DEAD:
+        return _("Its newest version gets all its tries again.")
+    return _("Its newest version is sent now, and gets all its tries again.")

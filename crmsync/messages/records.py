@@ -1,0 +1,141 @@
+"""How records are found: those of every source, by their state at a CRM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+
+from crmsync import orders
+from crmsync.messages import lines, policies
+from crmsync.messages.fields import OF_RECORDS
+from crmsync.messages.policies import Policies
+from crmsync.models import Lead, Operation, Record
+from msgplatform.core.flows.messages import (
+    MAX_SORTED,
+    Check,
+    Index,
+    Reader,
+    Source,
+    Values,
+    few,
+    ordered,
+    read_ids,
+)
+
+_State = Record.State
+# Most records are confirmed, and then without an error.
+_RARE_STATES = [state for state in _State if state != _State.CONFIRMED]
+
+
+def source(policies_by_id: Policies) -> Source:
+    def of_system(values: Values, ids: Sequence[int]) -> set[int]:
+        """To a business system belong the records of its leads, and those of its own policies."""
+        hive = set(policies.of_hive(policies_by_id))
+        rows = list(Record.objects.filter(id__in=ids).values_list("id", "policy_id", "key"))
+        keys = [policies.lead_of(key) for _pk, policy, key in rows if policy in hive]
+        leads = Lead.objects.filter(id__in=[key for key in keys if key is not None])
+        lead_ids = set(leads.filter(biz_id=values["biz"]).order_by().values_list("id", flat=True))
+        return {
+            pk
+            for pk, policy, key in rows
+            if (
+                # A policy of all systems carries the leads of each of them.
+                policies.lead_of(key) in lead_ids
+                if policy in hive
+                else policies_by_id[policy].biz_id == values["biz"]
+            )
+        }
+
+    def in_state(values: Values) -> QuerySet[Any, int]:
+        return _in_state(values, policies_by_id).values_list("id", flat=True)
+
+    def with_error(values: Values) -> QuerySet[Any, int]:
+        return _with_error(values, policies_by_id).values_list("id", flat=True)
+
+    return Source(
+        rows=Record.objects.all,
+        lines=lambda ids: lines.of_records(ids, policies_by_id),
+        indexes=[
+            ordered("remote_id"),
+            ordered("record_key"),
+            Index(("operation",), lambda _source, values: read_ids(
+                _of_operation(values["operation"], policies_by_id), values
+            )),
+            few(("state",), in_state, decides=("state", "crm", "policy")),
+            few(("error_class",), with_error, decides=()),
+        ],
+        conditions=_conditions(policies_by_id),
+        checks=[Check(("biz",), of_system)],
+    )  # fmt: skip
+
+
+def lead_indexes(policies_by_id: Policies) -> list[Index]:
+    """Ways to read the ids of leads from their records."""
+
+    hive = {pk: policies_by_id[pk] for pk in policies.of_hive(policies_by_id)}
+
+    def index(field: str, rows: Callable[[Values, Policies], QuerySet[Record]]) -> Index:
+        def open(_source: Source, values: Values) -> Reader | None:
+            if values.get("state") == _State.CONFIRMED and field != "remote_id":
+                return None
+            records = rows(values, hive).order_by()
+            keys = list(records.values_list("key", flat=True)[: MAX_SORTED + 1])
+            lead_ids = [pk for key in keys if (pk := policies.lead_of(key)) is not None]
+            return read_ids(lead_ids, values) if len(keys) <= MAX_SORTED else None
+
+        return Index((field,), open, ())
+
+    def with_remote_id(values: Values, _policies: Policies) -> QuerySet[Record]:
+        return Record.objects.filter(remote_id=values["remote_id"])
+
+    return [
+        index("remote_id", with_remote_id),
+        index("state", _in_state),
+        index("error_class", _with_error),
+    ]
+
+
+def matching_keys(rows: QuerySet[Record], values: Values, policies_by_id: Policies) -> list[str]:
+    """The keys of the records that match, checked as the engine does: never as WHERE."""
+    conditions, fits = _conditions(policies_by_id), Q()
+    for name in OF_RECORDS:
+        if name in values:
+            column = conditions[name]
+            fits &= column(values[name]) if callable(column) else Q(**{column: values[name]})
+    columns = rows.order_by().values_list("key", ExpressionWrapper(fits, BooleanField()))
+    return [key for key, is_matching in columns if is_matching]
+
+
+def _conditions(policies_by_id: Policies) -> dict[str, str | Callable[[Any], Q]]:
+    return {
+        "record_key": "key",
+        "state": "state",
+        "error_class": "error_class",
+        "remote_id": "remote_id",
+        "policy": "policy_id",
+        "crm": lambda crm: Q(policy_id__in=policies.matching(policies_by_id, {"crm": crm})),
+        "operation": lambda pk: Q(id__in=_of_operation(pk, policies_by_id)),
+    }
+
+
+def _in_state(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
+    policy_ids = policies.matching(policies_by_id, values)
+    return Record.objects.filter(policy_id__in=policy_ids, state=values["state"])
+
+
+def _with_error(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
+    policy_ids = policies.matching(policies_by_id, values)
+    return Record.objects.filter(policy_id__in=policy_ids, state__in=_RARE_STATES)
+
+
+def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:
+    """The records whose requests an operation holds."""
+    operation = Operation.objects.filter(id=operation_id).first()
+    if operation is None or operation.policy_id not in policies_by_id:
+        return []
+    prefix = policies_by_id[operation.policy_id].key_prefix
+    keys = [request.key.removeprefix(prefix) for request in orders.load(bytes(operation.data))]
+    rows = Record.objects.filter(policy_id=operation.policy_id, key__in=keys)
+    return list(rows.order_by().values_list("id", flat=True))

@@ -1,0 +1,100 @@
+"""The states of leads at their CRMs: the version that each holds, and the one that waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import OuterRef, Subquery
+from django.utils.translation import gettext as _
+
+from crmsync.messages import policies
+from crmsync.messages.policies import Policies
+from crmsync.models import Item, Lead, Policy, Record, RecoveryEntry
+from msgplatform.core.flows.page import Tone
+
+_State = Record.State
+UNREAD = "unread"
+_TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class CrmState:
+    """A lead at one CRM. `record` is None until a poller has read the lead for it.
+
+    Of a record that is not confirmed, `message` is the CRM's last answer, or the reason why the
+    record is dead; `field` is then the field at fault, where that is known.
+    """
+
+    policy: Policy
+    record: Record | None
+    message: str = ""
+    field: str = ""
+
+    @property
+    def name(self) -> str:
+        """The state's name, UNREAD without a record."""
+        return _State(self.record.state).name.lower() if self.record else UNREAD
+
+    @property
+    def label(self) -> str:
+        if self.record is None:
+            return _("not read yet")
+        return str(_State(self.record.state).label)
+
+    @property
+    def next_try_at(self) -> datetime | None:
+        """The time of the next try; None unless the record waits."""
+        # The `next_at` of a queued record is the end of a lease.
+        is_waiting = self.record and self.record.state in (_State.WAITING, _State.RETRY)
+        return self.record.next_at if self.record and is_waiting else None
+
+    @property
+    def tone(self) -> Tone:
+        return _TONES.get(self.record.state, "plain") if self.record else "plain"
+
+    @property
+    def title(self) -> str:
+        """The state with its CRM."""
+        return f"{self.policy.crm}: {self.label}"
+
+
+def read_states(leads: Iterable[Lead], policies_by_id: Policies) -> dict[int, list[CrmState]]:
+    """Lead → its states, one for each CRM that it is for, or was sent to."""
+    leads = list(leads)
+    keys = {policies.key_of(lead.pk): lead.pk for lead in leads}
+    records: dict[int, dict[int, Record]] = defaultdict(dict)
+    # One query for all leads, by the unique index on (policy, key).
+    rows = Record.objects.filter(policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys))
+    for row in rows.order_by():
+        records[keys[row.key]][row.policy_id] = row
+    problems = read_problems([record for each in records.values() for record in each.values()])
+    states: dict[int, list[CrmState]] = {}
+    for lead in leads:
+        # A policy that is switched off shows only what it has sent already.
+        enabled_ids = {
+            policy.pk for policy in policies.of_lead(policies_by_id, lead) if policy.enabled
+        }
+        states[lead.pk] = [
+            CrmState(policy, record, *(problems.get(record.pk, ()) if record else ()))
+            for policy_id, policy in policies_by_id.items()
+            if (record := records[lead.pk].get(policy_id)) or policy_id in enabled_ids
+        ]
+    return states
+
+
+def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str]]:
+    """Record → the reason why it is not confirmed, and the field at fault, where that is known; two
+    queries."""
+    record_ids = [record.pk for record in records if record.state != _State.CONFIRMED]
+    if not record_ids:
+        return {}
+    last = Item.objects.filter(record_id=OuterRef("pk")).order_by("-id").values("message")[:1]
+    rows = Record.objects.filter(id__in=record_ids).annotate(message=Subquery(last)).order_by()
+    messages = {pk: (message or "", "") for pk, message in rows.values_list("id", "message")}
+    dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)
+    # The newest open entry counts for more than the last try.
+    reasons = dead.order_by("id").values_list("record_id", "reason", "field")
+    return messages | {pk: (reason, field) for pk, reason, field in reasons if pk is not None}

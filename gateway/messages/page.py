@@ -1,0 +1,188 @@
+"""Everything about one message, from Redis while it is there, else from the archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from gateway import codes, notifications
+from gateway.archive_rows import live_row
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Finished
+from gateway.messages.recipient import recipient_of
+from gateway.messages.resent import original_of, repeat_of
+from gateway.messages.steps import archived_steps, live_steps
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from msgplatform.api.filters import number
+from msgplatform.core import personal
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.messages import engine
+from msgplatform.models import Biz
+from notify.messages.index import MESSAGES as EVENTS
+
+_EVENTS_PERMISSION = "notify.view_bizmsg"
+# Fields of a Submit; the numbers of some have a meaning.
+_SUBMIT_FIELDS: dict[str, codes.Choices] = {
+    "corp_id": (), "service_type": (), "charge_number": (), "fee_type": codes.FEE_TYPES,
+    "fee_value": (), "given_value": (), "agent_flag": codes.AGENT_FLAGS,
+    "morelateto_mt_flag": codes.MT_FLAGS, "report_flag": codes.REPORT_FLAGS,
+    "message_coding": codes.CODINGS, "priority": (),
+}  # fmt: skip
+
+
+def page(id: str, after: str = "") -> Page | None:
+    """None for an unknown id. Raises Unavailable when it may be in a Redis that does not answer."""
+    try:
+        message_id = number(id)
+    except InvalidInput:
+        return None
+    try:
+        live_messages, problem = store.read([str(message_id)]), ""
+    except RedisError as error:
+        live_messages, problem = [], type(error).__name__
+    if live_messages:
+        return _page(live_row(live_messages[0]), live_messages[0], "")
+    row = SgipMt.objects.filter(pk=message_id).first()
+    if row is None and problem:
+        raise Unavailable(_("The SMS Redis does not answer: %s") % problem)
+    return _page(row, None, problem) if row else None
+
+
+def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
+    """`message` is None for a row of the archive, `problem` the error of a Redis that is away."""
+    submits, reports = live_steps(message) if message else archived_steps(row)
+    repeat_id = ""
+    if message is None and not problem:
+        with suppress(RedisError):  # the page is worth showing without it
+            repeat_id = repeat_of(row.biz_id, row.pk)
+    timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
+    timeline += [step.entry() for step in submits]
+    if row.responded_at:
+        timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
+    timeline += [step.entry() for step in reports]
+    if row.final:
+        timeline.append(_end(row))
+    timeline += _events(str(row.pk))
+    if row.archived_at:
+        timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
+    system = Biz.objects.filter(pk=row.biz_id).first()
+    account = SmsAccount.objects.filter(pk=row.account_id).first()
+    gateway = SmsGateway.objects.filter(pk=row.gateway_id).first()
+    missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
+    return Page(
+        id=str(row.pk),
+        title=row.user_number,
+        facts={
+            # An id stands for a row that was deleted.
+            _("Business system"): PageLink.to(system) if system else str(row.biz_id),
+            _("Account"): PageLink.to(account) if account else str(row.account_id),
+            _("Gateway"): PageLink.to(gateway) if gateway else str(row.gateway_id),
+            _("All to this number"): _list_of_number(row.user_number),
+            **_facts(row),
+        },
+        fact_cards={_("What the operator got"): _submit_facts(row)},
+        body=row.text,
+        timeline=timeline + _links(row.idempotency_key, repeat_id),
+        recipients=[
+            recipient_of(row, message, [*submits, *reports], gateway, can_resend=not repeat_id)
+        ],
+        recipients_title=_("Recipient"),
+        notices=[missing] if problem else [],
+        call=_call(row, account),
+    )
+
+
+def _facts(row: SgipMt) -> dict[str, Value]:
+    facts: dict[str, Value] = {
+        _("From"): row.sp_number,
+        _("Parts"): str(row.parts),
+        _("Reference"): row.reference or "–",
+        _("Idempotency key"): row.idempotency_key or "–",
+    }
+    times = {_("Not before"): row.schedule_at, _("Expires"): row.expire_at}
+    return facts | {title: _time_text(time) for title, time in times.items() if time}
+
+
+def _submit_facts(row: SgipMt) -> dict[str, Value]:
+    facts: dict[str, Value] = {}
+    for name, choices in _SUBMIT_FIELDS.items():
+        field: Any = SgipMt._meta.get_field(name)
+        value = getattr(row, name)
+        text = codes.meaning(choices, value) if choices else str(value)
+        facts[capfirst(str(field.verbose_name))] = text or "–"
+    return facts
+
+
+def _list_of_number(user_number: str) -> PageLink:
+    url = f"{reverse('console:find', args=['sms'])}?number={user_number}"
+    return PageLink(user_number, url, personal.PERMISSION)
+
+
+def _call(row: SgipMt, account: SmsAccount | None) -> Call:
+    fields = {"to": row.user_number, "text": row.text}
+    fields |= {"account": account.name} if account else {}
+    fields |= {"reference": row.reference} if row.reference else {}
+    return Call(
+        _("Send this once more with curl"),
+        "/api/v1/sms",
+        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
+        json.dumps(fields, ensure_ascii=False),
+        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+               "message."),
+    )  # fmt: skip
+
+
+def _end(row: SgipMt) -> TimelineEntry:
+    detail = f"{row.error_code} {row.error}" if row.error_code else row.error
+    at = row.ended_at or row.reported_at
+    return TimelineEntry(at, str(row.get_final_display()), row.final, detail)
+
+
+def _events(message: str) -> Iterator[TimelineEntry]:
+    """Its endings as Notify's events, each with how its deliveries stand."""
+    for final in SgipMt.Final.values:
+        for hit in engine.search(EVENTS, f"{notifications.REPORT}:{message}:{final}", 1):
+            yield TimelineEntry(
+                hit.at,
+                _("Published as %(type)s: %(state)s")
+                % {"type": notifications.REPORT, "state": final},
+                "published",
+                PageLink(f"{hit.id}: {hit.state}", _url("notify", hit.id), _EVENTS_PERMISSION),
+            )
+
+
+def _links(key: str, repeat_id: str) -> list[TimelineEntry]:
+    """The message that a message with this key resends, and the message that resends it."""
+    entries = []
+    if original := original_of(key):
+        text = format_html(_("This is another try of {}"), _link_to(original))
+        entries.append(TimelineEntry(None, text, "linked"))
+    if repeat_id:
+        text = format_html(_("Sent again as {}"), _link_to(repeat_id))
+        entries.append(TimelineEntry(None, text, "linked"))
+    return entries
+
+
+def _time_text(time: datetime) -> str:
+    return formats.date_format(timezone.localtime(time), "Y-m-d H:i:s")
+
+
+def _url(flow: str, id: str) -> str:
+    return reverse("console:message", args=[flow, id])
+
+
+def _link_to(id: str) -> SafeString:
+    """A message's id with a link to its page; people who see this page may see that one."""
+    return format_html('<a href="{}">{}</a>', _url("sms", id), id)

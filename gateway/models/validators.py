@@ -1,0 +1,71 @@
+"""Validators of what people enter for gateways and accounts: names, networks, prefixes, texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator, RegexValidator
+from django.utils.translation import gettext_lazy as _
+
+MAX_ITEMS = 1000  # networks, prefixes or keywords of one gateway or account
+# Labels as in RFC 1123, and with underscores, which inner networks use.
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def ascii_only(value: str) -> None:
+    """A text that goes into a frame unchanged. Raises ValidationError."""
+    if not (value.isascii() and value.isprintable()):
+        raise ValidationError(_("SGIP takes ASCII characters only."))
+
+
+def host(value: str) -> None:
+    """A name or an IP address, and nothing else: the port has a field of its own."""
+    with suppress(ValueError):
+        ip_address(value)
+        return
+    if not _HOST_NAME.fullmatch(value):
+        raise ValidationError(
+            _("A name or an IP address only, without a port, a space or http://.")
+        )
+
+
+def network(value: str) -> None:
+    """An address, or a network in CIDR form."""
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValidationError(
+            _("%(value)s is no address and no network such as 203.0.113.0/28 or 2001:db8::/64."),
+            params={"value": value},
+        ) from None
+
+
+prefix = RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only"))
+keyword = MaxLengthValidator(40)
+
+
+def _each(value: Any, check: Callable[[Any], None]) -> None:
+    """Raises ValidationError unless the value is a list of texts that all pass the check."""
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ValidationError(_("A list of texts."))
+    if len(value) > MAX_ITEMS:
+        raise ValidationError(_("At most %d.") % MAX_ITEMS)
+    for item in value:
+        check(item)
+
+
+def networks(value: Any) -> None:
+    _each(value, network)
+
+
+def prefixes(value: Any) -> None:
+    _each(value, prefix)
+
+
+def keywords(value: Any) -> None:
+    _each(value, keyword)
