@@ -95,8 +95,8 @@ class SmsAccount:
 
 
 @contextlib.contextmanager
-def system(platform: RedisPlatform) -> Iterator[tuple[int, str, Listener]]:
-    """A business system: where its numbers begin, its API key, and its endpoint."""
+def system(platform: RedisPlatform) -> Iterator[tuple[str, int, str, Listener]]:
+    """A business system: its name, where its numbers begin, its API key, and its endpoint."""
     place = next(_systems)
     name = f"clinic-{place}"
     gateways = {} if platform.has_gateway else {SMG: platform.gateway_row()}
@@ -104,24 +104,24 @@ def system(platform: RedisPlatform) -> Iterator[tuple[int, str, Listener]]:
     with Listener(platform.folder / f"{name}.heard") as ear:
         systems = {name: (f"1065500{place}", ear.url)}
         code = ROWS.format(gateways=gateways, systems=systems, corp=CORP)
-        yield place * _APART, platform.script(code)[name], ear
+        yield name, place * _APART, platform.script(code)[name], ear
 
 
 @contextlib.contextmanager
 def sms_books(platform: RedisPlatform) -> Iterator[tuple[SmsBooks, Listener]]:
     """A business system that sends from now on, and its endpoint."""
-    with system(platform) as (first, token, ear):
-        book = SmsBooks(platform.base_url, token, first=first)
+    with system(platform) as (name, first, token, ear):
+        book = SmsBooks(platform.base_url, name, token, first=first)
         book.start()
         try:
             yield book, ear
         finally:
-            book.stop()
+            book.abandon()
 
 
 def seconds_of(platform: RedisPlatform, count: int) -> float:
     """Seconds of so many messages, sent as fast as they are accepted, until all are archived."""
-    with system(platform) as (first, token, _ear), ThreadPoolExecutor(_CONNECTIONS) as pool:
+    with system(platform) as (_name, first, token, _ear), ThreadPoolExecutor(_CONNECTIONS) as pool:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
         def send(start: int) -> None:
@@ -151,8 +151,7 @@ def seconds_of(platform: RedisPlatform, count: int) -> float:
 
 
 def close(platform: RedisPlatform, book: SmsBooks, ear: Listener) -> SmsAccount:
-    """Wait for what is under way, then compare the books."""
-    book.stop()
+    """Wait for what is under way, then compare the books; `book` has stopped."""
     ids = {id: key for key, some in book.ids.items() for id in some}
 
     def unheard() -> set[str]:

@@ -92,7 +92,6 @@ def strike(
             blow(group.master())
             group.make_whole()
         time.sleep(CALM_SECONDS)
-        # Both at the same time: the rates are those of the strikes.
         sms_book.stop()
         account = books.close(platform, book, sinks)
         return account, sms_books.close(platform, sms_book, ear)
