@@ -38,8 +38,14 @@ FLOW = flows.Flow(
     },
     management_scopes={
         "manage:landing-pages": gettext_noop("set up landing pages: the forms that take leads"),
+        "manage:crms": gettext_noop("set up CRMs: the systems that get the leads"),
+        "manage:sources": gettext_noop("set up sources: the tables whose changes are read"),
+        "manage:policies": gettext_noop("set up policies: which source is carried to which CRM"),
     },
     scope_permissions={
+        "manage:crms": ("crmsync.add_crm", "crmsync.change_crm"),
+        "manage:sources": ("crmsync.add_source", "crmsync.change_source", "crmsync.delete_source"),
+        "manage:policies": ("crmsync.add_policy", "crmsync.change_policy"),
         "manage:landing-pages": ("crmsync.add_landingpage", "crmsync.change_landingpage"),
         "leads:write": ("crmsync.add_lead", "crmsync.change_lead", "crmsync.delete_lead"),
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),

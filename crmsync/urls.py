@@ -1,6 +1,6 @@
 from django.urls import path
 
-from crmsync.api import setup
+from crmsync.api import setup, sync_setup
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -14,6 +14,9 @@ from msgplatform.api.management.resources import routes
 
 urlpatterns = [
     *routes(setup.LandingPageResource, setup.LandingPageListView),
+    *routes(sync_setup.CrmResource),
+    *routes(sync_setup.SourceResource),
+    *routes(sync_setup.PolicyResource, sync_setup.SyncPolicyListView),
     path("leads", LeadListView.as_view(), name="leads"),
     path("leads/changes", LeadChangesView.as_view(), name="lead-changes"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),

@@ -17,7 +17,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
 from msgplatform.api.schema_document import SchemaView
-from msgplatform.console.signing_in import password_change
+from msgplatform.console.signing_in.passwords import change_password
 from msgplatform.core import flows
 from msgplatform.web import queue_pages
 
@@ -37,7 +37,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", lambda _request: redirect(static("console/favicon.svg")), name="favicon"),
     path("console/", include("msgplatform.console.urls")),
     # Before Django's own page of this address, which does not slow down guesses.
-    path("admin/password_change/", password_change.change),
+    path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
     path("api/v1/", include("msgplatform.api.management.urls")),

@@ -93,6 +93,5 @@ FLOW = flows.Flow(
     queue_pattern=orders.QUEUE_PATTERN,
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
-        "ReceiveMsg": "send",
     },
 )  # fmt: skip

@@ -3,7 +3,7 @@ from django.urls import path
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
 from notify.api import consumers, event_types, subscriptions
-from notify.api.views import MessageBatchView, MessageListView, MessageView
+from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
     *routes(consumers.Consumer),
@@ -15,7 +15,7 @@ urlpatterns = [
     ),
     *routes(event_types.SharedEventType, event_types.EventTypeListView),
     *routes(event_types.OwnEventType),
-    path("messages", MessageListView.as_view(), name="messages"),
+    path("messages", EventListView.as_view(), name="messages"),
     path("messages/batch", MessageBatchView.as_view(), name="message-batch"),
     path("messages/<id:pk>", MessageView.as_view(), name="message"),
 ]

@@ -1,11 +1,11 @@
 """A person who opens every page, one after another, again and again.
 
-    python -m bench.console.visitor --port 8000 --progress FILE --visit FILE
+    python -m bench.console.visitor --port 8000 --progress FILE --visit FILE --unmeasured 1
 
 The file is JSON: the `cookie` of a session, and the `pages` as [name, address, token]. On SIGTERM
-it prints how many milliseconds each page took, each time but the first, which fills caches. An
-answer other than 200 ends it with an error. Standard library only, because it must cost little
-beside the server.
+it prints how many milliseconds each page took, each time but the unmeasured first ones, which fill
+caches. An answer other than 200 ends it with an error. Standard library only, because it must cost
+little beside the server.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ def main() -> None:
     parser = worker.options("Open every page, again and again.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--visit", type=Path, required=True)
+    parser.add_argument("--unmeasured", type=int, required=True)
     options = parser.parse_args()
     stop = worker.Stop()
     visit = json.loads(options.visit.read_text())
     connection = _connected(options.port)
     times: dict[str, list[float]] = defaultdict(list)
-    is_first = True
+    round_number = 0
     while not stop:
+        round_number += 1
         for name, address, token in visit["pages"]:
             if stop:
                 break
             took = _open(connection, address, token, visit["cookie"])
-            if not is_first:
+            if round_number > options.unmeasured:
                 times[name].append(round(took * 1000, 2))
             options.progress.add(1)
-        is_first = False
     every = sorted(each for some in times.values() for each in some)
     print(json.dumps({
         "p50_ms": every[len(every) // 2] if every else 0.0,

@@ -12,17 +12,18 @@ from bench.harness.volume import Heavy
 from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
+from msgplatform.core.flows.messages import MAX_ID, Values
 from msgplatform.core.queues import jobs
 from msgplatform.messages import engine
 from notify import orders
 from notify.archive import due as walk
 from notify.archive import stores
-from notify.archive.listing import Messages
 from notify.archive.move import move
 from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.messages.index import MESSAGES
+from notify.messages.records import records
 from notify.models import ReceiveMsg
 from notify.monitor import metrics
 from notify.orders import Result
@@ -78,6 +79,11 @@ def record(heavy: Heavy) -> plans.Recorder:
     return seen
 
 
+def _api_page(biz_id: int, values: Values, before: int) -> None:
+    ids, _following = engine.find_ids(MESSAGES, {"biz": biz_id, **values}, before, 50)
+    records(biz_id, ids)
+
+
 def _put_results(heavy: Heavy, outcome: str) -> None:
     """Queue results for everything that is queued, as a sender would."""
     name = orders.queue_name(heavy.biz.pk, heavy.subscription.receive_id)
@@ -118,13 +124,10 @@ def _reading(seen: plans.Recorder, heavy: Heavy, message_id: int) -> None:
             lambda given=given: engine.find(MESSAGES, given, str(middle), 20),  # type: ignore[misc]
         )
     seen.step("Page of one message", lambda: MESSAGES.page(str(message_id)))
-    seen.step("API: first page of a system's messages", lambda: Messages(heavy.biz.pk)[:51])
-    seen.step(
-        "API: a page in the middle",
-        lambda: Messages(heavy.biz.pk).filter(id__lt=middle)[:51],
-    )
-    seen.step(
-        "API: events of one type, a page in the middle",
-        lambda: Messages(heavy.biz.pk, "order.shipped").filter(id__lt=middle)[:51],
-    )
+    for name, values, before in (
+        ("first page of a system's messages", {}, MAX_ID),
+        ("a page in the middle", {}, middle),
+        ("events of one type, a page in the middle", {"event_type": "order.shipped"}, middle),
+    ):
+        seen.step(f"API: {name}", lambda of=(values, before): _api_page(heavy.biz.pk, *of))  # type: ignore[misc]
     seen.step("Metrics", lambda: list(metrics.samples()))

@@ -145,8 +145,8 @@ def outcome(ids: Sequence[str]) -> dict[str, Ending]:
 def lines(ids: Sequence[str]) -> list[Hit]:
     """The lines of the new messages, in this order. Raises RedisError."""
     lines_by_id = {line.id: line for line in live_lines(ids)}
-    archived = archived_lines([int(id) for id in ids if id not in lines_by_id])
-    lines_by_id |= {line.id: line for line in archived.values()}
+    archived_ids = [int(id) for id in ids if id not in lines_by_id]
+    lines_by_id |= {line.id: line for line in archived_lines(archived_ids).values()}
     return [lines_by_id[id] for id in ids if id in lines_by_id]
 
 

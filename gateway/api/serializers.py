@@ -33,7 +33,7 @@ class SmsVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class SmsSerializer(serializers.Serializer[State]):
-    """What became of one message. A time that has not come is null."""
+    """The state of one message. A time that has not come is null."""
 
     id = serializers.CharField()
     state = serializers.ChoiceField(

@@ -41,8 +41,8 @@ from msgplatform.messages.api_list import MessageListView
 class SmsListView(MessageListView):
     """List your messages.
 
-    The messages that you sent and that have ended, newest first. One that has not ended yet is
-    found by its id. A page looks at 10,000 messages at most: with a filter that few messages match
+    The messages that you sent and that have ended, newest first. Ask for a message in flight by its
+    id. A page looks at 10,000 messages at most: with a filter that few messages match
     it may be short, or empty, and still have a `next`.
     """
 

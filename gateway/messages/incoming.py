@@ -1,7 +1,7 @@
 """MOs of a business system, in the order in which they came into the archive.
 
-Whoever asks again "since" the last one that it has seen misses none. Ids are not in that order: a
-long MO has the id of its first part, which may be hours older than its last one.
+A caller that asks "since" the last MO that it has seen misses none. Ids are not in that order: a
+long MO has the id of its first part, which may be hours older than its last part.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from gateway import notifications
 from gateway.models import SgipMo, SmsAccount
 from msgplatform.core.data import ids, sql
 
-# By then a pump has committed what it archived (it writes down the time just before), or MariaDB
-# has undone the transaction of one that is frozen (10 s, `env.MYSQL_OPTIONS`): the order of what
-# is listed does not change any more.
+# After this time a pump has committed the rows that it dated, or MariaDB has undone the transaction
+# of a frozen pump (10 s, `env.MYSQL_OPTIONS`): the order of the rows does not change any more.
 SETTLED = timedelta(seconds=15)
 ORDER = ("biz_id", "archived_at", "id")
 
@@ -40,21 +39,21 @@ class Incoming(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     """Messages that were archived after this one, to be ordered by ORDER; None: from the beginning.
 
-    For an id that is not one of the system's, or is gone, those archived after the id was made.
+    An id that the archive does not have for this system stands for the time at which it was made.
     """
     rows = sql.of_one(SgipMo.objects.all(), "biz_id", biz)
-    # Times ahead of the clock are of one that went back; they count on (`pump.mo_rows`).
-    settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
-    rows = rows.filter(settled)
+    # Times ahead of the clock come from a clock that went back; they count on (`pump.rows`).
+    is_settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
+    rows = rows.filter(is_settled)
     if message is None:
         return rows
-    known = SgipMo.objects.filter(pk=message, biz_id=biz)
-    at = known.values_list("archived_at", flat=True).first()
+    seen_row = SgipMo.objects.filter(pk=message, biz_id=biz)
+    at = seen_row.values_list("archived_at", flat=True).first()
     if at is None:
         return rows.filter(archived_at__gte=ids.datetime_of(message))
     # Written so that one index has all of it; the plain bound is where databases enter that index.
-    later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
-    return rows.filter(later, archived_at__gte=at)
+    is_later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
+    return rows.filter(is_later, archived_at__gte=at)
 
 
 def shown(rows: Sequence[SgipMo]) -> list[Incoming]:

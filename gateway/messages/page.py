@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -20,9 +21,9 @@ from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.messages.recipient import recipient_of
-from gateway.messages.resent import original_of, repeat_of
 from gateway.messages.steps import archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.monitor.failures import resend_key
 from msgplatform.api.filters import number
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
@@ -40,6 +41,8 @@ _SUBMIT_FIELDS: dict[str, codes.Choices] = {
     "morelateto_mt_flag": codes.MT_FLAGS, "report_flag": codes.REPORT_FLAGS,
     "message_coding": codes.CODINGS, "priority": (),
 }  # fmt: skip
+# The key of a message that resends another one.
+_RESEND_KEY = re.compile(r"resend:([0-9]{1,19}):1")
 
 
 def page(id: str, after: str = "") -> Page | None:
@@ -104,6 +107,12 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     )
 
 
+def repeat_of(biz: int, message: int) -> str:
+    """The message that resends this one, '' if there is none. Raises RedisError."""
+    (call,) = store.first_calls([(biz, resend_key(message))])
+    return call.ids[0] if call else ""
+
+
 def _facts(row: SgipMt) -> dict[str, Value]:
     facts: dict[str, Value] = {
         _("From"): row.sp_number,
@@ -111,18 +120,22 @@ def _facts(row: SgipMt) -> dict[str, Value]:
         _("Reference"): row.reference or "–",
         _("Idempotency key"): row.idempotency_key or "–",
     }
-    times = {_("Not before"): row.schedule_at, _("Expires"): row.expire_at}
-    return facts | {title: _time_text(time) for title, time in times.items() if time}
+    times = {"schedule_at": row.schedule_at, "expire_at": row.expire_at}
+    return facts | {_title_of(name): _time_text(time) for name, time in times.items() if time}
 
 
 def _submit_facts(row: SgipMt) -> dict[str, Value]:
     facts: dict[str, Value] = {}
     for name, choices in _SUBMIT_FIELDS.items():
-        field: Any = SgipMt._meta.get_field(name)
         value = getattr(row, name)
         text = codes.meaning(choices, value) if choices else str(value)
-        facts[capfirst(str(field.verbose_name))] = text or "–"
+        facts[_title_of(name)] = text or "–"
     return facts
+
+
+def _title_of(column: str) -> str:
+    field: Any = SgipMt._meta.get_field(column)
+    return capfirst(str(field.verbose_name))
 
 
 def _list_of_number(user_number: str) -> PageLink:
@@ -166,8 +179,8 @@ def _events(message: str) -> Iterator[TimelineEntry]:
 def _links(key: str, repeat_id: str) -> list[TimelineEntry]:
     """The message that a message with this key resends, and the message that resends it."""
     entries = []
-    if original := original_of(key):
-        text = format_html(_("This is another try of {}"), _link_to(original))
+    if original := _RESEND_KEY.fullmatch(key):
+        text = format_html(_("This is another try of {}"), _link_to(original[1]))
         entries.append(TimelineEntry(None, text, "linked"))
     if repeat_id:
         text = format_html(_("Sent again as {}"), _link_to(repeat_id))

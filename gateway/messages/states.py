@@ -1,7 +1,7 @@
-"""What became of messages: from Redis while they are there, else from the archive.
+"""The states of messages, for their owner: from Redis while it has them, else from the archive.
 
-Redis is asked first. The pump deletes keys only after the archive has the rows, so that a message
-is in one of the two whenever it is asked for.
+Redis is asked first. The pump deletes keys only after the archive has the rows, so that one of the
+two has the message at any time.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
         )
         for message in own_messages
     }
-    archived = archived_states(biz, [int(id) for id in requested_ids if id not in live_ids])
-    return live_states | {state.id: state for state in archived.values()}
+    archived_ids = [int(id) for id in requested_ids if id not in live_ids]
+    return live_states | {state.id: state for state in archived_states(biz, archived_ids).values()}
 
 
 def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:

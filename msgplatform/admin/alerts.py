@@ -20,7 +20,6 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
-from msgplatform.core.flows import Button
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import alert_store, runbooks
@@ -102,12 +101,15 @@ class AlertAdmin(RowsAdmin):
         same = Alert.objects.filter(key=row.key).order_by("-id")
         earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
         self.mask(request, earlier)
+        # With its address.
+        button = runbooks.button(row) if row.open_key is not None else None
+        can_push = button is not None and request.user.has_perm(button[0].permission)
         return {
             "section": runbooks.section(row.kind),
             "section_language": runbooks.document()[1],
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
-            "button": _button(request, row),
+            "button": button if can_push else None,
             "link_title": runbooks.link_title(row),
             "is_open": row.open_key is not None,
             "opened": same.order_by()[:_COUNTED].count(),
@@ -174,12 +176,6 @@ class AlertAdmin(RowsAdmin):
     def act(self, row: Alert) -> str:
         url = runbooks.link(row)
         return cells.link(url, gettext("Act")) if url else cells.NOTHING
-
-
-def _button(request: HttpRequest, row: Alert) -> tuple[Button, str] | None:
-    """The button of an open alert, with its address, for people who may use it."""
-    button = runbooks.button(row) if row.open_key is not None else None
-    return button if button and request.user.has_perm(button[0].permission) else None
 
 
 def _acknowledgement_time(row: Alert) -> str:

@@ -58,7 +58,8 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
         field = form.fields[name]
         before = _as_json(form.get_initial_for_field(field, name), field) if change else NOTHING
         after = _as_json(form.cleaned_data.get(name), field)
-        if _is_secret(name, field):
+        is_password = isinstance(field.widget, forms.PasswordInput)
+        if name in hidden_fields() or is_password or getattr(field, "is_secret", False):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
             changes[name] = [before, after]
@@ -79,14 +80,6 @@ def of_formset(formset: Any) -> dict[str, list[Any]]:
 
 def _row_name(row: models.Model) -> str:
     return f"{row._meta.model_name} {row.pk or ''}".strip()
-
-
-def _is_secret(name: str, field: forms.Field) -> bool:
-    return (
-        name in hidden_fields()
-        or getattr(field, "is_secret", False)
-        or isinstance(field.widget, forms.PasswordInput)
-    )
 
 
 def _as_json(value: Any, field: forms.Field) -> Any:

@@ -7,12 +7,14 @@ addresses are masked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from msgplatform.admin import sees_personal
 from msgplatform.core import personal
 
 T = TypeVar("T")
@@ -36,6 +38,11 @@ def masked(part: T) -> T:
     if title := masked_values.get("masked_title"):
         masked_values["title"] = title
     return replace(row, **masked_values)  # type: ignore[no-any-return]
+
+
+def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
+    """These parts as this person may see them."""
+    return list(parts) if sees_personal(request) else [masked(part) for part in parts]
 
 
 def _value(value: Any) -> Any:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.console import condition
-from msgplatform.console.views.page import visible
+from msgplatform.console.views.page import can_start_jobs, visible
 from msgplatform.core import flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
@@ -106,10 +106,7 @@ def _internals(request: HttpRequest) -> dict[str, Any]:
 def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
     """The page that starts bulk jobs; for people who may only look, the list of jobs."""
     user: Any = request.user
-    may_start = user.has_perm("msgplatform.add_bulkjob") and any(
-        flow.is_bulk_allowed(user) for flow in flows.all()
-    )
-    if may_start:
+    if any(can_start_jobs(user, flow) for flow in flows.all()):
         return [_item(_("Bulk jobs"), "replay", reverse("console:bulk"))]
     if user.has_perm("msgplatform.view_bulkjob"):
         address = reverse("admin:msgplatform_bulkjob_changelist")

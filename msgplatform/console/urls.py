@@ -1,6 +1,6 @@
 from django.urls import path
 
-from msgplatform.console.signing_in.choose_password import ChoosePasswordView
+from msgplatform.console.signing_in.passwords import ChoosePasswordView
 from msgplatform.console.statistics import views as statistics
 from msgplatform.console.views import (
     bulk,

@@ -158,20 +158,17 @@ def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -
     next_id = begin
     while page := list(rows.filter(pk__gte=next_id).defer("cursor")[:_BATCHES_AT_ONCE]):
         for batch in page:
-            batch_ids = _with_ending(batch, ending)
+            ids = batch.ids.split()
+            # Until its first look all messages of a batch are waiting.
+            letters = batch.endings or _LETTERS["waiting"] * len(ids)
+            pairs = zip(ids, letters, strict=False)
+            batch_ids = [pk for pk, letter in pairs if letter == _LETTERS[ending]]
             for at in range(skip if batch.pk == begin else 0, len(batch_ids)):
                 if len(listed_ids) == limit:
                     return MessagePage(listed_ids, f"{batch.pk}.{at}")
                 listed_ids.append(batch_ids[at])
         next_id = page[-1].pk + 1
     return MessagePage(listed_ids)
-
-
-def _with_ending(batch: BulkBatch, ending: flows.Ending) -> list[str]:
-    ids = batch.ids.split()
-    # Until its first look all messages of a batch are waiting.
-    letters = batch.endings or _LETTERS["waiting"] * len(ids)
-    return [pk for pk, letter in zip(ids, letters, strict=False) if letter == _LETTERS[ending]]
 
 
 def has_dropped_ids(job: BulkJob, ending: flows.Ending) -> bool:

@@ -31,7 +31,7 @@ from msgplatform.messages import engine
 # A key has one system, and an id has an address of its own.
 _NOT_ASKED = ("biz", "id")
 _TIMES = {"since": SINCE, "until": UNTIL}
-_MAX_VALUE = 500  # characters
+MAX_VALUE = 500  # characters
 
 
 class MessagePagination(KeysetPagination):
@@ -83,6 +83,9 @@ class MessageListView(ListView):
         """The filter of this request. Raises InvalidInput naming the parameter."""
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
         entered = {names[name]: text for name, text in self.query_values.items() if name in names}
+        for name, text in self.query_values.items():
+            if len(text) > MAX_VALUE:
+                raise InvalidInput(f"Use at most {MAX_VALUE} characters.", name)
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
         try:
             values = engine.read_filter(self.store.fields, entered)
@@ -104,6 +107,6 @@ def parameter(name: str, field: FilterField) -> OpenApiParameter:
     description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)
-    schema = {"type": "string", "maxLength": _MAX_VALUE, **field.schema}
+    schema = {"type": "string", "maxLength": MAX_VALUE, **field.schema}
     enum = [value for value, _label in field.choices] or None
     return OpenApiParameter(name, schema, description=description, enum=enum)

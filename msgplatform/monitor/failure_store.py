@@ -79,7 +79,9 @@ def add(
     parameters: list[Any] = []
     for key in sorted(counts):  # two processes lock them in the same order
         count, sample = counts[key], last[key]
-        example = _printable(sample.text)[:MAX_SAID]
+        # Without characters that a database may refuse: it is only an example.
+        text = "".join(c if c.isprintable() else " " for c in sample.text[: 2 * MAX_SAID])
+        example = text.strip()[:MAX_SAID]
         parameters += (
             flow, *key, count, count, since, sample.message, example, counted_since,
         )  # fmt: skip
@@ -207,8 +209,3 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
     """The latest acknowledgements of these flows."""
     return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])
-
-
-def _printable(text: str) -> str:
-    """The text without characters that a database may refuse; it is only an example."""
-    return "".join(c if c.isprintable() else " " for c in text[: 2 * MAX_SAID]).strip()

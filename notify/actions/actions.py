@@ -14,7 +14,8 @@ from msgplatform.messages.bulk import Select, bulk_action
 from notify.actions import backfill, preview, replay
 from notify.actions.deliveries import FAILED
 from notify.actions.resend import FailedDeliveries, select_message
-from notify.messages.index import EVENT_TYPE, SUBSCRIPTION, statuses
+from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses
+from notify.models import ReceiveMsg
 
 
 def _action(
@@ -41,8 +42,8 @@ def _action(
 
 
 _FAILED = statuses(
-    FAILED.values(),
-    _("Poison ones need somebody to look at them first"),
+    (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
+    _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
 )
 
@@ -69,6 +70,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
           "Deliveries that are named by id may be archived: they are brought back."),
         FailedDeliveries,
+        has_message_ids=True,
         select_message=select_message,
     ),
     "replay": _action(

@@ -12,10 +12,8 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from msgplatform.api.filters import MAX_SELECTION
-from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.data import claims, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput
 from notify.archive import stores
 from notify.archive.restore import restore
 from notify.archive.stores import Store
@@ -37,7 +35,6 @@ _ANEW: Mapping[str, Any] = {
     "next_at": Now(),
     "updated_at": Now(),
 }
-FINAL = (*FAILED.values(), _Status.DELIVERED)
 # Deliveries in one statement, and messages in one restore.
 CHUNK = 500
 
@@ -47,7 +44,8 @@ def resend_deliveries(
 ) -> int:
     """Send these deliveries again if they are in one of the statuses; how many were.
 
-    Only what last changed before `begun`: a step that is repeated passes over what it did already.
+    Only deliveries that last changed before `started_at`: a step that is repeated passes over the
+    deliveries that it resent.
     When the archive is unavailable its error is raised after the hot deliveries were done.
     """
     # The hot ones first: they need no archive, which may be unavailable.
@@ -87,13 +85,5 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
 
 
 def ended(place: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """A place's deliveries in one of the statuses that last changed before `begun`."""
+    """A place's deliveries in one of the statuses that last changed before `started_at`."""
     return place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
-
-
-def resend_selection(delivery_ids: Sequence[int]) -> int:
-    """Send again what a person selected, however it ended, deliveries that succeeded too; how many
-    were final. Raises InvalidInput when there are more than a request should do."""
-    if len(delivery_ids) > MAX_SELECTION:
-        raise InvalidInput(f"select at most {MAX_SELECTION}; for more, start a bulk job", "ids")
-    return resend_hot(delivery_ids, FINAL, sql.now())

@@ -105,7 +105,7 @@ def _types(message_ids: Collection[int]) -> dict[int, str]:
 
 def _lines(message_ids: Sequence[int]) -> list[Hit]:
     """The messages as a search shows them, in this order, each once."""
-    lines_by_id = _anywhere(message_ids, message_lines)
+    lines_by_id = _anywhere(message_ids, lambda store, ids: message_lines(store, {}, ids))
     return [lines_by_id[pk] for pk in dict.fromkeys(message_ids) if pk in lines_by_id]
 
 

@@ -9,9 +9,8 @@ trial_sends          a test send: any event type of the catalogue, its request a
 deliver_now          the button Deliver now
 event_types          the catalogue of event types
 dashboard            the card above one subscription's settings: live state, chart, failures
-messages             messages and their deliveries
 """
 
-from notify.admin import consumers, event_types, messages, subscriptions
+from notify.admin import consumers, event_types, subscriptions
 
-__all__ = ["consumers", "event_types", "messages", "subscriptions"]
+__all__ = ["consumers", "event_types", "subscriptions"]

@@ -74,7 +74,7 @@ def _deliveries(row: BizReceive) -> list[dict[str, Any]]:
         count = rows[: health.COUNTED + 1].count()
         if count:
             text = f"{health.COUNTED}+" if count > health.COUNTED else str(count)
-            deliveries.append({"status": status.value, "label": status.label, "count": text})
+            deliveries.append({"name": status.name.lower(), "label": status.label, "count": text})
     return deliveries
 
 

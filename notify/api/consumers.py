@@ -81,7 +81,10 @@ class Consumer(Resource):
         "Deletes a consumer that no subscription names; 409 for one that has had a subscription, "
         "since deliveries refer to it. Discard its subscriptions instead."
     )
-    notes = "Only the answer that creates it (201) has the signing secret; it is rotated in the console."
+    notes = (
+        "Only the answer that creates it (201) has the signing secret; it is rotated in the "
+        "console."
+    )
     list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)
 

@@ -10,9 +10,10 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import SkipField
 
+from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
-EVENT_TYPE = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
+EVENT_TYPE = EVENT_TYPE_PATTERN
 
 
 class NameField(serializers.ChoiceField):

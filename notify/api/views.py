@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 
+from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.api.intake import (
@@ -22,29 +23,32 @@ from msgplatform.api.intake import (
     idempotency_key,
 )
 from msgplatform.api.json import decode
-from msgplatform.api.query import SINCE, UNTIL, ListView, QueryView, accepted_between
+from msgplatform.api.query import NAME, QueryView
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
-from notify.api.serializers import (
-    EVENT_TYPE,
-    MessageDetailSerializer,
-    MessageSerializer,
-)
-from notify.archive import listing
+from msgplatform.messages.api_list import MessageListView
+from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
-from notify.models import BizMsg
+from notify.messages import records
+from notify.messages.index import MESSAGES
+from notify.models import BizMsg, BizReceive
 from notify.subscriptions import limits
 
 # The bound of a payload, and the envelope around it.
 MAX_MESSAGE_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
+_CONSUMER = OpenApiParameter(
+    "consumer", NAME, description="Only events with a delivery for this consumer, by its name"
+)
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     """An event to be published. null means the same as leaving a field out."""
 
     event_type: Annotated[
-        str, text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE)
+        str,
+        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
@@ -67,12 +71,12 @@ class PublishBatchBody(msgspec.Struct, forbid_unknown_fields=True):
     messages: Annotated[list[PublishBody], items("1 to 1000 events, 16 MiB in all")]
 
 
-class MessageListView(ListView):
+class EventListView(MessageListView):
     """List your events.
 
     The events that you published, newest first, each with its deliveries. Archived events are
-    listed too. A page may have fewer events than `limit` when they have very many deliveries:
-    follow `next`.
+    listed too. A page may have fewer events than `limit`, or none, and have a next one: follow
+    `next`.
     """
 
     tag = "events"
@@ -80,23 +84,28 @@ class MessageListView(ListView):
     accepts_idempotency_key = True
     serializer_class = MessageSerializer
     max_body_bytes = MAX_MESSAGE_BYTES
-    query = [
-        OpenApiParameter(
-            "event_type",
-            {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
-            description="Only events of exactly this type",
-        ),
-        SINCE,
-        UNTIL,
-    ]
+    store = MESSAGES
 
-    def get_queryset(self) -> Any:
-        event_type = self.query_values.get("event_type", "")
+    @property
+    def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
+        return [*super().query, _CONSUMER]
+
+    def values(self, biz: int) -> Values:
+        entered = self.query_values
         # A wrong one would find nothing; its sender should learn why.
-        if event_type:
-            intake.check_event_type(event_type)
-        rows = listing.Messages(caller_of(self.request).biz_id, event_type)
-        return rows.filter(accepted_between(self.query_values))
+        if "event_type" in entered:
+            intake.check_event_type(entered["event_type"])
+        # By its id only: another system's subscription must not be found out by its name.
+        if "subscription" in entered:
+            filters.number(entered["subscription"], "subscription")
+        values = dict(super().values(biz))
+        if "consumer" in entered:
+            rows = BizReceive.objects.filter(biz_id=biz, receive__name=entered["consumer"])
+            subscription = rows.values_list("id", flat=True).first()
+            if subscription is None or values.get("subscription", subscription) != subscription:
+                raise InvalidInput("You have no such subscription to this consumer.", "consumer")
+            values["subscription"] = subscription
+        return values
 
     @operation(
         PublishBody,
@@ -201,13 +210,16 @@ class MessageView(QueryView, RetrieveAPIView[BizMsg]):
     tag = "events"
     required_scope = "events:read"
     serializer_class = MessageDetailSerializer
+    queryset = BizMsg.objects.none()  # for the schema
     query = [
         OpenApiParameter(
             "expand", str, enum=["payload"], description="payload: with the whole payload"
         )
     ]
 
-    def get_queryset(self) -> Any:
+    def get_object(self) -> BizMsg:
         biz = caller_of(self.request).biz_id
-        with_payload = "expand" in self.query_values
-        return listing.Messages(biz, attempts=True, payload=with_payload)
+        message = records.record(biz, self.kwargs["pk"], "expand" in self.query_values)
+        if message is None:
+            raise Http404
+        return message

@@ -82,3 +82,14 @@ def reading(store: Store) -> Iterator[None]:
         raise Unavailable(
             _("The archive cannot be read at present; older messages are missing here.")
         ) from error
+
+
+def archive_warning() -> str:
+    """A sentence when the archive cannot be read."""
+    store = cold()
+    try:
+        with reading(store):
+            store.messages.order_by().exists()
+    except Unavailable as error:
+        return str(error)
+    return ""

@@ -1,4 +1,4 @@
-"""Search over hot and cold messages: `candidates` reads ids from an index, `matches` asks the rest
-of the filter, `hits` makes the lines that are shown. `timeline` is the page of one: a card for each
-delivery (`recipients`), why it is where it is (`reasons`), why there is none (`nobody`), and which
-bulk jobs sent it again (`sent_again`)."""
+"""Messages of Notify for search, list, page and API: `index` declares how they are found (`fields`,
+`texts`), `lines` how a list shows them, `records` how the API does. `page` is the page of one
+message, with a card for each delivery (`recipients`), the reasons for its state
+(`explanations`) and the bulk jobs that may have resent it (`covering_jobs`)."""

@@ -1,4 +1,4 @@
-"""Bulk jobs that may have sent a message again: a job keeps its filter, not what it found."""
+"""Bulk jobs that may have resent a message: a job keeps its filter, not its messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.messages.engine import read_filter
 from msgplatform.models import BulkJob
 
-_LOOKED_AT = 200  # the latest jobs, of all flows
+_MAX_JOBS = 200  # the latest ones, of all flows
 _ACTIONS = ("resend", "replay", "replay_failed")
 
 
@@ -21,10 +21,10 @@ def by_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[flows.TimelineE
     resent_deliveries = [delivery for delivery in deliveries if delivery.generation]
     if not resent_deliveries:
         return
-    for job in BulkJob.objects.order_by("-id")[:_LOOKED_AT]:
-        is_its = job.flow == "notify" and job.action in _ACTIONS
+    for job in BulkJob.objects.order_by("-id")[:_MAX_JOBS]:
+        is_candidate = job.flow == "notify" and job.action in _ACTIONS
         if (
-            is_its
+            is_candidate
             and job.created_at >= message.created_at
             and _covers(job, message, resent_deliveries)
         ):

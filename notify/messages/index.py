@@ -1,23 +1,21 @@
-"""How messages are found: fields, indexes of hot tables and archive, conditions, lines."""
+"""The messages of Notify: how they are found by search, list and API, in hot tables and archive."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from django.db import connections
 from django.db.models import Q
-from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from msgplatform.api import filter_fields, filters
+from msgplatform.core.archive.ages import horizon
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Hit, MessageStore, Option, Text
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MessageStore
 from msgplatform.core.flows.messages import (
     MAX_SORTED,
     Check,
@@ -31,149 +29,45 @@ from msgplatform.core.flows.messages import (
 )
 from msgplatform.messages.engine import exact_id
 from msgplatform.models import Biz
-from notify.archive import stores
+from notify.archive import retention, stores
 from notify.archive.stores import Store, reading
-from notify.messages.lines import lines
-from notify.messages.timeline import file, page
+from notify.messages.fields import FIELDS
+from notify.messages.lines import lines, subscription_lines
+from notify.messages.page import file, page
+from notify.messages.records import records
+from notify.messages.states import ACCEPTED, STATUSES
+from notify.messages.texts import with_text
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
-ACCEPTED = "accepted"
-STATUSES = {status.name.lower(): status for status in ReceiveMsg.Status}
 _SYSTEMS = 100  # whose keys are asked for in one statement
-_CHUNK = 500
-_MAX_SUBSCRIPTIONS = 50  # of one URL
 
 
-# -- fields --------------------------------------------------------------------------------------
-def _read_subscription(text: str, field: str) -> int:
-    """By its id, or by system and consumer: orders/warehouse."""
-    biz, slash, receive = text.partition("/")
-    if not slash:
-        return filters.number(text, field)
-    rows = BizReceive.objects.filter(biz__name=biz.strip(), receive__name=receive.strip())
-    subscription = rows.values_list("id", flat=True).first()
-    if subscription is None:
-        raise InvalidInput(_("there is no such subscription; use system/consumer or its id"), field)
-    return subscription
+def _by_name(store: Store) -> list[Index]:
+    """The messages that an id or an idempotency key names: the id may be that of a delivery."""
 
+    def ids(values: Values) -> set[int]:
+        sets = []
+        if "id" in values:
+            rows = store.deliveries.filter(id=values["id"])
+            sets.append({values["id"], *rows.values_list("msg_id", flat=True)})
+        if "key" in values:
+            sets.append(set(_ids_of_key(store, values)))
+        return set.intersection(*sets)
 
-def _read_status(text: str, field: str) -> str:
-    if text != ACCEPTED and text not in STATUSES:
-        raise InvalidInput(f"use {', '.join((ACCEPTED, *STATUSES))}", field)
-    return text
-
-
-def _subscriptions(text: str) -> Sequence[Option]:
-    """By a part of the names or titles of the system or the consumer; also orders/ware. An id, as
-    links have it, is offered by its name."""
-    rows = BizReceive.objects.select_related("biz", "receive")
-    system, slash, consumer = text.partition("/")
-    if slash:
-        rows = rows.filter(_named("biz", system) & _named("receive", consumer))
-    else:
-        condition = _named("biz", text) | _named("receive", text)
-        if text.isdecimal() and text.isascii() and len(text) < 19:
-            condition |= Q(id=int(text))
-        rows = rows.filter(condition)
-    columns = ("biz__name", "receive__name", "biz__title", "receive__title")
-    names = rows.order_by("biz__name", "receive__name").values_list(*columns)[:MAX_OPTIONS]
     return [
-        Option(f"{biz}/{receive}", f"{biz_title or biz} → {title or receive}")
-        for biz, receive, biz_title, title in names
+        Index(fields, lambda _source, values: read_ids(ids(values), values))
+        for fields in (("id", "key"), ("id",), ("key",))
     ]
 
 
-def _named(what: str, text: str) -> Q:
-    text = text.strip()
-    return Q(**{f"{what}__name__icontains": text}) | Q(**{f"{what}__title__icontains": text})
-
-
-def _event_types(text: str) -> Sequence[Option]:
-    """Event types of hot messages that begin so: each is one dive into their index."""
-    rows = BizMsg.objects.order_by("event_type").values_list("event_type", flat=True)
-    names: list[str] = []
-    following = rows.filter(event_type__gte=text).first()
-    while following is not None and following.startswith(text) and len(names) < MAX_OPTIONS:
-        names.append(following)
-        following = rows.filter(event_type__gt=following).first()
-    return [Option(name) for name in names]
-
-
-def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> FilterField:
-    """A choice among these statuses of a delivery."""
-    members = [ReceiveMsg.Status(status) for status in which]
-    choices = [(status.name.lower(), status.label) for status in members]
-    return filter_fields.choice(gettext_lazy("Status"), choices, help, nothing)
-
-
-SUBSCRIPTION = FilterField(
-    gettext_lazy("Subscription"),
-    gettext_lazy("Type a part of its system or consumer"),
-    "name",
-    options=_subscriptions,
-    read=_read_subscription,
-)
-EVENT_TYPE = FilterField(
-    gettext_lazy("Event type"),
-    gettext_lazy("Exact, such as order.paid"),
-    "name",
-    options=_event_types,
-)
-_STATUS = statuses(ReceiveMsg.Status)
-FIELDS: Fields = {
-    "id": filter_fields.message_id(gettext_lazy("A message's or a delivery's id")),
-    "key": FilterField(gettext_lazy("Idempotency key")),
-    "biz": filter_fields.BIZ,
-    "event_type": EVENT_TYPE,
-    "status": FilterField(
-        gettext_lazy("Status"),
-        gettext_lazy("Of any of its deliveries"),
-        "choice",
-        ((ACCEPTED, BizMsg.State.ACCEPTED.label), *_STATUS.choices),
-        read=_read_status,
-    ),
-    "subscription": SUBSCRIPTION,
-    "channel": FilterField(gettext_lazy("Channel"), gettext_lazy("Exact")),
-    "since": filter_fields.SINCE,
-    "until": filter_fields.UNTIL,
-    "text": FilterField(
-        gettext_lazy("Text"),
-        gettext_lazy(
-            "A part of the payload or of an answer, upper and lower case as it is; together with a "
-            "system, a subscription or a time"
-        ),
-        personal=True,
-    ),
-}
-
-
-# -- the two stores ------------------------------------------------------------------------------
-def _naming(store: Store) -> list[Index]:
-    """The messages that an id or a key names: an id may be a delivery's."""
-
-    def of_id(values: Values) -> set[int]:
-        rows = store.deliveries.filter(id=values["id"])
-        return {values["id"], *rows.values_list("msg_id", flat=True)}
-
-    def of_key(values: Values) -> set[int]:
-        return set(_by_key(store, values["key"]))
-
-    def of_both(values: Values) -> set[int]:
-        return of_id(values) & of_key(values)
-
-    def index(fields: tuple[str, ...], ids: Callable[[Values], set[int]]) -> Index:
-        return Index(fields, lambda _source, values: read_ids(ids(values), values))
-
-    return [index(("id", "key"), of_both), index(("id",), of_id), index(("key",), of_key)]
-
-
-def _by_key(store: Store, key: str) -> Iterator[int]:
+def _ids_of_key(store: Store, values: Values) -> Iterator[int]:
+    key = values["key"]
     if store.cold:
         yield from store.messages.filter(key=key).values_list("id", flat=True)
         return
     # The index begins with the bucket, which follows from business system and key.
-    systems = list(Biz.objects.order_by("id").values_list("id", flat=True))
-    for some in chunks(systems, _SYSTEMS):
+    systems = [values["biz"]] if "biz" in values else Biz.objects.values_list("id", flat=True)
+    for some in chunks(sorted(systems), _SYSTEMS):
         buckets = Q()
         for biz_id in some:
             buckets |= Q(bucket=id_numbers.bucket(biz_id, key), biz_id=biz_id, key=key)
@@ -198,26 +92,32 @@ def _in_few_deliveries(_source: Source, values: Values) -> Reader | None:
 
 
 def _of_owner(source: Source, values: Values) -> Reader | None:
-    """Messages of the system whose subscription it is."""
+    """Messages of the system whose subscription it is; no index for a subscription that was
+    deleted."""
     owner = BizReceive.objects.filter(id=values["subscription"]).values_list("biz_id", flat=True)
-    rows = sql.of_one(source.rows(), "biz_id", values.get("biz", owner.first() or 0))
+    biz_id = values.get("biz", owner.first())
+    if biz_id is None:
+        return None
+    rows = sql.of_one(source.rows(), "biz_id", biz_id)
     return read_parts([rows.order_by("-biz_id", "-id")], values, "id")
 
 
 def _archived_deliveries(field: str, column: str) -> Index:
     """Indexes of archived deliveries go on with the message's id."""
 
-    def open(_source: Source, values: Values) -> Reader:
+    def open(_source: Source, values: Values) -> Reader | None:
         value = values[field] if field == "subscription" else STATUSES.get(values[field])
         if value is None:  # an archived message is not waiting to be split
             return read_ids((), values)
+        if field == "status" and value == ReceiveMsg.Status.DELIVERED and "biz" in values:
+            return None  # nearly all are delivered: the index of the system narrows more
         rows = stores.cold().deliveries.filter(**{column: value}).order_by("-msg_id").distinct()
         return read_parts([rows], values, "msg_id")
 
     return Index((field,), open)
 
 
-def _source(store: Store) -> Source:
+def _source(store: Store, values: Values) -> Source:
     def with_delivery(values: Values, ids: Sequence[int]) -> set[int]:
         status = values.get("status")
         if status == ACCEPTED and "subscription" not in values:
@@ -228,11 +128,6 @@ def _source(store: Store) -> Source:
         if status in STATUSES:
             rows = rows.filter(status=STATUSES[status])
         return set(rows.order_by().values_list("msg_id", flat=True))
-
-    def with_text(values: Values, ids: Sequence[int]) -> set[int]:
-        in_payload = set(_with_payload(store, ids, values["text"]))
-        others = [pk for pk in ids if pk not in in_payload]
-        return in_payload | _with_answer(store, others, values["text"])
 
     def in_state(status: str) -> Q:
         if status != ACCEPTED:
@@ -253,10 +148,10 @@ def _source(store: Store) -> Source:
     )
     return Source(
         rows=lambda: store.messages,
-        lines=partial(lines, store),
+        lines=partial(lines, store, values),
         reading=partial(reading, store),
         indexes=[
-            *_naming(store),
+            *_by_name(store),
             *by_delivery,
             ordered("biz", "event_type"),
             ordered("event_type"),
@@ -268,68 +163,18 @@ def _source(store: Store) -> Source:
             "channel": "channel",
             "status": in_state,
         },
-        checks=[Check(("subscription", "status"), with_delivery), Check(("text",), with_text)],
+        checks=[
+            Check(("subscription", "status"), with_delivery),
+            Check(("text",), partial(with_text, store)),
+        ],
     )
 
 
-def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterator[int]:
-    """Bytes are compared. JSON may write letters that are not ASCII as \\u escapes, so the text is
-    looked for in each way that it can be written."""
-    connection = connections[store.using]
-    mysql = connection.vendor == "mysql"
-    needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-    holds = "LOCATE(%s, payload) > 0" if mysql else "INSTR(payload, %s) > 0"
-    places = ", ".join(["%s"] * len(message_ids))
-    table = connection.ops.quote_name(store.messages.model._meta.db_table)
-    statement = (
-        f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
-        f" AND ({' OR '.join([holds] * len(needles))})"
-    )
-    # MySQL compares a text with the column's bytes as UTF-8; SQLite only bytes with bytes.
-    parameters = [needle if mysql else needle.encode() for needle in sorted(needles)]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [*message_ids, *parameters])
-        yield from (row_id for (row_id,) in cursor.fetchall())
-
-
-def _with_answer(store: Store, message_ids: Sequence[int], text: str) -> set[int]:
-    deliveries = dict(store.deliveries_of(message_ids).order_by().values_list("id", "msg_id"))
-    ids: set[int] = set()
-    for some in chunks(sorted(deliveries), _CHUNK):
-        rows = store.attempts_of(some).filter(
-            Q(response_body__contains=text)
-            | Q(response_headers__contains=text)
-            | Q(detail__contains=text)
-        )
-        ids.update(deliveries[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
-    return ids
-
-
-# -- the search box ------------------------------------------------------------------------------
 def _readings(query: str, _personal: bool) -> Iterator[Values]:
     """A message's or a delivery's id, an idempotency key or an exact event type."""
     yield from exact_id(query)
     yield {"key": query}
     yield {"event_type": query}
-
-
-def _delivering_to(url: str) -> list[Hit]:
-    """Subscriptions that deliver to exactly this URL. Not those that begin with it: an address may
-    hold a secret, which nobody should find out letter by letter."""
-    if not url.startswith(("http://", "https://")):
-        return []
-    rows = BizReceive.objects.filter(receive__url=url).select_related("biz", "receive")
-    return [
-        Hit(
-            id=str(row.pk),
-            title=_("Messages for %s") % row.receive,
-            state=str(row.get_status_display()),
-            at=row.created_at,
-            biz=str(row.biz),
-            link=f"{reverse('console:find', args=['notify'])}?subscription={row.pk}",
-        )
-        for row in rows.order_by("-id")[:_MAX_SUBSCRIPTIONS]
-    ]
 
 
 def _check(values: Values) -> None:
@@ -338,26 +183,18 @@ def _check(values: Values) -> None:
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
 
 
-def archive_warning() -> str:
-    """A sentence when the archive cannot be read."""
-    store = stores.cold()
-    try:
-        with reading(store):
-            store.messages.order_by().exists()
-    except Unavailable as error:
-        return str(error)
-    return ""
-
-
 MESSAGES = MessageStore(
     fields=FIELDS,
     # The hot store counts: a killed archiver may have left a copy of a hot message in the archive.
-    sources=lambda _values: [_source(stores.hot()), _source(stores.cold())],
+    sources=lambda values: [_source(stores.hot(), values), _source(stores.cold(), values)],
     readings=_readings,
-    other_lines=_delivering_to,
+    other_lines=subscription_lines,
     check=_check,
     page=page,
     file=file,
     searched_text_label=gettext_lazy("payloads and answers"),
-    search_warning=archive_warning,
+    search_warning=stores.archive_warning,
+    records=records,
+    # Younger messages have not been archived yet.
+    first_certain_id=lambda: horizon(timezone.now(), retention.keep()),
 )

@@ -1,49 +1,153 @@
-"""The lines of a search result."""
+"""The lines of messages in a list."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Max, Min, QuerySet
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from msgplatform.core.flows import Hit
-from msgplatform.core.lazy_text import joined
+from msgplatform.core.flows.messages import Values
 from msgplatform.models import Biz
 from notify.archive.stores import Store
-from notify.models import BizMsg, ReceiveMsg
+from notify.messages import states
+from notify.messages.states import Status, local
+from notify.models import BizMsg, BizReceive
+
+_MAX_ANSWERS = 3  # of one line
+_MAX_SUBSCRIPTIONS = 50  # of one URL
 
 
-def lines(place: Store, message_ids: Sequence[int]) -> dict[int, Hit]:
-    """Message → its line; three queries, however many they are."""
-    columns = ["id", "event_type", "biz_id", "created_at", *([] if place.cold else ["state"])]
-    rows = list(place.messages.filter(id__in=message_ids).order_by().values(*columns))
-    names = {biz.pk: str(biz) for biz in Biz.objects.filter(id__in={r["biz_id"] for r in rows})}
-    # Message → status → how many of its deliveries are in it.
-    ends: dict[int, dict[int, int]] = defaultdict(dict)
-    deliveries = place.deliveries_of(message_ids).order_by().values_list("msg_id", "status")
-    for message_id, status, count in deliveries.annotate(Count("id")):
-        ends[message_id][status] = count
-    return {
-        row["id"]: Hit(
-            id=str(row["id"]),
+@dataclass(frozen=True)
+class _Group:
+    """Deliveries of one message that have the same status and the same last answer."""
+
+    status: int
+    http_status: int
+    error: str
+    count: int
+    attempts: int  # of the one with the most
+    subscription: int  # of the first
+    changed_at: datetime  # of the last
+    next_at: datetime | None  # of the first
+
+
+def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int, Hit]:
+    """Message → its line; at most five queries. Of a filter with a subscription, a line says how
+    the delivery for this one stands."""
+    columns = ["id", "event_type", "channel", "biz_id", "created_at"]
+    rows = list(
+        store.messages.filter(id__in=message_ids)
+        .order_by()
+        .values(*columns, *([] if store.cold else ["state"]))
+    )
+    systems = {biz.pk: str(biz) for biz in Biz.objects.filter(id__in={r["biz_id"] for r in rows})}
+    deliveries = store.deliveries_of(message_ids)
+    groups = _groups(store, deliveries)
+    groups_of_interest = groups
+    if "subscription" in values:
+        deliveries = deliveries.filter(biz_receive_id=values["subscription"])
+        groups_of_interest = _groups(store, deliveries)
+    consumers = _consumers(groups_of_interest)
+    hits: dict[int, Hit] = {}
+    for row in rows:
+        message_id = row["id"]
+        counts: Counter[int] = Counter()
+        for group in groups[message_id]:
+            counts[group.status] += group.count
+        state = row.get("state", BizMsg.State.SPLIT)
+        parts = groups_of_interest[message_id]
+        changed_at = max((group.changed_at for group in parts), default=None)
+        hits[message_id] = Hit(
+            id=str(message_id),
             title=row["event_type"],
-            state=_state(row.get("state", BizMsg.State.SPLIT), ends[row["id"]], place.cold),
+            state=states.summary(state, counts, store.cold),
             at=row["created_at"],
-            biz=names.get(row["biz_id"], str(row["biz_id"])),
+            biz=systems.get(row["biz_id"], str(row["biz_id"])),
+            tone=states.tone(counts),
+            details=" · ".join(_details(row["channel"], parts, consumers)),
+            reason=" · ".join(_reasons(parts, consumers)),
+            duration=_("last change %s") % local(changed_at) if changed_at else "",
         )
-        for row in rows
-    }
+    return hits
 
 
-def _state(state: int, ends: dict[int, int], is_archived: bool) -> str:
-    if state == BizMsg.State.ACCEPTED:
-        return str(BizMsg.State.ACCEPTED.label)
-    is_alone = len(ends) == 1
-    parts = [
-        str(ReceiveMsg.Status(status).label) + ("" if is_alone else f" {count}")
-        for status, count in sorted(ends.items())
+def subscription_lines(url: str) -> list[Hit]:
+    """Lines of subscriptions that deliver to exactly this URL. A part of it finds none: an address
+    may hold a secret, which nobody should find out letter by letter."""
+    if not url.startswith(("http://", "https://")):
+        return []
+    rows = BizReceive.objects.filter(receive__url=url).select_related("biz", "receive")
+    return [
+        Hit(
+            id=str(row.pk),
+            title=_("Messages for %s") % row.receive,
+            state=str(row.get_status_display()),
+            at=row.created_at,
+            biz=str(row.biz),
+            link=f"{reverse('console:find', args=['notify'])}?subscription={row.pk}",
+        )
+        for row in rows.order_by("-id")[:_MAX_SUBSCRIPTIONS]
     ]
-    text = joined(parts) or _("no subscriber")
-    return _("%s (archived)") % text if is_archived else text
+
+
+def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group]]:
+    """Message → its deliveries, the same ones together."""
+    groups: dict[int, list[_Group]] = defaultdict(list)
+    figures = [Count("id"), Max("send_times"), Min("biz_receive_id"), Max("updated_at")]
+    if not store.cold:
+        figures.append(Min("next_at"))
+    columns = deliveries.order_by().values_list("msg_id", "status", "http_status", "error")
+    for message_id, *row in columns.annotate(*figures):
+        groups[message_id].append(_Group(*row, *([None] if store.cold else [])))
+    return groups
+
+
+def _consumers(groups: Mapping[int, Sequence[_Group]]) -> Mapping[int, str]:
+    """Subscription → its consumer, of deliveries that have no other beside them."""
+    ids = {group.subscription for some in groups.values() for group in some if group.count == 1}
+    rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
+    return {row.pk: str(row.receive) for row in rows}
+
+
+def _details(channel: str, groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
+    """The channel, and the consumer of the only delivery."""
+    parts = [_("channel %s") % channel] if channel else []
+    if len(groups) == 1 and groups[0].count == 1:
+        parts.append(_name(groups[0], consumers))
+    return parts
+
+
+def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
+    """The last answers of deliveries that have not arrived, and the time of the next attempt."""
+    failures = [group for group in groups if group.status != Status.DELIVERED and group.attempts]
+    failures.sort(key=lambda group: (group.status not in states.FAILED, -group.count))
+    is_alone = len(groups) == 1 and groups[0].count == 1
+    parts = []
+    for group in failures[:_MAX_ANSWERS]:
+        text = states.answer(group) or str(Status(group.status).label)
+        tries = ngettext("%d attempt", "%d attempts", group.attempts) % group.attempts
+        name = "" if is_alone else f"{_name(group, consumers)}: "
+        parts.append(f"{name}{text}, {tries}")
+    if len(failures) > _MAX_ANSWERS:
+        parts.append("…")
+    waits = [g.next_at for g in failures if g.status == Status.PENDING and g.next_at]
+    if waits:
+        parts.append(_("next attempt %s") % local(min(waits)))
+    return parts
+
+
+def _name(group: _Group, consumers: Mapping[int, str]) -> str:
+    """The consumer of a single delivery, else the number of deliveries."""
+    if group.count > 1:
+        return ngettext("%d delivery", "%d deliveries", group.count) % group.count
+    return consumers.get(group.subscription) or (
+        _("subscription %d, which was deleted") % group.subscription
+    )

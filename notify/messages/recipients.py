@@ -17,8 +17,10 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from notify import directory, orders
 from notify.archive.stores import Store
-from notify.messages.reasons import Circumstances
-from notify.models import BizReceive, ReceiveMsg
+from notify.messages import states
+from notify.messages.explanations import Circumstances
+from notify.messages.states import FAILED, OPEN, TONES, Status
+from notify.models import BizReceive
 from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # on a page
@@ -27,14 +29,6 @@ _MAX_ATTEMPTS = 20  # of each
 _READ_ATTEMPTS = 20_000  # from an index alone; the newest of them are chosen
 # Commands on a page together: bytes of payload.
 _COMMANDS_BYTES = 256 * 1024
-_Status = ReceiveMsg.Status
-FAILED = (_Status.EXHAUSTED, _Status.POISON)
-OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
-TONES: dict[int, flows.Tone] = {
-    _Status.DELIVERED: "good", _Status.EXHAUSTED: "bad", _Status.POISON: "bad",
-    _Status.HELD: "warn", _Status.SKIPPED: "plain", _Status.PENDING: "plain",
-    _Status.QUEUED: "plain",
-}  # fmt: skip
 NOTE = gettext_lazy(
     "Of a request its time is kept; of an answer the headers and the beginning of the body."
 )
@@ -56,13 +50,13 @@ def read(place: Store, message_id: int, after: str) -> tuple[list[Any], str]:
         rank, _comma, last = after.partition("-")
         if rank not in ("0", "1", "2"):
             raise InvalidInput(_("there is no such page"), "after")
-        later = Q(place_in_page=int(rank), id__gt=number(last, "after"))
-        rows = rows.filter(later | Q(place_in_page__gt=int(rank)))
-    found = list(rows.order_by("place_in_page", "id")[: SHOWN + 1])
-    if len(found) <= SHOWN:
-        return found, ""
-    last_shown = found[SHOWN - 1]
-    return found[:SHOWN], f"{last_shown.place_in_page}-{last_shown.pk}"
+        condition = Q(place_in_page=int(rank), id__gt=number(last, "after"))
+        rows = rows.filter(condition | Q(place_in_page__gt=int(rank)))
+    rows_of_page = list(rows.order_by("place_in_page", "id")[: SHOWN + 1])
+    if len(rows_of_page) <= SHOWN:
+        return rows_of_page, ""
+    last_shown = rows_of_page[SHOWN - 1]
+    return rows_of_page[:SHOWN], f"{last_shown.place_in_page}-{last_shown.pk}"
 
 
 def attempts_of(place: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]:
@@ -73,14 +67,17 @@ def attempts_of(place: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]
     # Answers are long: first only which attempts there are, then those that are shown.
     rows = place.attempts_of([delivery.pk for delivery in deliveries])
     # Sorted here: for the newest of an order by id a database may read its whole table backwards.
-    there = rows.order_by().values_list("id", "copy_id")[:_READ_ATTEMPTS]
+    pairs = rows.order_by().values_list("id", "copy_id")[:_READ_ATTEMPTS]
     newest: dict[int, list[int]] = defaultdict(list)
-    for pk, delivery in sorted(there, reverse=True):
+    for pk, delivery in sorted(pairs, reverse=True):
         if len(newest[delivery]) < each:
             newest[delivery].append(pk)
-    wanted = [pk for pks in newest.values() for pk in pks]
-    found = {row.pk: row for row in place.attempts.filter(id__in=wanted)}
-    return {key: [found[pk] for pk in pks if pk in found] for key, pks in newest.items()}
+    newest_ids = [pk for pks in newest.values() for pk in pks]
+    attempts_by_id = {row.pk: row for row in place.attempts.filter(id__in=newest_ids)}
+    return {
+        key: [attempts_by_id[pk] for pk in pks if pk in attempts_by_id]
+        for key, pks in newest.items()
+    }
 
 
 def cards(
@@ -111,15 +108,15 @@ def _card(
     has_command: bool,
 ) -> flows.Recipient:
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
-    shown = name(subscription, delivery.biz_receive_id)
-    status = _Status(delivery.status)
-    waits = status == _Status.PENDING and delivery.next_at > circumstances.now
+    consumer = name(subscription, delivery.biz_receive_id)
+    status = Status(delivery.status)
+    waits = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []
-    if status in (_Status.PENDING, _Status.QUEUED) and circumstances.lanes is None:
+    if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
     return flows.Recipient(
         id=str(delivery.pk),
-        name=flows.PageLink.to(subscription, shown) if subscription else shown,
+        name=flows.PageLink.to(subscription, consumer) if subscription else consumer,
         state=str(status.label),
         tone=TONES[status],
         since=delivery.updated_at,
@@ -129,18 +126,23 @@ def _card(
         attempts=[_attempt(row) for row in attempts],
         attempts_title=_("Attempts, newest first"),
         notes=notes,
-        resend_effect=_again(delivery, status, subscription),
-        call=_call(message, subscription, shown) if subscription and has_command else None,
+        resend_effect=_resend_effect(delivery, status, subscription),
+        call=_call(message, subscription, consumer) if subscription and has_command else None,
     )
 
 
 def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Value]:
-    tried = str(delivery.send_times)
+    attempts = str(delivery.send_times)
     if subscription is not None:
         with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
-            most = len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
-            tried = _("%(tried)d of %(most)d") % {"tried": delivery.send_times, "most": most}
-    facts: dict[str, flows.Value] = {_("Attempts"): tried, _("Delivery"): str(delivery.pk)}
+            max_attempts = (
+                len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
+            )
+            attempts = _("%(tried)d of %(most)d") % {
+                "tried": delivery.send_times,
+                "most": max_attempts,
+            }
+    facts: dict[str, flows.Value] = {_("Attempts"): attempts, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
         facts[_("Address")] = shown_url(subscription.receive.url)
     if delivery.generation:
@@ -150,7 +152,7 @@ def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Va
 
 
 def _attempt(row: Any) -> flows.Attempt:
-    delivered = 200 <= row.http_status < 300 and not row.error
+    is_delivered = 200 <= row.http_status < 300 and not row.error
     sections = [
         flows.Section(_("Headers of the answer"), row.response_headers.strip()),
         flows.Section(_("Body of the answer"), row.response_body.strip()),
@@ -158,32 +160,28 @@ def _attempt(row: Any) -> flows.Attempt:
     return flows.Attempt(
         at=row.at,
         title=_("Attempt %d") % row.number,
-        answer=answer(row),
-        tone="good" if delivered else "bad",
+        answer=states.answer(row),
+        tone="good" if is_delivered else "bad",
         seconds=row.seconds,
         detail=row.detail,
         sections=[section for section in sections if section.body],
     )
 
 
-def answer(attempt: Any) -> str:
-    return f"HTTP {attempt.http_status}" if attempt.http_status else attempt.error
-
-
-def _again(delivery: Any, status: ReceiveMsg.Status, subscription: BizReceive | None) -> str:
+def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | None) -> str:
     if subscription is None or subscription.status == BizReceive.Status.DISCARDED:
         return ""
-    if status == _Status.DELIVERED:
+    if status == Status.DELIVERED:
         return _("The consumer has accepted it already: it gets it once more, with the same "
                  "webhook-id.")  # fmt: skip
-    if status in (*FAILED, _Status.SKIPPED):
+    if status in (*FAILED, Status.SKIPPED):
         return _("It gets all its attempts anew; the log of the earlier ones stays.")
-    if status == _Status.PENDING and delivery.send_times:
+    if status == Status.PENDING and delivery.send_times:
         return _("It is due now instead of at its next attempt, and gets all its attempts anew.")
     return ""
 
 
-def _call(message: Any, subscription: BizReceive, shown: str) -> flows.Call:
+def _call(message: Any, subscription: BizReceive, consumer: str) -> flows.Call:
     """The request as it would be made today; nobody kept it."""
     prefix = subscription.receive.header_prefix
     at = f"{message.created_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

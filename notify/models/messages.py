@@ -49,7 +49,7 @@ class BizMsg(models.Model):
     payload = models.BinaryField(_("payload"))
     state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
     created_at = models.DateTimeField(_("accepted"))
-    # Only instances that were read through notify.archive.listing have these.
+    # Only instances that were read through notify.messages.records have these.
     archived: bool
     listed_deliveries: list[ReceiveMsg]
 
@@ -122,7 +122,7 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
-    # Only when read through notify.archive.listing; the consumer's name is None when its
+    # Only when read through notify.messages.records; the consumer's name is None when its
     # subscription was deleted.
     listed_attempts: list[Any]
     listed_consumer: str | None

@@ -203,8 +203,9 @@ def test_the_archiver_drops_months(platform: GaleraPlatform, figures: Figures, r
         platform.console.run("from tests.scale import old_months; old_months.publish()")
         platform.start("run_archiver")
         platform.wait_until(
-            lambda: platform.said("run_archiver").count("DROP PARTITION") >= run, "a month to go"
-        )
+            lambda: platform.said("run_archiver").count("DROP PARTITION") >= run,
+            "a month to go, after all that earlier tests left was moved", 420,
+        )  # fmt: skip
         time.sleep(STRIKE_SECONDS)
         platform.stop("run_archiver")
         del platform.processes["run_archiver"]

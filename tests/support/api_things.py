@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crmsync.models import LandingPage, Policy, Run
+from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
@@ -63,6 +63,9 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "crms/{name}": {"name": "spare-crm"},
+            "sources/{name}": {"name": "unused"},
+            "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},
             "landing-pages/{appkey}": {"appkey": "spare-page"},
             "sms/accounts/{name}": {"name": "spare" if spare else "orders"},
             "sms/gateways/{name}": {"name": "spare" if spare else "north"},
@@ -100,6 +103,14 @@ def _managed(orders: Biz) -> None:
             name=name, host="203.0.113.7", corp_id="12345", login_password="a",
             smg_login_password="b",
         )  # fmt: skip
+    for name in ("spare", "unused"):
+        source = Source.objects.create(
+            name=name, database="mysql://a:b@db.example/shop", table="customer",
+            time_column="updated_at", version_column="version", value_columns=["name", "email"],
+        )  # fmt: skip
+        if name == "spare":
+            crm = Crm.objects.create(name="spare-crm", adapter="hubspot")
+            Policy.objects.create(source=source, crm=crm, mapping="email = email", sweep_cron="")
     LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgplatform.core.data import sql
 from msgplatform.models import Biz
+from notify.actions.deliveries import FAILED, resend_hot
 from notify.intake import intake
-from notify.models import BizReceive, Receive
+from notify.models import BizReceive, Receive, ReceiveMsg
 
 
 def subscription(
@@ -23,3 +27,8 @@ def publish(
 ) -> list[int]:
     events = [intake.Event(biz.pk, event_type, payload) for _ in range(count)]
     return [verdict.id for verdict in intake.publish_many(events)]
+
+
+def resend(delivery_ids: Sequence[int]) -> int:
+    """Resend these deliveries, also delivered ones; the number of those that had ended."""
+    return resend_hot(delivery_ids, [*FAILED.values(), ReceiveMsg.Status.DELIVERED], sql.now())

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from django import forms
-from django.core.exceptions import ValidationError
 from django.template.loader import render_to_string
 from django.utils.functional import lazy
 from django.utils.html import escape
@@ -19,16 +18,14 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from crmsync import setup_rules
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
-from crmsync.adapters.registry import open_adapter, registry
-from crmsync.adapters.settings import read_settings
+from crmsync.adapters.registry import registry
 from crmsync.models import Crm
 from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
 from msgplatform.admin.fields import ObjectField, SecretObjectField, WaitsField, each
-from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import Unreadable
-from msgplatform.core.http import destinations
 
 _HTTP = {
     "url": "https://crm.example.com/api/leads",
@@ -135,8 +132,6 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
         ),
     )
 
-    _stored_for: frozenset[str] = frozenset()
-
     class Meta:
         model = Crm
         fields = ["name", "adapter", "enabled", "settings", "credentials", "concurrency",
@@ -154,7 +149,6 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
             credentials.keep(
                 credentials_value, gettext("Set: %s.") % ", ".join(names) if names else ""
             )
-            self._stored_for = addresses_of(self.instance.adapter, self.instance.settings)
         self.initial.pop("credentials", None)
 
     def clean_retry_seconds(self) -> Any:
@@ -164,39 +158,18 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
 
     def clean(self) -> dict[str, Any]:
         form_values = super().clean() or {}
-        name = form_values.get("adapter") or self.instance.adapter
-        if (
-            self.instance.pk
-            and "settings" in form_values
-            and "credentials" not in self.changed_data
-        ):
-            self._keep_credentials_at_home(name, form_values)
-        if name and "settings" in form_values and "credentials" in form_values:
-            try:
-                open_adapter(name, form_values["settings"], form_values["credentials"]).close()
-            except InvalidInput as error:
-                kind = registry().adapters.get(name)
-                field = _field_of(kind, error) if kind else "adapter"
-                self.add_error(field if field in self.fields else None, ValidationError(str(error)))
+        row = copy(self.instance)  # the form's own row must not change before it is valid
+        for name, value in form_values.items():
+            setattr(row, name, value)
+        if not (row.adapter and {"settings", "credentials"} <= form_values.keys()):
+            return form_values
+        faults = list(setup_rules.crm_faults(row))
+        if self.instance.pk and "credentials" not in self.changed_data:
+            before = Crm.objects.get(pk=self.instance.pk)
+            faults += setup_rules.kept_credentials_faults(row, before.adapter, before.settings)
+        for name, sentence in faults:
+            self.add_error(name if name in self.fields else None, sentence)
         return form_values
-
-    def _keep_credentials_at_home(self, name: str, form_values: dict[str, Any]) -> None:
-        """Refuse to send the stored credentials to a host for which they were not entered."""
-        others = addresses_of(name, form_values["settings"]) - self._stored_for
-        if others and form_values.get("credentials"):
-            words = _(
-                "The stored credentials were entered for another address: enter them again for "
-                "%(addresses)s."
-            )
-            self.add_error("credentials", words % {"addresses": ", ".join(sorted(others))})
-
-
-def _field_of(kind: type[CRMAdapter], error: InvalidInput) -> str:
-    """The form's field for an error of an adapter."""
-    setting_name = error.field.partition(".")[0].partition("[")[0]
-    secrets = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
-    is_secret = setting_name in secrets and setting_name not in kind.Settings.__struct_fields__
-    return "credentials" if is_secret else "settings"
 
 
 def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
@@ -249,28 +222,3 @@ def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
             prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
             notes.append((", ".join(names), prose))
     return notes
-
-
-# Settings of other people's adapters that say where their CRM is without a URL.
-_PLACES = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
-
-
-def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:
-    """Scheme, host and port of every URL in the settings, those left out included."""
-    whole: Any = dict(settings)
-    with suppress(InvalidInput):  # settings of an adapter that is gone, or that it refuses
-        whole = msgspec.to_builtins(read_settings(registry().get(adapter).Settings, settings))
-    return frozenset(_addresses_in(whole))
-
-
-def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _addresses_in(inner, str(key))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _addresses_in(inner, name)
-    elif isinstance(value, str) and "://" in value:
-        yield destinations.origin(value)
-    elif name in _PLACES and value not in (None, ""):
-        yield f"{name} {value}"

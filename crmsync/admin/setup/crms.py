@@ -19,10 +19,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import presence
+from crmsync import presence, setup_rules
 from crmsync.adapters.base import Check
 from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import crm_form, probes, trial_lead
+from crmsync.admin.setup import probes, trial_lead
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
@@ -196,7 +196,7 @@ class CrmAdmin(UndeletableAdmin):
         if isinstance(form, HttpResponse):
             return form
         row: Crm = form.instance
-        addresses = sorted(crm_form.addresses_of(row.adapter, row.settings))
+        addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         result = _check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")

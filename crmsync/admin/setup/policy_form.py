@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from django import forms
@@ -10,11 +10,10 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.models import Policy, Record
-from crmsync.policies import mapping, schedule
+from crmsync import setup_rules
+from crmsync.models import Policy
 from msgplatform.admin import Textarea
 from msgplatform.admin.fields import LinesField
-from msgplatform.core.errors import InvalidInput
 
 
 class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
@@ -60,55 +59,12 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
     def clean(self) -> dict[str, Any]:
         form_values = super().clean() or {}
-        # An existing policy keeps its source, which is no field of its form then.
-        source = form_values.get("source") or (self.instance.source if self.instance.pk else None)
-        for name, check in (
-            ("cron", schedule.check_cron), ("hours", schedule.check_hours),
-            ("sweep_cron", schedule.check_cron),
-        ):  # fmt: skip
-            self._try(name, check, form_values.get(name))
-        if source:
-            columns = source.value_columns
-            self._try("mapping", lambda text: mapping.parse(text).check_columns(columns),
-                      form_values.get("mapping"))  # fmt: skip
-            for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
-                if form_values.get(name) and column not in columns:
-                    words = gettext("The source has no column %s: leave this empty.")
-                    self.add_error(name, words % column)
-            if form_values.get("sweep_cron") and not source.version_column:
-                words = gettext("The source has no version column to compare: leave this empty.")
-                self.add_error("sweep_cron", words)
-        self._check_prefix(form_values)
+        row = copy(self.instance)  # the form's own row must not change before it is valid
+        for name, value in form_values.items():
+            setattr(row, name, value)
+        if row.source_id and row.crm_id:
+            for name, sentence in setup_rules.policy_faults(row):
+                # A field that has no valid value says so itself.
+                if name in form_values:
+                    self.add_error(name, sentence)
         return form_values
-
-    def _try(self, name: str, check: Callable[[Any], None], value: Any) -> None:
-        """Check a field's value; a mistake becomes the field's error."""
-        if value and name in self.fields:
-            try:
-                check(value)
-            except InvalidInput as error:
-                self.add_error(name, str(error))
-
-    def _check_prefix(self, form_values: dict[str, Any]) -> None:
-        prefix, policy = form_values.get("key_prefix"), self.instance
-        crm = form_values.get("crm") or (policy.crm if policy.pk else None)
-        if prefix is None or crm is None:
-            return
-        # Keys of two sources may be equal numbers.
-        other = Policy.objects.filter(crm=crm, key_prefix=prefix).exclude(pk=policy.pk).first()
-        if other:
-            self.add_error(
-                "key_prefix",
-                gettext("%s uses it: two sources of one CRM need different prefixes, or one "
-                     "overwrites the other's records.") % other,
-            )  # fmt: skip
-        elif (
-            policy.pk
-            and prefix != self.initial.get("key_prefix")
-            and (Record.objects.filter(policy_id=policy.pk).exists())
-        ):
-            self.add_error(
-                "key_prefix",
-                gettext("Records were sent under “%s”: with another prefix all of them would be "
-                     "made a second time.") % self.initial.get("key_prefix"),
-            )  # fmt: skip

@@ -105,6 +105,10 @@ def piece(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
 
 def sentence(error: PlatformError) -> str:
     """The text of an error as a sentence."""
-    text = str(error).strip()
+    return as_sentence(str(error))
+
+
+def as_sentence(text: str) -> str:
+    text = text.strip()
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
@@ -15,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from crmsync import setup_rules
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
@@ -26,9 +26,6 @@ from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
 
-# Parts of a source's description, and the fields of the form that hold them.
-_FIELDS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",
-           "lag": "lag_seconds", "url": "database"}  # fmt: skip
 _PLACE = ["table", "key_column", "time_column"]
 
 
@@ -59,27 +56,14 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         # A stored URL holds a password: it is never written into the form.
         self.initial.pop("database", None)
 
-    def clean_database(self) -> str:
-        url: str = self.cleaned_data["database"]
-        try:
-            databases.refuse_unsafe(databases.configuration(url))
-        except InvalidInput as error:
-            raise ValidationError(probes.sentence(error)) from None
-        return url
-
     def clean(self) -> dict[str, Any]:
         form_values = super().clean() or {}
         if form_values and not self.errors:
-            # A copy: the form's own instance must not change before it is valid.
-            row = copy(self.instance)
+            row = copy(self.instance)  # the form's own row must not change before it is valid
             for name, value in form_values.items():
                 setattr(row, name, value)
-            try:
-                source_from_row(row)
-            except InvalidInput as error:
-                # The error names a part of the description; the form shows it at its own field.
-                name = _FIELDS.get(error.field, error.field)
-                self.add_error(name if name in self.fields else None, probes.sentence(error))
+            for name, sentence in setup_rules.source_faults(row):
+                self.add_error(name if name in self.fields else None, probes.as_sentence(sentence))
         return form_values
 
 

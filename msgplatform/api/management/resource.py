@@ -171,11 +171,11 @@ class Resource:
 
     @transaction.atomic
     def _put(self, data: Any, version: str) -> Stored:
-        row = self.rows().select_for_update().first()
-        is_new = row is None
+        stored_row = self.rows().select_for_update().first()
+        is_new = stored_row is None
         if version and is_new:
             raise Changed("There is nothing of this name any more.")
-        row = self.new() if is_new else row
+        row: Any = self.new() if is_new else stored_row
         version_before = "" if is_new else self.version(row)
         body: Any = self.serializer_class(row, data=data)
         body.is_valid(raise_exception=True)

@@ -96,8 +96,8 @@ class Key(Resource):
     created_serializer_class = NewKeySerializer
     example = {"scopes": ["events:write", "events:read"]}
     on_delete = (
-        "Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same name "
-        "then makes a new key."
+        "Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same "
+        "name then makes a new key."
     )
     notes = (
         "Only the answer that creates it (201) has the key itself. 409 when several keys of the "

@@ -85,7 +85,11 @@ class StatisticsForm(forms.Form):
             self.add_error("until", gettext("The end must be after the beginning."))
             return values
         oldest_minute = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
-        step = values.get("step") or _fitting(until - since, since >= oldest_minute)
+        step, span = values.get("step"), until - since
+        if not step and (since < oldest_minute or span > _HOURS):
+            step = "day"
+        elif not step:
+            step = "minute" if span <= _MINUTES else "hour"
         if step != "day" and since < oldest_minute:
             self.add_error(
                 "step",
@@ -114,12 +118,6 @@ class StatisticsForm(forms.Form):
         return (
             timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
         )
-
-
-def _fitting(span: timedelta, are_kept: bool) -> Step:
-    if not are_kept or span > _HOURS:
-        return "day"
-    return "minute" if span <= _MINUTES else "hour"
 
 
 def _field(dimension: Dimension) -> forms.Field:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import sees_personal
-from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.console.views.page import can_start_jobs, flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
@@ -165,7 +165,7 @@ def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> Fail
         acting = None
     else:
         acting = button, reverse(button.view, args=[groups[0].subject])
-    if not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
+    if not can_start_jobs(user, flow):
         return FailurePlace([(one, "") for one in groups], [], acting)
     failures = [(one, _bulk_url(flow, one.action, one.filter)) for one in groups]
     return FailurePlace(failures, _resend_forms(flow, groups), acting)

@@ -20,8 +20,15 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from msgplatform.admin import audit, sees_personal
 from msgplatform.console.forms import BulkForm
-from msgplatform.console.masking import masked
-from msgplatform.console.views.page import flow_of, job_of, page, require, require_job
+from msgplatform.console.masking import as_seen
+from msgplatform.console.views.page import (
+    can_start_jobs,
+    flow_of,
+    job_of,
+    page,
+    require,
+    require_job,
+)
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
@@ -51,7 +58,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     if flow is not None:
         require(request, flow)
     is_allowed = flow is not None and flow.is_bulk_allowed(user)
-    starts_jobs = is_allowed and user.has_perm("msgplatform.add_bulkjob")
+    starts_jobs = flow is not None and can_start_jobs(user, flow)
     is_own = starts_jobs and row.created_by == user.get_username()
     may_change = is_own or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
     if request.method == "POST":
@@ -162,4 +169,4 @@ def _hits(
         return [], str(error)
     except UNAVAILABLE:
         return [], _("A server does not answer at present.")
-    return [hit if sees_personal(request) else masked(hit) for hit in hits], ""
+    return as_seen(request, hits), ""

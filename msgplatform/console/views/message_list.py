@@ -5,7 +5,7 @@ The filter and the page are in the address, so a list can be sent to a colleague
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         query=filled_in,
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
+        ticked_action=_ticked_action(request, flow),
         bulk_links=_bulk_links(request, flow, filled_in),
         flow_links=[link for link in flow.links if request.user.has_perms(link.permissions)],
         csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
@@ -96,6 +97,8 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     if not may_resend(request, flow):
         raise PermissionDenied
     ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
+    if ids and "bulk" in request.POST and _ticked_action(request, flow):
+        return redirect(_bulk_address(flow, _ticked_action(request, flow), {"ids": ",".join(ids)}))
     if ids:
         if resend_messages(request, flow, ids) is None and len(ids) == 1:
             messages.warning(request, _("This message cannot be sent again as it is now."))
@@ -159,17 +162,30 @@ def _csv_rows(
     yield from ([notice] for notice in notices if notice)
 
 
+def _may_start_bulk(request: HttpRequest, flow: flows.Flow) -> bool:
+    return request.user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(request.user)
+
+
+def _ticked_action(request: HttpRequest, flow: flows.Flow) -> str:
+    """The bulk action to which ticked messages can go; '' when there is none for this person."""
+    names = [name for name, action in flow.actions.items() if action.has_message_ids]
+    return names[0] if names and _may_start_bulk(request, flow) else ""
+
+
+def _bulk_address(flow: flows.Flow, action: str, filter: Mapping[str, Any]) -> str:
+    base = reverse("console:bulk-flow", args=[flow.name])
+    return f"{base}?{urlencode({'action': action, **filter})}"
+
+
 def _bulk_links(
     request: HttpRequest, flow: flows.Flow, filled_in: dict[str, Any]
 ) -> list[tuple[flows.Text, str]]:
     """Bulk jobs about all messages of this filter: (title, address). Only of actions that know each
     of its fields, for any other would select more."""
-    can_start = request.user.has_perm("msgplatform.add_bulkjob")
-    if not (filled_in and can_start and flow.is_bulk_allowed(request.user)):
+    if not (filled_in and _may_start_bulk(request, flow)):
         return []
-    base = reverse("console:bulk-flow", args=[flow.name])
     return [
-        (action.title, f"{base}?{urlencode({'action': name, **filled_in})}")
+        (action.title, _bulk_address(flow, name, filled_in))
         for name, action in flow.actions.items()
         if filled_in.keys() <= action.fields.keys()
     ]

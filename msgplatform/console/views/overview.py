@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from msgplatform.admin import sees_personal
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import page, visible
+from msgplatform.console.views.page import can_see_jobs, page, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -104,8 +104,7 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
 
 def _jobs(request: HttpRequest) -> list[BulkJob]:
     """The jobs that have not ended, of flows that this person may see."""
-    user: Any = request.user
-    if not any(user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
+    if not can_see_jobs(request):
         return []
     flow_names = [flow.name for flow in visible(request)]
     return list(

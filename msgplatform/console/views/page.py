@@ -34,9 +34,19 @@ def require_bulk(request: HttpRequest, flow: flows.Flow) -> None:
         raise PermissionDenied
 
 
+def can_see_jobs(request: HttpRequest) -> bool:
+    """True if this person may see bulk jobs or start one."""
+    return any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add"))
+
+
+def can_start_jobs(user: Any, flow: flows.Flow) -> bool:
+    """True if this person may start bulk jobs of the flow."""
+    return bool(user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user))
+
+
 def require_job(request: HttpRequest) -> None:
     """Raises PermissionDenied unless this person may see bulk jobs or start one."""
-    if not any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add")):
+    if not can_see_jobs(request):
         raise PermissionDenied
 
 

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import BulkForm, FilterForm, SearchForm
-from msgplatform.console.views.page import flow_of
+from msgplatform.console.views.page import can_start_jobs, flow_of
 from msgplatform.core import flows
 from msgplatform.models import SavedFilter
 
@@ -64,7 +64,7 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
         form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
     elif page_name not in flow.actions:
         raise Http404(_("There is no such bulk action."))
-    elif not (user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user)):
+    elif not can_start_jobs(request.user, flow):
         raise PermissionDenied
     else:
         form = BulkForm(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)

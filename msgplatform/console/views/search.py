@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 
 from django.contrib.admin.views.decorators import staff_member_required
@@ -14,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
-from msgplatform.console.masking import masked
+from msgplatform.console.masking import as_seen
 from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.data import sql
@@ -46,7 +45,7 @@ def search(request: HttpRequest) -> HttpResponse:
     groups = [
         (
             flow,
-            _shown(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear))
+            as_seen(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear))
             if query
             else [],
         )
@@ -125,8 +124,3 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
 def _is_long_enough(query: str) -> bool:
     """True if texts can be searched for it."""
     return len(query) >= (MIN_CJK if _CJK.search(query) else MIN_TEXT)
-
-
-def _shown(request: HttpRequest, hits: Sequence[flows.Hit]) -> Sequence[flows.Hit]:
-    """Hits as this person may see them."""
-    return hits if sees_personal(request) else [masked(hit) for hit in hits]

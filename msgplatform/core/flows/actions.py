@@ -119,6 +119,7 @@ class BulkAction:
     show: Callable[[Tally[Any], datetime], Preview] | None = None
     outcome: Callable[[Sequence[str]], Mapping[str, Ending]] | None = None
     lines: Callable[[Sequence[str]], Sequence[Hit]] = lambda _ids: ()
+    has_message_ids: bool = False  # True if its field `ids` takes ids of messages
     makes_messages: bool = False  # `Applied.made` are the messages whose outcome is shown
     select_message: Callable[[str, str, str], tuple[Selection, Sequence[int]]] = _not_about_one
 

@@ -14,7 +14,6 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from msgplatform.core.data import schema_state
 from msgplatform.core.errors import PlatformError
@@ -42,18 +41,16 @@ class Command(migrate.Command):
     def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         try:
-            self._bring_over(connection, **options)
+            is_read_only = options.get("plan") or options.get("check_unapplied")
+            if is_read_only and earlier_database.earlier_apps(connection):
+                raise CommandError(
+                    "The database is of an earlier tree: run migrate without --plan and --check "
+                    "first."
+                )
+            if labels := earlier_database.bring_over(connection):
+                self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
             super().handle(*args, **options)
         except PlatformError as error:
             raise CommandError(str(error)) from error
-
-    def _bring_over(self, connection: BaseDatabaseWrapper, **options: Any) -> None:
-        is_read_only = options.get("plan") or options.get("check_unapplied")
-        if is_read_only and earlier_database.earlier_apps(connection):
-            raise CommandError(
-                "The database is of an earlier tree: run migrate without --plan and --check first."
-            )
-        if labels := earlier_database.bring_over(connection):
-            self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")

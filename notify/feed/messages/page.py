@@ -96,17 +96,17 @@ def _event_page(event: EventQueue) -> Page:
 
 def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
     yield TimelineEntry(post.create_date, _("Posted"), "accepted")
-    later: list[TimelineEntry] = []
+    entries: list[TimelineEntry] = []
     if event is None:
         # The cleaner deletes events some time after they were handled.
-        later.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
+        entries.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
     elif event.handle_date is not None:
-        later.append(_standing(event))
+        entries.append(_standing(event))
     if post.update_date:
-        later.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
+        entries.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
     if post.delete_date:
-        later.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
-    yield from sorted(later, key=lambda entry: entry.at or post.create_date)
+        entries.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
+    yield from sorted(entries, key=lambda entry: entry.at or post.create_date)
     if event is not None and event.handle_date is None:
         yield _standing(event)
 
@@ -127,24 +127,25 @@ def _standing(event: EventQueue) -> TimelineEntry:
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     """In how many timelines the post is, among the first MAX_COUNTED recipients."""
     relation = Friend.Relation
-    wanted = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
-    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=wanted)
+    relations = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=relations)
     rows = rows.order_by("relation", "fri_uid")
-    # Who is a friend and a follower has two rows.
+    # A friend who is a follower too has two rows.
     uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * MAX_COUNTED + 2]))
-    written = 0
+    count = 0
     for some in chunks(uids[:MAX_COUNTED], _CHUNK):
-        written += FeedBroadcast.objects.filter(
+        count += FeedBroadcast.objects.filter(
             biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
         ).count()
-    if not written and author is not None and author.merging == FeedUser.Merging.MERGED:
+    if not count and author is not None and author.merging == FeedUser.Merging.MERGED:
         return TimelineEntry(
             None, _("Merged at read"), "linked",
             _("the author has very many recipients: it is not written into their timelines"),
         )  # fmt: skip
-    looked = _("%d timelines of recipients were looked at") % min(len(uids), MAX_COUNTED)
-    detail = looked if len(uids) > MAX_COUNTED else ""
-    title = ngettext("Stands in %d timeline", "Stands in %d timelines", written) % written
+    detail = ""
+    if len(uids) > MAX_COUNTED:
+        detail = _("%d timelines of recipients were looked at") % MAX_COUNTED
+    title = ngettext("Stands in %d timeline", "Stands in %d timelines", count) % count
     return TimelineEntry(None, title, "linked", detail)
 
 

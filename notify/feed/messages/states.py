@@ -97,6 +97,7 @@ def _details(row: Feed | EventQueue) -> str:
     """The topic; of a post its application, its kind, and whether it was edited."""
     parts = [str(EventQueue.Topic(row.topic).label)]
     if isinstance(row, Feed):
-        edited = pgettext("state", "edited") if row.update_date and not row.delete_date else ""
-        parts += [row.app_id, row.src_type, edited]
+        parts += [row.app_id, row.src_type]
+        if row.update_date and not row.delete_date:
+            parts.append(pgettext("state", "edited"))
     return " · ".join(filter(None, parts))

@@ -17,7 +17,8 @@ from gateway.flow import FLOW
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
 from gateway.lifecycle import keys, store
-from gateway.messages import in_flight, resent
+from gateway.messages import in_flight
+from gateway.messages.page import repeat_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor import failures
 from gateway.presence import LinkState
@@ -274,6 +275,32 @@ class TestPage:
         assert page.timeline[3].detail.startswith("25 ")
         assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(map(str, page.facts.values()))
 
+    def test_it_has_all_that_the_operator_got(self, shop: Caller) -> None:
+        SmsAccount.objects.update(charge_number="8613900000000", fee_type=2, fee_value="10")
+        accept.intake().directory.refresh(at_once=True)
+        until = timezone.now() + timedelta(hours=2)
+        message = send(shop.biz, expire_at=until.timestamp(), priority=3)
+        live = FLOW.messages.page(message)
+        (seqno,) = submit(SmsGateway.objects.get().pk)[message]
+        respond(seqno, result=5)
+        settle()
+        page = FLOW.messages.page(message)
+        assert page is not None
+        assert live is not None
+        assert live.fact_cards == page.fact_cards
+        (card,) = page.fact_cards.values()
+        expected = {
+            "Corp id": "99999", "Charge number": "8613900000000", "Fee type": "2: per message",
+            "Fee value": "10", "MT flag": "2: not caused by an MO", "Coding": "15: GBK",
+            "Priority": "3",
+        }  # fmt: skip
+        assert {name: str(card[name]) for name in expected} == expected
+        assert page.facts["Expires"] == f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S}"
+        number = page.facts["All to this number"]
+        assert isinstance(number, flows.PageLink)
+        assert number.url == "/console/search/sms?number=8613800000000"
+        assert number.permission == "msgplatform.view_personal"
+
     def test_a_long_one_names_its_parts(self, shop: Caller) -> None:
         message = send(shop.biz)
         for seqno in submit(SmsGateway.objects.get().pk, parts=2)[message]:
@@ -324,7 +351,7 @@ class TestSendAgain:
         url = f"/console/sms/{original}/resend"
         assert "Yes, send it again" in admin_client.get(f"/console/sms/{original}").content.decode()
         answer = admin_client.post(url, follow=True)
-        new = resent.repeat_of(shop.biz.pk, int(original))
+        new = repeat_of(shop.biz.pk, int(original))
         assert answer.redirect_chain[-1][0] == f"/console/sms/{new}"
         assert "This is another try of" in answer.content.decode()
         shown = admin_client.get(f"/console/sms/{original}").content.decode()
@@ -332,7 +359,7 @@ class TestSendAgain:
         assert "Yes, send it again" not in shown
         # A second click, in a page that was open: nothing is sent twice.
         admin_client.post(url)
-        assert resent.repeat_of(shop.biz.pk, int(original)) == new
+        assert repeat_of(shop.biz.pk, int(original)) == new
         assert sms_redis().llen(keys.pending(SmsGateway.objects.get().pk)) == 1
 
     def test_what_is_left_alone(self, shop: Caller, admin_client: Client, settings: Any) -> None:
@@ -438,7 +465,7 @@ class TestResend:
             pass
         job.refresh_from_db()
         assert (job.state, job.done, job.waits) == ("paused", 3, True)
-        assert resent.repeat_of(stock.biz.pk, int(behind))
+        assert repeat_of(stock.biz.pk, int(behind))
         assert "limit of 3 messages a day" in job.error
         configure(SmsAccount.objects.all(), daily_limit=0)
         control.change(job.pk, "resume")
@@ -482,7 +509,7 @@ class TestResend:
     def test_both_pages_name_the_other(self, shop: Caller) -> None:
         original = archived(shop, result=5)
         self.job()
-        again = resent.repeat_of(shop.biz.pk, int(original))
+        again = repeat_of(shop.biz.pk, int(original))
         assert again
         one, other = FLOW.messages.page(original), FLOW.messages.page(again)
         assert one is not None
@@ -498,7 +525,7 @@ class TestResend:
         assert self.job(biz="0") == 0
         assert self.job(state="unknown") == 0
         assert self.job(biz="shop") == 1
-        assert resent.repeat_of(shop.biz.pk, int(mine))
+        assert repeat_of(shop.biz.pk, int(mine))
         assert self.job(number="13900000000", account="stock") == 1
         assert self.job(ids=mine) == 1
 

@@ -17,9 +17,9 @@ from msgplatform.models import AuditLog, Biz
 from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive
 from notify.monitor import findings
-from tests.integration.platform.test_fast_intake import Both, plain
 from tests.support import languages
 from tests.support.api_support import problem
+from tests.support.fast_intakes import Both, plain
 from tests.support.http_sinks import Sink, answering
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import Caller

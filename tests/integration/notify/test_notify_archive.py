@@ -191,9 +191,10 @@ say(move.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     resend = f"""
-from notify.actions.deliveries import resend_selection
+from msgplatform.core.data import sql
+from notify.actions.deliveries import FAILED, resend_hot
 say("on")
-say(resend_selection([{delivery}]))
+say(resend_hot([{delivery}], [*FAILED.values(), 3], sql.now()))
 """
     with child(program) as mover, child("wait()\n" + resend) as other:
         mover.ready()

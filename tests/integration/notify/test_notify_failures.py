@@ -19,7 +19,6 @@ from msgplatform.models import Alert, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import orders, presence
-from notify.actions.deliveries import resend_selection
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -27,7 +26,7 @@ from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
 from tests.support.archive_support import archive, message
 from tests.support.bulk_form import preview
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, resend, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status
@@ -160,9 +159,9 @@ def test_one_alert_until_all_are_sent_again(row: BizReceive) -> None:
     assert "HTTP 503 (3)" in alert().text
     assert (alert().count, Alert.objects.count()) == (1, 1)
     deliveries = list(ReceiveMsg.objects.values_list("pk", flat=True))
-    resend_selection(deliveries[:2])
+    resend(deliveries[:2])
     assert alert().text.startswith("Messages: 2, since")
-    resend_selection(deliveries)
+    resend(deliveries)
     watch.report_failures()
     assert Alert.objects.get().resolved_at
     assert counted() == {}

@@ -24,7 +24,6 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
-from notify.actions.deliveries import resend_selection
 from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
@@ -34,7 +33,7 @@ from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
 from notify.presence import LaneState
 from tests.servers import Servers
 from tests.support.children import run as run_children
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, resend, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status
@@ -373,7 +372,7 @@ def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
     run(Maker())
     ended = list(ReceiveMsg.objects.filter(status=Status.EXHAUSTED).values_list("id", flat=True))
     assert len(ended) == 3
-    assert resend_selection(ended) == 3
+    assert resend(ended) == 3
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=30))
     run(Maker())
     assert deliveries(row, Status.PENDING) == 3

@@ -17,12 +17,11 @@ from msgplatform.core.flows import bulk_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions, backfill
-from notify.actions.deliveries import resend_selection
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.support.archive_support import Status, archive, message
 from tests.support.children import child
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, resend, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -95,7 +94,7 @@ def test_resend_of_a_selection(row: BizReceive) -> None:
     assert actions.ACTIONS["resend"].count({"ids": listed}).count == 3
     assert finish("resend", 2, ids=listed) == 3
     assert finish("resend", 2, ids=listed) == 0
-    assert resend_selection([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
+    assert resend([deliveries[Status.DELIVERED], deliveries[Status.QUEUED]]) == 1
     with pytest.raises(InvalidInput):
         actions.ACTIONS["resend"].count({"ids": ",".join(map(str, range(501)))})
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management.color import no_style
 from django.db import connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -21,9 +20,9 @@ from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.api.serializers import MessageDetailSerializer
 from notify.archive import stores
-from notify.archive.listing import Messages
 from notify.messages.index import MESSAGES
-from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
+from notify.messages.records import record, records
+from notify.models import BizReceive, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.servers import Servers
 from tests.support.archive_support import (
     Status,
@@ -31,9 +30,9 @@ from tests.support.archive_support import (
     cold_database,
     hot_ids,
     message,
-    old_id,
     place,
 )
+from tests.support.notify_plans import ROWS_OF_STORE, rows_read, two_stores
 from tests.support.notify_rows import publish, subscription
 
 __all__ = ["place"]
@@ -249,7 +248,7 @@ def test_a_hot_message_hides_what_a_killed_archiver_left(row: BizReceive, place:
     page = MESSAGES.page(str(pk))
     assert page
     assert page.body == '{"n":1}'
-    assert [m.archived for m in Messages(row.biz_id)[:10]] == [False]
+    assert [m.archived for m in records(row.biz_id, [pk]).values()] == [False]
 
 
 # -- an archive that is unavailable --------------------------------------------------------------
@@ -296,64 +295,49 @@ def test_the_console_says_that_the_archive_is_away(
 def test_the_api_s_list_needs_the_archive_only_for_what_is_old(
     unavailable: dict[str, int], row: BizReceive
 ) -> None:
-    more = publish(row.biz, 3)
-    assert [m.pk for m in Messages(row.biz_id)[:3]] == sorted(more, reverse=True)
+    more = sorted(publish(row.biz, 3), reverse=True)
+    values = {"biz": row.biz_id}
+    ids_and_next = engine.find_ids(MESSAGES, values, MAX_ID, 3)
+    assert ids_and_next == (more, more[-1])
+    assert list(records(row.biz_id, more)) == more
     with pytest.raises(Unavailable):
-        Messages(row.biz_id)[:10]
-    assert Messages(row.biz_id).get(pk=unavailable["hot"])
+        engine.find_ids(MESSAGES, values, MAX_ID, 10)
+    assert record(row.biz_id, unavailable["hot"], False)
     with pytest.raises(Unavailable):
-        Messages(row.biz_id).get(pk=unavailable["archived"])
+        record(row.biz_id, unavailable["archived"], False)
 
 
 # -- the API's list ------------------------------------------------------------------------------
 def test_the_list_of_the_api_is_of_both(row: BizReceive, place: str) -> None:
     pks = [message(row, Status.DELIVERED, Status.SKIPPED, days=days) for days in (50, 40, 2, 1)]
-    message(subscription(Biz.objects.create(name="stock"), "x"), Status.DELIVERED)
+    other = message(subscription(Biz.objects.create(name="stock"), "x"), Status.DELIVERED)
     archive()
-    listed = Messages(row.biz_id)[:10]
-    assert [m.pk for m in listed] == sorted(pks, reverse=True)
-    assert [m.archived for m in listed] == [False, False, True, True]
-    assert [m.pk for m in Messages(row.biz_id).filter(id__lt=pks[2]).order_by("id")[:1]] == pks[:1]
+    newest_first = sorted(pks, reverse=True)
     with CaptureQueriesContext(connection) as captured:
-        shown = [MessageDetailSerializer(m).data for m in Messages(row.biz_id, attempts=True)[:10]]
-    assert len(captured) <= 11
+        listed = records(row.biz_id, [other, *newest_first])
+    assert len(captured) <= 8
+    assert list(listed) == newest_first
+    assert [m.archived for m in listed.values()] == [False, False, True, True]
+    messages = [record(row.biz_id, pk, False) for pk in newest_first]
+    shown = [MessageDetailSerializer(message).data for message in messages]
     for one in json.loads(json.dumps(shown, default=str)):
         assert len(one["deliveries"]) == 2
         assert {d["status"] for d in one["deliveries"]} == {"delivered", "skipped"}
         assert [a["response_body"] for d in one["deliveries"] for a in d["attempts"]] == [
             "thank you"
         ] * 2
-    with pytest.raises(BizMsg.DoesNotExist):
-        Messages(row.biz_id).get(pk=1)
+    assert record(row.biz_id, other, False) is None
+    assert record(row.biz_id, 1, False) is None
 
 
 # -- plans ---------------------------------------------------------------------------------------
-ROWS, PAGE = 1000, 50
+PAGE = 50
 
 
 @pytest.fixture
 def many(row: BizReceive) -> BizReceive:
-    """So many messages in each place, of two systems and five types. The tables are new: what
-    earlier tests left of theirs counts in the server's statistics."""
-    tables = [BizMsg._meta.db_table, ColdBizMsg._meta.db_table]
-    if connection.vendor == "mysql":
-        new = connection.ops.sql_flush(no_style(), tables, reset_sequences=True)
-        connection.ops.execute_sql_flush(new)
-    at = sql.now()
-    fields = [
-        {"biz_id": row.biz_id + n % 2, "event_type": f"type.n{n % 5}", "payload": b"{}"}
-        for n in range(ROWS)
-    ]
-    BizMsg.objects.bulk_create(BizMsg(id=old_id(1), created_at=at, **of) for of in fields)
-    ColdBizMsg.objects.bulk_create(
-        ColdBizMsg(id=old_id(50), created_at=at, archived_at=at, **of) for of in fields
-    )
-    with connection.cursor() as cursor:
-        for table in tables:
-            cursor.execute(
-                f"ANALYZE TABLE {table}" if connection.vendor == "mysql" else f"ANALYZE {table}"
-            )
-            cursor.fetchall()
+    """A subscription of one of the two systems whose messages fill both stores."""
+    two_stores(row.biz_id)
     return row
 
 
@@ -368,7 +352,7 @@ def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple
         before = rows_read()
         with CaptureQueriesContext(connection) as queries:
             assert len(engine.Table(source, values).ids(MAX_ID, PAGE)) == PAGE
-        assert rows_read() - before < ROWS / 10
+        assert rows_read() - before < ROWS_OF_STORE / 10
         statement = queries.captured_queries[-1]["sql"]
         with connection.cursor() as cursor:
             (step,) = sql.plan(cursor, statement.replace("%", "%%"))
@@ -396,12 +380,3 @@ def test_candidates_are_looked_at_by_their_key_alone(many: BizReceive) -> None:
         assert " IN (" in conditions
         assert "biz_id" not in conditions
         assert "event_type" not in conditions
-
-
-def rows_read() -> int:
-    """What this session has read from tables and indexes; SQLite does not count it."""
-    if connection.vendor != "mysql":
-        return 0
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
-        return sum(int(value) for _name, value in cursor.fetchall())

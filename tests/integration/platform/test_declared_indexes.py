@@ -30,6 +30,9 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
     "notify": [
         {}, {"biz": 1}, {"event_type": "type.1"}, {"biz": 1, "event_type": "type.1"},
         {"biz": 1, "event_type": "none"}, {"subscription": 1}, {"status": "accepted"},
+        # With a system, as the API asks.
+        {"biz": 1, "subscription": 1}, {"biz": 1, "status": "accepted"},
+        {"biz": 1, "status": "delivered"}, {"biz": 1, "key": "none"}, {"biz": 1, "channel": "eu"},
     ],
     "sms": [{}, {"number": "8613800000001"}, {"account": 1}, {"biz": 1}, {"state": "failed"},
             {"state": "delivered"}, {"number": "8613800000001", "biz": 1}, {"account": 1, "biz": 1},

@@ -18,7 +18,7 @@ def client() -> Client:
 
 
 def test_a_page_is_shown_after_the_login(client: Client) -> None:
-    address = "/admin/notify/bizmsg/?state__exact=1"
+    address = "/console/search/notify?status=accepted"
     login = client.get(address)
     assert login.status_code == 302
     assert SENTENCE not in client.get(login["Location"]).content.decode()

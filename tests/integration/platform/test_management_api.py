@@ -37,13 +37,20 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit"
+    "|landing-pages|alerts|audit|crms|sources|policies"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
     "smg_login_name": "unicom", "smg_login_password": "s3cret-2", "corp_id": "12345",
     "networks": ["203.0.113.0/28"], "prefixes": ["86130"],
 }  # fmt: skip
+HUBSPOT = {"object": "contacts", "id_property": "hive_id"}
+CRM = {"adapter": "hubspot", "settings": HUBSPOT, "credentials": {"token": "s3cret"}}
+SOURCE = {
+    "database": "mysql://reader:s3cret@db.example/shop", "table": "customer",
+    "time_column": "changed_at", "version_column": "version", "value_columns": ["name", "email"],
+}  # fmt: skip
+POLICY = {"mapping": "email = email", "interval_seconds": 30}
 ACCOUNT = {"system": "orders", "sp_number": "10655012", "corp_id": "12345", "gateways": ["north"]}
 PAGE = {"system": "orders", "title": "Spring", "form_fields": [{"name": "phone", "required": True}]}
 PAID = {"description": "Paid.", "example": {"n": 1}, "schema": {"type": "object"}}
@@ -112,12 +119,17 @@ def test_each_operation_once(manager: Manager) -> None:
     manager.send("PUT", "sms/gateways/north", GATEWAY)
     manager.send("PUT", "sms/accounts/orders", ACCOUNT)
     manager.send("PUT", "landing-pages/spring-2026", PAGE)
+    manager.send("PUT", "crms/sales", CRM)
+    manager.send("PUT", "sources/shop", SOURCE)
+    manager.send("PUT", "policies/shop/sales", POLICY)
     things = ["systems/orders", "systems/orders/keys/checkout", "consumers/warehouse",
               "subscriptions/orders/warehouse", "event-types/order.paid",
               "systems/orders/event-types/order.paid", "sms/gateways/north",
-              "sms/accounts/orders", "landing-pages/spring-2026"]  # fmt: skip
+              "sms/accounts/orders", "landing-pages/spring-2026", "crms/sales",
+              "policies/shop/sales", "sources/shop"]  # fmt: skip
     lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types",
-             "sms/gateways", "sms/accounts", "landing-pages"]  # fmt: skip
+             "sms/gateways", "sms/accounts", "landing-pages", "crms", "sources",
+             "policies"]  # fmt: skip
     for path in lists:
         (first, *_rest) = manager.send("GET", path).json()["results"]
         assert first
@@ -143,7 +155,9 @@ def test_each_operation_once(manager: Manager) -> None:
     manager.send("POST", f"alerts/{alert.pk}/acknowledge", {"note": "on it"})
     manager.send("POST", f"alerts/{alert.pk}/resolve")
     manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
-    for path in ["consumers/nobody", *things[:2], *things[3:]]:
+    manager.send("PUT", "sources/unused", SOURCE)
+    problem(manager.send("DELETE", "sources/shop"), 409, "not-now")
+    for path in ["consumers/nobody", *things[:2], *things[3:-1], "sources/unused"]:
         assert manager.send("DELETE", path).status_code == 204, path
         assert manager.send("DELETE", path).status_code in {204, 404}, path
     assert manager.done == {(found.method, found.path) for found in operations()}
@@ -265,6 +279,41 @@ def test_gateways_and_accounts_are_as_the_console_checks_them(manager: Manager) 
     manager.send("PUT", "landing-pages/spring", PAGE)
     answer = manager.send("PUT", "landing-pages/spring", {**PAGE, "system": "other"})
     assert fields(answer) == ["system"]
+
+
+def test_crms_sources_and_policies_are_as_the_console_checks_them(manager: Manager) -> None:
+    for path, body in (
+        ("crms/sales", CRM), ("sources/shop", SOURCE), ("policies/shop/sales", POLICY),
+    ):  # fmt: skip
+        answer = manager.send("PUT", path, body)
+        assert answer.status_code == 201
+        assert "s3cret" not in answer.content.decode()
+    elsewhere = {**HUBSPOT, "base_url": "https://thief.example"}
+    cases: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("crms/a", {**CRM, "adapter": "none"}, "adapter"),
+        ("crms/a", {**CRM, "settings": {"colour": "red"}}, "settings"),
+        ("crms/a", {**CRM, "credentials": {}}, "credentials"),
+        ("crms/a", {**CRM, "retry_seconds": [-1]}, "retry_seconds"),
+        ("crms/sales", {"adapter": "hubspot", "settings": elsewhere}, "credentials"),
+        ("sources/a", {**SOURCE, "database": "mysql://x"}, "database"),
+        ("sources/a", {**SOURCE, "zone": "Mars/City"}, "zone"),
+        ("sources/a", {**SOURCE, "value_columns": []}, "value_columns"),
+        ("sources/shop", {**SOURCE, "table": "other"}, "table"),
+        ("policies/shop/sales", {**POLICY, "mapping": "a = nowhere"}, "mapping"),
+        ("policies/shop/sales", {**POLICY, "cron": "every day"}, "cron"),
+        ("policies/shop/sales", {**POLICY, "appkeys": ["x"]}, "appkeys"),
+        ("policies/shop/sales", {**POLICY, "system": "nobody"}, "system"),
+    )
+    for path, body, field in cases:
+        assert fields(manager.send("PUT", path, body)) == [field], (path, body)
+    problem(manager.send("PUT", "policies/none/sales", POLICY), 404, "not-found")
+    assert "s3cret" not in str(list(AuditLog.objects.values()))
+    crm = {name: value for name, value in CRM.items() if name != "credentials"}
+    assert manager.send("PUT", "crms/sales", {**crm, "concurrency": 2}).status_code == 200
+    assert Crm.objects.get().credentials == {"token": "s3cret"}
+    Source.hive()
+    problem(manager.send("PUT", "sources/hive", SOURCE), 409, "not-now")
+    problem(manager.send("DELETE", "sources/hive"), 409, "not-now")
 
 
 def test_passwords_of_a_gateway_are_written_only(manager: Manager) -> None:

@@ -12,7 +12,7 @@ from django.utils import translation
 
 from msgplatform.admin import BoundedPaginator
 from msgplatform.console import navigation
-from msgplatform.models import Biz, Preferences
+from msgplatform.models import Biz, BulkJob, Preferences
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -84,11 +84,11 @@ def test_the_first_stop_leads_past_the_menu(admin_client: Client) -> None:
 def test_a_count_that_ends_says_more_than(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    biz = Biz.objects.create(name="orders")
-    publish(biz, 5)
+    for _ in range(5):
+        BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="admin")
     monkeypatch.setattr(BoundedPaginator, "MAX_COUNT", 5)
-    assert "more than" not in admin_client.get("/admin/notify/bizmsg/").content.decode()
+    assert "more than" not in admin_client.get("/admin/msgplatform/bulkjob/").content.decode()
     monkeypatch.setattr(BoundedPaginator, "MAX_COUNT", 4)
-    assert "more than 4 messages" in " ".join(
-        admin_client.get("/admin/notify/bizmsg/").content.decode().split()
+    assert "more than 4 bulk jobs" in " ".join(
+        admin_client.get("/admin/msgplatform/bulkjob/").content.decode().split()
     )

@@ -46,15 +46,15 @@ def test_times_are_shown_and_read_in_that_zone(in_shanghai: Client) -> None:
     listed = in_shanghai.get("/admin/msgplatform/alert/").content.decode()
     assert "2026-07-02 04:30:00" in listed
     with time_machine.travel(NOW, tick=False):
-        chosen = in_shanghai.get("/admin/notify/bizmsg/").content.decode()
-        assert "id_since=2026-07-02T03%3A30" in chosen
+        chosen = in_shanghai.get("/console/search/notify").content.decode()
+        assert 'data-since="2026-07-02T03:30' in chosen
 
 
 def test_every_page_names_the_zone_of_its_times(in_shanghai: Client) -> None:
     biz = Biz.objects.create(name="shop")
     for address in (
         "/console/failures",
-        "/admin/notify/receivemsg/",  # a list
+        "/console/search/notify",  # a list
         "/admin/msgplatform/apikey/add/",  # a form, which asks for a time
         f"/admin/msgplatform/biz/{biz.pk}/change/",
     ):

@@ -1,4 +1,5 @@
-"""The page behind the link that `up` prints: the first user chooses a password there."""
+"""The pages on which people set a password: the first user by the link that `up` prints, and
+everybody their own, by Django's page with our form."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.forms import SetPasswordForm
-from django.contrib.auth.views import PasswordResetConfirmView
+from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import INPUT_CLASSES
 
 from msgplatform.admin.auditing import SECRET, audit
+from msgplatform.console.signing_in.login import OwnPasswordForm
 
 
 class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # generic for mypy only
@@ -53,3 +56,24 @@ class ChoosePasswordView(PasswordResetConfirmView):
         title = _("Choose a password") if self.validlink else _("This link no longer works")
         frame = {**admin.site.each_context(self.request), "site_url": ""}  # nothing opens there
         return {**frame, **context, "title": title}
+
+
+class _PasswordChange(PasswordChangeView):
+    form_class = OwnPasswordForm
+    success_url = reverse_lazy("admin:password_change_done")
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "request": self.request}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**admin.site.each_context(self.request), **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        with transaction.atomic():
+            changes = {"password": [SECRET, SECRET]}
+            audit(self.request, "own_password_changed", form.user.get_username(), changes=changes)
+            return super().form_valid(form)
+
+
+def change_password(request: HttpRequest) -> HttpResponseBase:
+    return admin.site.admin_view(_PasswordChange.as_view(), cacheable=True)(request)

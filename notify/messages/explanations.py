@@ -1,27 +1,33 @@
-"""Why a delivery is where it is, in a sentence."""
+"""Reasons for the state of a delivery, or for a message without recipients, as sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
-from django.utils import formats, timezone
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import sql
+from msgplatform.core.flows import PageLink, Value
+from msgplatform.models import Biz
 from notify import presence
 from notify.maker import expiry
-from notify.models import BizReceive, ReceiveMsg
+from notify.messages.states import Status, local
+from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.presence import LaneState
 
 # Deliveries before one are counted up to this, and only for the first few: each is a query.
-AHEAD_MOST = 1000
+MAX_AHEAD = 1000
 _AHEAD_ASKED = 5
-_Status = ReceiveMsg.Status
+_COUNTED = 1000  # subscriptions of a system
+_MAKER = "maker"
 _Subscribed = BizReceive.Status
 # The secret, and headers that may hold one, are not read: a page has no need of them.
 _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
@@ -29,10 +35,10 @@ _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What decides when deliveries go out, read once for a page.
+    """The state of subscriptions and their lanes on which deliveries depend, read once for a page.
 
     A deleted subscription is not among `subscriptions`. `lanes` is None while Redis is unavailable.
-    `ahead` says how many deliveries are due before some of those that are due themselves.
+    `ahead` has, for a few of the due deliveries, the number of deliveries that are due before.
     """
 
     subscriptions: dict[int, BizReceive]
@@ -42,38 +48,38 @@ class Circumstances:
 
     @classmethod
     def of(cls, deliveries: Iterable[Any]) -> Circumstances:
-        found = list(deliveries)
-        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in found})
+        rows_of_page = list(deliveries)
+        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in rows_of_page})
         subscriptions = {
             row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
         }
-        open_ones = [row for row in found if row.status in (_Status.PENDING, _Status.QUEUED)]
+        open_rows = [row for row in rows_of_page if row.status in (Status.PENDING, Status.QUEUED)]
         try:
-            lanes = presence.read() if open_ones else {}
+            lanes = presence.read() if open_rows else {}
         except RedisError:
             lanes = None
         now = sql.now()
-        due = [row for row in open_ones if row.status == _Status.PENDING and row.next_at <= now]
+        due = [row for row in open_rows if row.status == Status.PENDING and row.next_at <= now]
         return cls(subscriptions, lanes, {row.pk: _ahead(row) for row in due[:_AHEAD_ASKED]}, now)
 
     def why(self, delivery: Any) -> str:
-        """A sentence; '' when the state says it all."""
-        status = _Status(delivery.status)
-        if status == _Status.PENDING:
+        """The reason for the state of a delivery, a sentence; '' for a state that needs none."""
+        status = Status(delivery.status)
+        if status == Status.PENDING:
             return self._pending(delivery)
-        if status == _Status.QUEUED:
+        if status == Status.QUEUED:
             text = _(
                 "It is queued, or in a sender's hands; without an answer it is queued again at %s."
             )
             return self._behind_breaker(delivery) or text % local(delivery.next_at)
-        if status == _Status.HELD:
+        if status == Status.HELD:
             return self._held(delivery)
-        if status == _Status.EXHAUSTED:
+        if status == Status.EXHAUSTED:
             return _exhausted(delivery)
-        if status == _Status.POISON:
+        if status == Status.POISON:
             text = _("It cannot be sent, which is the platform's own fault: %s")
             return text % str(delivery.error)
-        if status == _Status.SKIPPED:
+        if status == Status.SKIPPED:
             return _("Its subscription was discarded, or resumed without what was held.")
         return ""
 
@@ -94,15 +100,15 @@ class Circumstances:
         ahead = self.ahead.get(delivery.pk)
         if ahead is None:
             return _("It waits for its turn.")
-        if ahead >= AHEAD_MOST:
-            return _("It waits for its turn: %d or more before it.") % AHEAD_MOST
+        if ahead >= MAX_AHEAD:
+            return _("It waits for its turn: %d or more before it.") % MAX_AHEAD
         text = ngettext(
             "It waits for its turn: %d before it.", "It waits for its turn: %d before it.", ahead
         )  # fmt: skip
         return text % ahead
 
     def _behind_breaker(self, delivery: Any) -> str:
-        """'' while the breaker is closed, or nobody can say."""
+        """The sentence about an open breaker; '' while it is closed, or Redis is unavailable."""
         live = (self.lanes or {}).get(delivery.biz_receive_id)
         if live is None or not live.is_open:
             return ""
@@ -125,25 +131,73 @@ class Circumstances:
         return _("Held; its subscription was resumed, so it goes on soon.")
 
 
-def local(moment: datetime) -> str:
-    """A time as the console writes it, in the zone in which the person sees times."""
-    shown: str = formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s")
-    return shown
-
-
 def _exhausted(delivery: Any) -> str:
     if delivery.error == expiry.ERROR:
         return _("Given up: its breaker stayed open for as long as all attempts would have taken.")
-    last = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
-    said = {"count": delivery.send_times, "answer": last or _("no answer")}
-    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % said
+    last_answer = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
+    parameters = {"count": delivery.send_times, "answer": last_answer or _("no answer")}
+    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
 
 
 def _ahead(delivery: ReceiveMsg) -> int:
-    """How many deliveries of its subscription are due before it, by the index of what is due."""
+    """The number of deliveries of its subscription that are due before it, by an index."""
     rows = ReceiveMsg.objects.filter(
-        status=_Status.PENDING,
+        status=Status.PENDING,
         biz_receive_id=delivery.biz_receive_id,
         next_at__lt=delivery.next_at,
     )
-    return rows.order_by()[:AHEAD_MOST].count()
+    return rows.order_by()[:MAX_AHEAD].count()
+
+
+def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> list[Value]:
+    if not is_archived and message.state == BizMsg.State.ACCEPTED:
+        return list(_not_split())
+    return list(_no_subscriber(message, biz))
+
+
+def _not_split() -> Iterator[str]:
+    yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
+    try:
+        runs = any(beat.role == _MAKER for beat in heartbeats.alive())
+    except RedisError:
+        yield _("Redis is unavailable: whether a maker runs is not known.")
+        return
+    if not runs:
+        yield _("No maker runs: start run_maker.")
+
+
+def _no_subscriber(message: Any, biz: Biz | None) -> Iterator[Value]:
+    what = {"type": message.event_type, "system": biz or message.biz_id}
+    if message.channel:
+        what["channel"] = message.channel
+        yield _("Nobody subscribes to %(type)s of %(system)s in the channel %(channel)s.") % what
+    else:
+        yield _("Nobody subscribes to %(type)s of %(system)s.") % what
+    others = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_COUNTED].count()
+    if others:
+        text = ngettext(
+            "Its %d subscription is for others, was made later, or is discarded.",
+            "Its %d subscriptions are for others, were made later, or are discarded.",
+            others,
+        )
+        yield text % others
+    query = urlencode({"biz": message.biz_id, "event_types": message.event_type})
+    yield PageLink(
+        _("Add a subscription"),
+        f"{reverse('admin:notify_bizreceive_add')}?{query}",
+        "notify.add_bizreceive",
+    )
+    if not others:
+        return
+    # A subscription gets what is accepted after it was made; this fills in what came before.
+    query = urlencode(
+        {
+            "action": "backfill", "biz": message.biz_id, "event_type": message.event_type,
+            "since": message.created_at.isoformat(),
+        }
+    )  # fmt: skip
+    yield PageLink(
+        _("Make deliveries for subscriptions that were made later"),
+        f"{reverse('console:bulk-flow', args=['notify'])}?{query}",
+        "msgplatform.add_bulkjob notify.change_receivemsg",
+    )

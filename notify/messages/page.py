@@ -1,4 +1,4 @@
-"""Everything about one message, wherever it is."""
+"""The page of one message, hot or archived: facts, recipients, timeline, payload."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading
-from notify.messages import covering_jobs, nobody, recipients
-from notify.messages.reasons import Circumstances, local
-from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
+from notify.messages import covering_jobs, explanations, recipients
+from notify.messages.explanations import Circumstances
+from notify.messages.states import FAILED, Status, answer, local
+from notify.models import BizMsg, IdempotencyKey, RestoredMsg
 
 T = TypeVar("T")
-_Status = ReceiveMsg.Status
 _COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
 
 
@@ -35,12 +35,12 @@ def page(id: str, after: str = "") -> Page | None:
     Raises Unavailable when it is not among the hot ones and the archive cannot be read, and
     InvalidInput for a wrong cursor.
     """
-    return _found(id, lambda place, message: _page(place, message, after))
+    return _read(id, lambda place, message: _page(place, message, after))
 
 
 def file(id: str) -> File | None:
-    """Its whole payload, byte for byte. Raises as `page` does."""
-    return _found(
+    """The whole payload of a message, byte for byte. Raises as `page` does."""
+    return _read(
         id,
         lambda _place, message: File(
             f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
@@ -48,8 +48,8 @@ def file(id: str) -> File | None:
     )
 
 
-def _found(id: str, shown: Callable[[Store, Any], T]) -> T | None:
-    """What `shown` makes of the message; None for an unknown id."""
+def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
+    """The result of `build` for the message; None for an unknown id."""
     try:
         message_id = number(id)
     except InvalidInput:
@@ -59,7 +59,7 @@ def _found(id: str, shown: Callable[[Store, Any], T]) -> T | None:
         with reading(place):
             message = place.messages.filter(id=message_id).first()
             if message is not None:
-                return shown(place, message)
+                return build(place, message)
     return None
 
 
@@ -82,8 +82,10 @@ def _page(place: Store, message: Any, after: str) -> Page:
         recipients_note=recipients.NOTE if attempts else "",
         headline=_headline(message, counts, attempts),
         cursor=cursor,
-        no_recipient_reasons=[] if counts else nobody.sentences(message, biz, place.cold),
-        resend_effect=_again(counts),
+        no_recipient_reasons=[]
+        if counts
+        else explanations.no_recipient_reasons(message, biz, place.cold),
+        resend_effect=_resend_effect(counts),
         call=_call(message),
         has_file=True,
     )
@@ -92,21 +94,23 @@ def _page(place: Store, message: Any, after: str) -> Page:
 def _headline(
     message: Any, counts: Mapping[int, int], attempts: Mapping[int, Sequence[Any]]
 ) -> str:
-    """How many have it, and in which time; else what became of the others."""
-    total, delivered = sum(counts.values()), counts.get(_Status.DELIVERED, 0)
+    """The sentence about all deliveries: the time that they took, or the states of the others."""
+    total, delivered_count = sum(counts.values()), counts.get(Status.DELIVERED, 0)
     if not total:
         return ""
-    numbers = {"delivered": delivered, "total": total}
+    numbers = {"delivered": delivered_count, "total": total}
     newest = [rows[0] for rows in attempts.values() if rows]
-    if delivered == total == len(newest):
-        took = max(row.at + timedelta(seconds=row.seconds) for row in newest) - message.created_at
-        seconds = max(0.0, took.total_seconds())
+    if delivered_count == total == len(newest):
+        duration = (
+            max(row.at + timedelta(seconds=row.seconds) for row in newest) - message.created_at
+        )
+        seconds = max(0.0, duration.total_seconds())
         text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
         return text % {**numbers, "age": age(seconds)}
     others = [
-        f"{count} {_Status(status).label}"
+        f"{count} {Status(status).label}"
         for status, count in sorted(counts.items())
-        if status != _Status.DELIVERED
+        if status != Status.DELIVERED
     ]
     return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
 
@@ -115,7 +119,7 @@ def _facts(
     place: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
 ) -> dict[str, Value]:
     state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
-    parts = [f"{count} {_Status(status).label}" for status, count in sorted(counts.items())]
+    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     return {
         _("State"): state,
         _("Deliveries"): joined(parts) or "–",
@@ -127,7 +131,7 @@ def _facts(
 
 
 def _key(place: Store, message: Any) -> str:
-    """While it is remembered; the archive keeps it with the message."""
+    """The idempotency key, for as long as it is kept; the archive keeps it with the message."""
     return str(message.key) if place.cold else key_of(IdempotencyKey, message.pk)
 
 
@@ -138,7 +142,7 @@ def _timeline(
     attempts: Mapping[int, Sequence[Any]],
     circumstances: Circumstances,
 ) -> list[TimelineEntry]:
-    """In the order of time."""
+    """All events of the message in the order of time."""
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
     timeline += _entries(deliveries, attempts, circumstances)
     timeline += covering_jobs.by_jobs(message, deliveries)
@@ -150,7 +154,7 @@ def _timeline(
 
 
 def _restored_at(place: Store, message: Any) -> datetime | None:
-    """When it last came back from the archive."""
+    """The time at which the message last came back from the archive."""
     if place.cold:
         return cast(datetime | None, message.restored_at)
     rows = RestoredMsg.objects.filter(id=message.pk)
@@ -162,12 +166,12 @@ def _entries(
     attempts: Mapping[int, Sequence[Any]],
     circumstances: Circumstances,
 ) -> Iterator[TimelineEntry]:
-    """The attempts of each delivery, then what became of it."""
+    """The attempts of each delivery, then its state."""
     for delivery in deliveries:
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
         consumer = recipients.name(subscription, delivery.biz_receive_id)
         for attempt in reversed(attempts.get(delivery.pk, ())):
-            parts = [recipients.answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
+            parts = [answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
             title = _("%(consumer)s: attempt %(number)d")
             yield TimelineEntry(
                 attempt.at,
@@ -176,25 +180,25 @@ def _entries(
                 " · ".join(part for part in parts if part),
                 attempt.response_body,
             )
-        status = _Status(delivery.status)
-        again = ""
+        status = Status(delivery.status)
+        resend_text = ""
         if delivery.generation:
             text = ngettext("sent again %d time", "sent again %d times", delivery.generation)
-            again = text % delivery.generation
+            resend_text = text % delivery.generation
         title = f"{consumer}: {status.label}"
-        yield TimelineEntry(delivery.updated_at, title, status.name.lower(), again)
+        yield TimelineEntry(delivery.updated_at, title, status.name.lower(), resend_text)
 
 
-def _again(counts: Mapping[int, int]) -> str:
-    """The question before all that it did not reach get it again; '' for a single recipient."""
-    unreached = sum(counts.get(status, 0) for status in (*recipients.FAILED, _Status.SKIPPED))
-    if not unreached or sum(counts.values()) == 1:
+def _resend_effect(counts: Mapping[int, int]) -> str:
+    """The sentence about resending to all recipients that failed; '' for a single recipient."""
+    unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
+    if not unreached_count or sum(counts.values()) == 1:
         return ""
     return ngettext(
         "%d delivery that is exhausted, poison or skipped gets all its attempts anew.",
         "%d deliveries that are exhausted, poison or skipped get all their attempts anew.",
-        unreached,
-    ) % unreached  # fmt: skip
+        unreached_count,
+    ) % unreached_count  # fmt: skip
 
 
 def _call(message: Any) -> Call | None:

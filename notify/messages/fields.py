@@ -1,0 +1,130 @@
+"""The fields of a message's filter, which search, bulk actions and the API have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from msgplatform.api import filter_fields, filters
+from msgplatform.api.query import ID
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
+from notify.messages.states import ACCEPTED
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+
+EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
+
+
+def _read_subscription(text: str, field: str) -> int:
+    """By its id, or by system and consumer: orders/warehouse."""
+    biz, slash, receive = text.partition("/")
+    if not slash:
+        return filters.number(text, field)
+    rows = BizReceive.objects.filter(biz__name=biz.strip(), receive__name=receive.strip())
+    subscription = rows.values_list("id", flat=True).first()
+    if subscription is None:
+        raise InvalidInput(_("there is no such subscription; use system/consumer or its id"), field)
+    return subscription
+
+
+def _subscriptions(text: str) -> Sequence[Option]:
+    """By a part of the names or titles of the system or the consumer; also orders/ware. An id, as
+    links have it, is offered by its name."""
+    rows = BizReceive.objects.select_related("biz", "receive")
+    system, slash, consumer = text.partition("/")
+    if slash:
+        rows = rows.filter(_named("biz", system) & _named("receive", consumer))
+    else:
+        condition = _named("biz", text) | _named("receive", text)
+        if text.isdecimal() and text.isascii() and len(text) < 19:
+            condition |= Q(id=int(text))
+        rows = rows.filter(condition)
+    columns = ("biz__name", "receive__name", "biz__title", "receive__title")
+    names = rows.order_by("biz__name", "receive__name").values_list(*columns)[:MAX_OPTIONS]
+    return [
+        Option(f"{biz}/{receive}", f"{biz_title or biz} → {title or receive}")
+        for biz, receive, biz_title, title in names
+    ]
+
+
+def _named(what: str, text: str) -> Q:
+    text = text.strip()
+    return Q(**{f"{what}__name__icontains": text}) | Q(**{f"{what}__title__icontains": text})
+
+
+def _event_types(text: str) -> Sequence[Option]:
+    """Event types of hot messages that begin so: each is one dive into their index."""
+    rows = BizMsg.objects.order_by("event_type").values_list("event_type", flat=True)
+    names: list[str] = []
+    following = rows.filter(event_type__gte=text).first()
+    while following is not None and following.startswith(text) and len(names) < MAX_OPTIONS:
+        names.append(following)
+        following = rows.filter(event_type__gt=following).first()
+    return [Option(name) for name in names]
+
+
+def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> FilterField:
+    """A choice among these statuses of a delivery."""
+    members = [ReceiveMsg.Status(status) for status in which]
+    choices = [(status.name.lower(), status.label) for status in members]
+    return filter_fields.choice(gettext_lazy("Status"), choices, help, nothing)
+
+
+SUBSCRIPTION = FilterField(
+    gettext_lazy("Subscription"),
+    gettext_lazy("Type a part of its system or consumer"),
+    "name",
+    options=_subscriptions,
+    read=_read_subscription,
+    parameter_help="Only events with a delivery for this subscription",
+    schema=ID,
+)
+EVENT_TYPE = FilterField(
+    gettext_lazy("Event type"),
+    gettext_lazy("Exact, such as order.paid"),
+    "name",
+    options=_event_types,
+    parameter_help="Only events of exactly this type",
+    schema={"pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
+)
+FIELDS: Fields = {
+    "id": filter_fields.message_id(gettext_lazy("A message's or a delivery's id")),
+    "key": FilterField(
+        gettext_lazy("Idempotency key"),
+        parameter="idempotency_key",
+        parameter_help="Only the event with this idempotency key",
+    ),
+    "biz": filter_fields.BIZ,
+    "event_type": EVENT_TYPE,
+    "status": replace(
+        filter_fields.choice(
+            gettext_lazy("Status"),
+            ((ACCEPTED, BizMsg.State.ACCEPTED.label), *statuses(ReceiveMsg.Status).choices),
+            gettext_lazy("Of any of its deliveries"),
+        ),
+        parameter_help="Only events with a delivery in this status, for the subscription or the "
+        "consumer if one is given; accepted: only events that have no deliveries yet",
+    ),
+    "subscription": SUBSCRIPTION,
+    "channel": FilterField(
+        gettext_lazy("Channel"),
+        gettext_lazy("Exact"),
+        parameter_help="Only events of exactly this channel",
+    ),
+    "since": filter_fields.SINCE,
+    "until": filter_fields.UNTIL,
+    "text": FilterField(
+        gettext_lazy("Text"),
+        gettext_lazy(
+            "A part of the payload or of an answer, upper and lower case as it is; together with a "
+            "system, a subscription or a time"
+        ),
+        personal=True,
+        parameter_help="Only events with this text, upper and lower case as it is, in the payload "
+        "or in a consumer's answer",
+    ),
+}
