@@ -10,6 +10,7 @@ from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
+from crmsync.moving import MOVING
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
@@ -51,6 +52,7 @@ FLOW = flows.Flow(
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
     messages=MESSAGES,
+    moving=MOVING,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import sgip
+from gateway import replicas, sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor import failures
@@ -73,8 +73,8 @@ def deploy_check(
 
 
 def redis_check() -> list[CheckMessage]:
-    """Errors if the SMS Redis may lose a write that it has answered; a warning where its settings
-    cannot be read."""
+    """Errors if the SMS Redis, or a replica that may take over, may lose a write that it has
+    answered; a warning where settings cannot be read."""
     try:
         client: Any = sms_redis()
         info = client.info()
@@ -86,6 +86,7 @@ def redis_check() -> list[CheckMessage]:
         # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes only one.
         with suppress(ResponseError):
             options |= client.config_get("*appendfsync*")
+        of_replicas = list(replicas.problems(info))
     except RedisError as error:
         return [
             Warning(
@@ -95,7 +96,7 @@ def redis_check() -> list[CheckMessage]:
                 id="gateway.W201",
             )
         ]
-    return list(_judged(options))
+    return [*_judged(options), *of_replicas]
 
 
 def _judged(options: dict[str, str]) -> Iterator[CheckMessage]:

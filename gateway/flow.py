@@ -12,6 +12,7 @@ from gateway.messages.index import MESSAGES
 from gateway.models import SmsGateway
 from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
+from gateway.moving import MOVING
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
@@ -60,6 +61,7 @@ FLOW = flows.Flow(
         "manage:accounts": ("gateway.add_smsaccount", "gateway.change_smsaccount"),
     },
     messages=MESSAGES,
+    moving=MOVING,
     actions={"resend": resend.ACTION},
     health=flows.Health(
         read_status=metrics.status,

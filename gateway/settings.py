@@ -10,6 +10,11 @@ from msgplatform import env
 SMS_REDIS_URL = env.redis_url("SMS_REDIS_URL", "sms.sock")
 SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
 
+# Replicas of the SMS Redis that must have a message before it is answered, a Submit before it is
+# written to the gateway, a Report and an MO before they are answered: 1 with Sentinel, and
+# `min-replicas-to-write` at least as much on its servers (`docs/scale.md`). With fewer replicas
+# requests are answered with `outcome-unknown`, or refused. 0: the master's own file is enough.
+SMS_REPLICAS = env.integer("SMS_REPLICAS", 0, 0, 5)
 # How long idempotency keys are known.
 SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
 # How long what a killed sender, forwarder or pump had in hand waits for another one.

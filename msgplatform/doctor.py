@@ -16,10 +16,10 @@ from django.db import connections
 from django.db.utils import Error as DatabaseError
 from django.db.utils import OperationalError
 
-from msgplatform.core import flows, outbound
+from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, watch, writers
-from msgplatform.core.data import schema_state, server
+from msgplatform.core.data import cell_record, schema_state, server
 from msgplatform.core.data.transactions import NO_QUORUM, error_code
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
@@ -50,7 +50,7 @@ def examine() -> Iterator[Finding]:
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
-        for look in (_secrets, _users, findings.open_alerts, findings.failures):
+        for look in (_cell, _secrets, _users, findings.open_alerts, findings.failures):
             yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
             yield from _report_errors(flow.health.examine, str(flow.title))
@@ -75,6 +75,24 @@ def _settings() -> Iterator[Finding]:
         unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
         where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
         yield Finding("ok", f"settings; {where}")
+
+
+def _cell() -> Iterator[Finding]:
+    own = cells.own()
+    if not own.is_only:
+        yield Finding("ok", f"cell {own}")
+    try:
+        cell_record.check()
+    except cell_record.WrongCell as error:
+        yield Finding("bad", str(error))
+    other_cells = {beat.cell for beat in heartbeats.alive()} - {own.label}
+    if other_cells:
+        names = ", ".join(sorted(name or "a platform without CELL" for name in other_cells))
+        yield Finding(
+            "bad",
+            f"programs of another cell use this work Redis: {names}",
+            "give each cell its own REDIS_URL and SMS_REDIS_URL, and restart its programs",
+        )
 
 
 def _outbound() -> Iterator[Finding]:

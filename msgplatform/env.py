@@ -19,6 +19,8 @@ from urllib.parse import quote, urlsplit
 
 import dj_database_url
 
+from msgplatform.core.cells import MAX_CELLS, Cell
+
 T = TypeVar("T")
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -326,6 +328,32 @@ def public_url() -> str:
     Where nobody said so and `up` serves its own machine only, it sets http for its processes.
     """
     return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+
+
+def cell(name: str) -> Cell:
+    """A cell such as 3/16; unset: the only one."""
+    hint = f"Set {name} to number/cells, such as 3/16 for the fourth of 16; at most {MAX_CELLS}."
+    return _parse(name, Cell(), Cell.parse, hint)
+
+
+def urls_by_cell(name: str) -> dict[int, str]:
+    """Addresses of cells: `0=https://…,3=https://…`."""
+
+    def parse(raw: str) -> dict[int, str]:
+        urls: dict[int, str] = {}
+        for entry in raw.split(","):
+            number, equals, address = (part.strip() for part in entry.partition("="))
+            if not (equals and number.isascii() and number.isdigit() and int(number) < MAX_CELLS):
+                raise ValueError(f"{entry.strip()!r} is not of the form 3=https://…")
+            if not _is_url(address, ("http", "https")):
+                raise ValueError(f"{address!r} is no http:// or https:// address")
+            urls[int(number)] = address.rstrip("/")
+        return urls
+
+    hint = (
+        f"Set {name} to addresses such as 0=https://cell-0.example.com,3=https://cell-3.example.com"
+    )
+    return _parse(name, {}, parse, hint)
 
 
 def time_zone(name: str, default: str) -> str:

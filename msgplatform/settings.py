@@ -54,6 +54,13 @@ _public_host = f"[{_host}]" if ":" in _host else _host  # an IPv6 address is kno
 # By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+# This platform is one of several cells side by side: 3/16 is cell 3 of 16 (0 to 15). The number of
+# cells is a power of two up to 256. The database remembers its cell.
+# By default: the only one
+CELL = env.cell("CELL")
+# The consoles of all cells, for links from one to another: `0=https://cell-0.example.com,3=https://…`
+# By default: no links
+CELL_URLS = env.urls_by_cell("CELL_URLS")
 
 # -- applications --------------------------------------------------------------------------------
 # The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
@@ -358,7 +365,9 @@ ACCESS_LOG = env.flag("ACCESS_LOG", False)
 LOGGING_CONFIG = None
 # Lines as JSON, one object each.
 # By default: yes, unless DEBUG is on
-platform_logging.configure(level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG))
+platform_logging.configure(
+    level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG), cell=CELL.label
+)
 for _old_name, _name in env.renamed.items():
     platform_logging.get(__name__).warning("setting_renamed", old_name=_old_name, use=_name)
 

@@ -15,6 +15,7 @@ from notify.messages.index import MESSAGES
 from notify.models import BizReceive
 from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
+from notify.moving import MOVING
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
 _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
@@ -64,6 +65,7 @@ FLOW = flows.Flow(
                                "notify.delete_eventtype"),
     },
     messages=MESSAGES,
+    moving=MOVING,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

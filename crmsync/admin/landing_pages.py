@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
 from crmsync.models import LandingPage
-from crmsync.models.leads import validate_origins
+from crmsync.models.leads import appkey_prefix, validate_origins
 from msgplatform.admin import UndeletableAdmin, cells
 from msgplatform.admin.fields import LinesField, each
 
@@ -75,6 +75,8 @@ class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
         # The page shows it read-only; a request that was made by hand ends here.
         if self.instance.pk and appkey != self.initial["appkey"]:
             raise ValidationError(_("Leads refer to it: it cannot be changed."))
+        if not self.instance.pk and not appkey.startswith(prefix := appkey_prefix()):
+            raise ValidationError(_("Begin it with %s: the proxy finds this cell by it.") % prefix)
         return appkey
 
 

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
 from crmsync.lead_fields import MAX_UID
+from msgplatform.core import cells
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
@@ -26,8 +27,14 @@ MAX_APPKEY = 64
 _HOST = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?")
 
 
+def appkey_prefix() -> str:
+    """The beginning of APPKEYs that are made in a cell, for the proxy in front of all cells."""
+    code = cells.own().code
+    return f"{code}-" if code else ""
+
+
 def new_appkey() -> str:
-    return secrets.token_hex(8)
+    return appkey_prefix() + secrets.token_hex(8)
 
 
 def validate_origins(origins: Any) -> None:

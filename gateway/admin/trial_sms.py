@@ -23,7 +23,7 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
 from msgplatform.core import logging, personal
 from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.lazy_text import translated
 
 log = logging.get(__name__)
@@ -112,7 +112,11 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
     except InvalidInput as error:
         form.add_error(_FIELDS.get(error.field), translated(error.args[0]))
         return ""
-    except RedisError as error:
+    except Unavailable as error:
+        log.warning("test_sms_failed", why=str(error)[:200])
+        form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
+        return ""
+    except (RedisError, OutcomeUnknown) as error:
         log.warning("test_sms_failed", why=str(error)[:200])
         form.add_error(
             None, gettext("The SMS Redis does not answer; the message may have been sent.")

@@ -83,8 +83,8 @@ def accept_many(requests: Sequence[Request]) -> list[Verdict]:
 def accept(requests: Sequence[Request]) -> list[Verdict]:
     """A verdict for each request; what was accepted is durable.
 
-    Raises Unavailable when a server failed before anything could be stored, OutcomeUnknown when
-    Redis failed while the requests were stored.
+    Raises Unavailable when a server failed before anything could be stored, or refused to store it,
+    OutcomeUnknown when Redis failed meanwhile, or too few replicas have the requests.
     """
     try:
         batch = intake().prepare(requests)
@@ -133,12 +133,13 @@ class Intake:
         self.router = Router(self.directory)
 
     def send_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """Check requests and store them with one script. Raises RedisError: the outcome is unknown
-        then, and the requests may be repeated with the same keys."""
+        """Check requests and store them with one script. Raises what `prepare` and `commit`
+        raise; the requests may be repeated with the same keys."""
         return self.commit(self.prepare(requests))
 
     def prepare(self, requests: Sequence[Request]) -> PreparedBatch:
-        """Check requests. Raises RedisError: nothing was accepted then."""
+        """Check requests. Raises RedisError: nothing was accepted then; OutcomeUnknown: requests
+        that were accepted before are not on enough replicas."""
         self.directory.refresh()
         verdicts = _duplicates(requests)
         items: dict[int, CheckedRequest] = {}
@@ -166,7 +167,8 @@ class Intake:
 
     @patiently()  # what may be stored already is better waited for
     def commit(self, batch: PreparedBatch) -> list[Verdict]:
-        """Store the calls with one script. Raises RedisError: the outcome is unknown then."""
+        """Store the calls with one script. Raises RedisError and OutcomeUnknown: the outcome is
+        unknown then; Unavailable: nothing was stored."""
         verdicts, calls = list(batch.verdicts), batch.calls
         if not calls:
             return [verdict for verdict in verdicts if verdict is not None]

@@ -36,7 +36,7 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
         arguments += [keys.mo_seen(*sequence), mo.id, msgspec.json.encode(mo)]
-    return [bool(answer) for answer in scripts.run("mo", arguments)] if mos else []
+    return [bool(answer) for answer in scripts.run_replicated("mo", arguments)] if mos else []
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def keep_part(
     parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords
 ) -> KeptPart:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
-    what, *flat = scripts.run(
+    what, *flat = scripts.run_replicated(
         "mo_keep",
         [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
         [parts_key, keys.mo_seen(*sequence)],
@@ -66,7 +66,7 @@ def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
     arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
     for number, part in parts.items():
         arguments += [number, part.id]
-    return bool(scripts.run("mo_join", arguments, [parts_key]))
+    return bool(scripts.run_replicated("mo_join", arguments, [parts_key]))
 
 
 def late_parts(count: int) -> dict[str, dict[int, Mo]]:

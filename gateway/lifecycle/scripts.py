@@ -1,4 +1,8 @@
-"""The scripts, each loaded once a process, with their common part before them."""
+"""The scripts, each loaded once a process, with their common part before them.
+
+With SMS_REPLICAS a script that takes something in, or that allows a Submit to be written, is run by
+`run_replicated`: script and WAIT in one pipeline, since WAIT counts the writes of its connection.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import redis
+from django.conf import settings
 from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 
-from gateway.connections import sms_redis
+from gateway.connections import SMS, sms_redis
+from msgplatform.core.connections import LOST, RedisError, refusal
+from msgplatform.core.errors import OutcomeUnknown, Unavailable
 
 _FOLDER = Path(__file__).parent / "scripts"
 # A Redis that is full (maxmemory) refuses a script's first write, unless that can only free memory.
@@ -17,17 +26,81 @@ _FOLDER = Path(__file__).parent / "scripts"
 _TAKE_IN = frozenset({"accept", "mo", "mo_keep", "keep"})
 # A key that never exists: to delete it changes nothing.
 _GOES_ON = "redis.call('DEL', P .. 'none')\n"
+# A script that is repeated finds its work done and writes nothing, and WAIT would not wait for what
+# an earlier connection wrote. So every script that is followed by WAIT writes.
+_MARK = "redis.call('SET', P .. 'replicated-at', STAMP)\n"
+REPLICA_SECONDS = 1.0
 
 Argument = str | bytes | int | float
 
 
 @lru_cache(maxsize=64)
-def _script(name: str) -> Script:
+def _script(name: str, is_marked: bool = False) -> Script:
     common = (_FOLDER / "common.lua").read_text()
     start = common if name in _TAKE_IN else common + _GOES_ON
-    return sms_redis().register_script(start + (_FOLDER / f"{name}.lua").read_text())
+    own = (_FOLDER / f"{name}.lua").read_text()
+    return sms_redis().register_script(start + (_MARK if is_marked else "") + own)
 
 
 def run(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:
     """Run `scripts/<name>.lua`; raises RedisError. Every script may be repeated."""
     return _script(name)(keys=list(keys), args=list(arguments), client=sms_redis())
+
+
+def run_replicated(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:
+    """As `run`; when it returns, SMS_REPLICAS replicas have all that was written until then.
+
+    Raises Unavailable when the server refused the script before it wrote anything, OutcomeUnknown
+    when fewer replicas have it after REPLICA_SECONDS, and RedisError: the outcome is unknown, too.
+    """
+    try:
+        return _attempt(name, arguments, keys)
+    except LOST as error:
+        lost = error
+    try:
+        return _attempt(name, arguments, keys)
+    except Unavailable as error:
+        raise lost from error  # the first attempt may have been carried out
+
+
+def _attempt(name: str, arguments: Sequence[Argument], keys: Sequence[str]) -> Any:
+    replicas: int = settings.SMS_REPLICAS
+    client, script = SMS.single_try_client(), _script(name, replicas > 0)
+    try:
+        answer = _execute(client, script, arguments, keys, replicas)
+        if isinstance(answer[0], NoScriptError):  # a server that was restarted, or has taken over
+            client.script_load(script.script)
+            answer = _execute(client, script, arguments, keys, replicas)
+        result, *counts = answer
+        if isinstance(result, RedisError):
+            raise result
+    except RedisError as error:
+        if code := refusal(error):
+            raise Unavailable(
+                f"The SMS Redis takes no writes at present ({code}); nothing was stored. "
+                "Repeat the request later."
+            ) from error
+        raise
+    # A master that becomes a replica meanwhile answers WAIT with an error.
+    count = counts[0] if counts and isinstance(counts[0], int) else 0
+    if count < replicas:
+        raise OutcomeUnknown(
+            f"{count} replicas of the SMS Redis have it after {REPLICA_SECONDS:g} s, and "
+            f"SMS_REPLICAS is {replicas}: see that its replicas run, or lower SMS_REPLICAS"
+        )
+    return result
+
+
+def _execute(
+    client: redis.Redis,
+    script: Script,
+    arguments: Sequence[Argument],
+    keys: Sequence[str],
+    replicas: int,
+) -> list[Any]:
+    with client.pipeline(transaction=False) as pipe:
+        pipe.evalsha(script.sha, len(keys), *keys, *arguments)
+        if replicas:
+            pipe.wait(replicas, int(REPLICA_SECONDS * 1000))
+        # An error that the pipeline raises quotes the arguments, which are personal data.
+        return pipe.execute(raise_on_error=False)

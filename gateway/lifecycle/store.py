@@ -9,7 +9,9 @@
 Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: the caller decides whether a response is accepted, to
-be tried again or a refusal. Every function raises RedisError when Redis is unavailable.
+be tried again or a refusal. Every function raises RedisError when Redis is unavailable; those that
+wait for replicas (accept, first_calls, submit, due, report) also raise what
+`scripts.run_replicated` raises.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from django.conf import settings
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
@@ -98,7 +101,7 @@ def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[FirstCall | 
     return [
         OverLimit() if answer == b"limit"
         else msgspec.json.decode(answer, type=FirstCall) if answer else None
-        for answer in scripts.run("accept", arguments)
+        for answer in scripts.run_replicated("accept", arguments)
     ]  # fmt: skip
 
 
@@ -106,6 +109,9 @@ def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[FirstCall | None]:
     """The first call with each (system, idempotency key), None if there was none."""
     names = [keys.idempotency(biz, key) for biz, key in call_keys]
     rows: Any = sms_redis().mget(names) if names else ()
+    if settings.SMS_REPLICAS and any(rows):
+        # A call whose outcome was unknown is known here, and perhaps on no replica.
+        scripts.run_replicated("replicate", [])
     return [msgspec.json.decode(row, type=FirstCall) if row else None for row in rows]
 
 
@@ -158,7 +164,7 @@ def submit(
             submit.frame, msgspec.json.encode(users), len(submit.members),
             *(member.id for member in submit.members),
         ]  # fmt: skip
-    answers = scripts.run("submit", arguments)
+    answers = scripts.run_replicated("submit", arguments)
     return [submit for submit, may in zip(submits, answers, strict=True) if may]
 
 
@@ -172,7 +178,7 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
 
 def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """(name, frame) of Submits without an answer, to be written again byte for byte."""
-    flat = scripts.run("due", [gateway, patience, max_repeats, count])
+    flat = scripts.run_replicated("due", [gateway, patience, max_repeats, count])
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
@@ -203,7 +209,7 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
             " ".join(["", *map(str, item.gateways), ""]) if item.gateways else "",
             msgspec.json.encode(item),
         ]  # fmt: skip
-    return [what.decode() for what in scripts.run("report", arguments)]
+    return [what.decode() for what in scripts.run_replicated("report", arguments)]
 
 
 def overdue(count: int) -> int:

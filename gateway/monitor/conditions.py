@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db.models import Q, Sum
 from django.utils.translation import gettext_noop as _
 
-from gateway import presence
+from gateway import presence, replicas
 from gateway.directory import Directory, Gateway
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
@@ -93,8 +93,9 @@ def _problems(gateway: int, states: Iterable[LinkState]) -> list[str]:
 
 
 def examine() -> Iterator[Finding]:
-    """A finding for each gateway: whether it is connected. May raise errors of the database and of
-    Redis."""
+    """Findings about the replicas of the Redis, and one for each gateway: whether it is connected.
+    May raise errors of the database and of Redis."""
+    yield from replicas.examine()
     states = presence.live()
     connected_ids = presence.connected_gateways(states)
     gateways = SmsGateway.objects.filter(enabled=True).order_by("name")

@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 
 from msgplatform.console import condition
 from msgplatform.console.views.page import can_start_jobs, visible
-from msgplatform.core import flows, outbound, personal
+from msgplatform.core import cells, flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -160,8 +160,12 @@ def _status(request: HttpRequest) -> dict[str, str]:
 
 
 def environment(request: HttpRequest) -> list[str] | None:
-    """The mark in the head of every page while nothing may leave the platform."""
-    return [_("Outbound is off"), "warning"] if outbound.is_off() else None
+    """The mark in the head of every page: the cell, and that nothing may leave the platform."""
+    cell = cells.own()
+    marks = [] if cell.is_only else [_("Cell %s") % cell]
+    if outbound.is_off():
+        marks.append(_("Outbound is off"))
+    return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
 
 
 def _failures(request: HttpRequest) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import redis
 from django.conf import settings
@@ -45,6 +46,28 @@ _waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 RedisError = redis.exceptions.RedisError
 # An error that the server answers, for example to a command that it forbids.
 ResponseError = redis.exceptions.ResponseError
+# The connection ended, or no answer came in time: the server may have done what it was asked.
+LOST = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
+_REFUSALS = {
+    redis.exceptions.ReadOnlyError: "READONLY",  # a replica
+    redis.exceptions.MasterDownError: "MASTERDOWN",  # a replica without its master
+    redis.exceptions.BusyLoadingError: "LOADING",  # a server that reads its file
+}
+# `min-replicas-to-write` is more than the master has; redis-py has no class for it.
+_NO_REPLICAS = "NOREPLICAS"
+
+
+def refusal(error: RedisError) -> str:
+    """The code with which the server refused a write before it changed anything, '' for all other
+    errors."""
+    for kind, code in _REFUSALS.items():
+        if isinstance(error, kind):
+            return code
+    if not isinstance(error, ResponseError):
+        return ""
+    # Before Redis 7 the error of a script is only quoted.
+    text, codes = str(error), (_NO_REPLICAS, *_REFUSALS.values())
+    return next((code for code in codes if text.startswith(code) or f"-{code} " in text), "")
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,22 @@ class RedisRole:
     def client(self) -> redis.Redis:
         """This process's client; one pool for each process, address and patience."""
         return _client(self.url, os.getpid(), _waits.get() is not None)
+
+    def single_try_client(self) -> redis.Redis:
+        """A patient client that repeats nothing after a dropped connection: for a caller that must
+        know whether its command may have been carried out."""
+        return _single_try_client(self.url, os.getpid())
+
+    def server_client(self, host: str, port: int) -> redis.Redis:
+        """A brief client of another server of this role, such as a replica: with the same user,
+        password and encryption."""
+        parts = urlsplit(self.url)
+        user, at, _address = parts.netloc.rpartition("@")
+        scheme = "redis" if parts.scheme == "unix" else parts.scheme
+        options = "" if parts.scheme == "unix" else parts.query
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        url = urlunsplit((scheme, f"{user}{at}{address}", "/0", options, ""))
+        return _client(url, os.getpid(), True)
 
 
 WORK = RedisRole("work", "REDIS_URL")
@@ -122,14 +161,19 @@ def _client(url: str, _pid: int, is_brief: bool) -> redis.Redis:
     )
 
 
-def build(url: str, **options: Any) -> redis.Redis:
+@lru_cache(maxsize=16)
+def _single_try_client(url: str, _pid: int) -> redis.Redis:
+    return build(url, retries=0)
+
+
+def build(url: str, *, retries: int = 1, **options: Any) -> redis.Redis:
     """A client for `url` with the platform's timeouts; one quick retry for a dropped connection."""
     return redis.Redis.from_url(
         url,
         socket_timeout=_SOCKET_TIMEOUT,
         socket_connect_timeout=_CONNECT_TIMEOUT,
         health_check_interval=30,
-        retry=Retry(_backoff(), 1),
+        retry=Retry(_backoff(), retries),
         **options,
     )
 

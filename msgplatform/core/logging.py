@@ -9,22 +9,34 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 
+# Facts of this process that each line has.
+_facts: dict[str, str] = {}
+
+
+def _add_facts(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> Any:
+    entry.update(_facts)
+    return entry
+
+
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
+    _add_facts,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
 
-def configure(level: str = "INFO", as_json: bool = True) -> None:
-    """Send structlog and the standard library's loggers to standard error in one format."""
+def configure(level: str = "INFO", as_json: bool = True, cell: str = "") -> None:
+    """Send structlog and the standard library's loggers to standard error in one format. Each line
+    names the `cell`, unless it is ''."""
+    _facts.update({"cell": cell} if cell else {})
     renderer: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json

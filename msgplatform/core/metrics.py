@@ -9,7 +9,7 @@ every metric.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from msgplatform.core import alerts, flows, logging, web_requests
+from msgplatform.core import alerts, cells, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.errors import UNAVAILABLE
@@ -124,22 +124,30 @@ def _platform_samples() -> Iterator[flows.Sample]:
 
 
 def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:
-    """Prometheus wants all samples of a metric together."""
+    """Prometheus wants all samples of a metric together. In a cell each of them names it."""
+    cell = [label] if (label := cells.own().label) else []
     of_metric: dict[flows.Metric, list[flows.Sample]] = {}
     for sample in samples:
         of_metric.setdefault(sample.metric, []).append(sample)
     for metric, some in of_metric.items():
         if metric.kind == "histogram":
-            yield _histogram(metric, some)
+            yield _histogram(metric, some, cell)
             continue
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+        family = kind(PREFIX + metric.name, metric.help, labels=_label_names(metric, cell))
         for sample in some:
-            family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
+            values = [sample.labels[name] for name in metric.labels]
+            family.add_metric([*values, *cell], sample.value)
         yield family
 
 
-def _histogram(metric: flows.Metric, samples: Iterable[flows.Sample]) -> HistogramMetricFamily:
+def _label_names(metric: flows.Metric, cell: Sequence[str]) -> list[str]:
+    return [*metric.labels, *(["cell"] if cell else [])]
+
+
+def _histogram(
+    metric: flows.Metric, samples: Iterable[flows.Sample], cell: Sequence[str]
+) -> HistogramMetricFamily:
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
     for sample in samples:
@@ -148,9 +156,10 @@ def _histogram(metric: flows.Metric, samples: Iterable[flows.Sample]) -> Histogr
             buckets.setdefault(labels, []).append((sample.bound, sample.value))
         else:
             sums[labels] = sample.value
-    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+    names = _label_names(metric, cell)
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
-        family.add_metric(list(labels), counts, sums.get(labels, 0.0))
+        family.add_metric([*labels, *cell], counts, sums.get(labels, 0.0))
     return family
 
 

@@ -3,6 +3,7 @@ of the console, the audit log."""
 
 from msgplatform.models.alerts import Alert
 from msgplatform.models.bulk import BulkBatch, BulkJob
+from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
@@ -10,7 +11,7 @@ from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
-    "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "DayCounter",
-    "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "Preferences",
+    "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
+    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "Preferences",
     "Role", "SavedFilter",
 ]  # fmt: skip

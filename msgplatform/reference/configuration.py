@@ -36,6 +36,8 @@ _VALUES = {
     "modules": "list",
     "time_zone": "name",
     "choice": "name",
+    "cell": "number/cells",
+    "urls_by_cell": "list",
     "text": "text",
     "secret": "text",
 }

@@ -20,7 +20,7 @@ from django.db.utils import Error as DatabaseError
 from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.data import schema_state
+from msgplatform.core.data import cell_record, schema_state
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.supervision import address
 from msgplatform.supervision.config import Program
@@ -280,3 +280,9 @@ def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
             raise Refused(f"The database {alias} cannot be used: {error}") from None
         finally:
             connection.close()
+    try:
+        cell_record.check()
+    except cell_record.WrongCell as error:
+        raise Refused(str(error)) from None
+    finally:
+        connections["default"].close()

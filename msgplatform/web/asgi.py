@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 
 from django.urls import reverse
 
-from msgplatform.core import web_requests
+from msgplatform.core import logging, web_requests
 from msgplatform.core.daemons import bounded_call, writers
-from msgplatform.core.data import ids
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
 from msgplatform.web import wsgi  # before what follows: it sets Django up
 from msgplatform.web.application import Application, intakes
@@ -21,9 +23,36 @@ from msgplatform.web.fast_intake import FastIntake
 _THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 
+log = logging.get(__name__)
+
+
+def _refuse_another_cell() -> None:
+    """Exit if the database belongs to another cell, now or as soon as it answers."""
+    try:
+        if bounded_call.ask(cell_record.check_if_readable):
+            return
+    except TimeoutError:
+        log.warning("cell_not_checked", why="the database does not answer")
+    except cell_record.WrongCell as error:
+        text = f"msgplatform does not start until this is corrected:\n  {error}"
+        raise SystemExit(text) from None
+
+    def look() -> None:
+        try:
+            if cell_record.check_if_readable():
+                loop.stop()
+        except cell_record.WrongCell as error:
+            log.critical("wrong_cell", why=str(error))
+            os._exit(1)  # granian starts another worker, which refuses with the same sentence
+
+    loop = ThreadLoop("cell", look, every=1.0)
+    loop.start()
+
+
+bounded_call.switch_on()
+_refuse_another_cell()
 # Requests that need no database are answered while it is unavailable, or hangs.
 ids.keep_ahead(at_once=True)
-bounded_call.switch_on()
 web_requests.keep_adding()
 writers.keep_reporting("web")
 

@@ -7,8 +7,10 @@ from django.utils.translation import gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.intake.moved_keys import TableKeys
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES
+from notify.feed.models import FeedIdempotency
 from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.retention import ARCHIVES
@@ -31,6 +33,7 @@ FLOW = flows.Flow(
     },
     scope_permissions={"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")},
     messages=MESSAGES,
+    moving=flows.Moving(keys=(TableKeys(FeedIdempotency),)),
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -19,12 +19,6 @@ _Status = ReceiveMsg.Status
 # Deliveries for a subscription that is paused or disabled are made too, and held.
 _HOLDING = f"{int(BizReceive.Status.PAUSED)}, {int(BizReceive.Status.DISABLED)}"
 
-# The id of each delivery, as `ids.Block.ids` would make it: by message, then by subscription. Its
-# parameters are the block's base and node.
-ID = (
-    f"((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {ids.TICK_SHIFT})"
-    f" | (%s << {ids.NODE_SHIFT}) | (m.id & {ids.BUCKETS - 1})"
-)
 _INSERT = """
 INSERT INTO receive_msg
   (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
@@ -118,6 +112,16 @@ def cut(
     return [part for part in parts if part.messages]
 
 
+def id_sql() -> str:
+    """The id of each delivery, as `ids.Block.ids` would make it: by message, then by subscription.
+    Its parameters are the block's base and node."""
+    bits, cell = ids.cell_bits()
+    return (
+        f"((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {ids.TICK_SHIFT})"
+        f" | (%s << {ids.NODE_SHIFT}) | (m.id & {bits}) | {cell}"
+    )
+
+
 def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     """Insert the slice's deliveries with ids from `base` on; a delivery that exists already stays.
 
@@ -138,7 +142,8 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     if len(groups) == 1:
         condition = f"s.id IN ({numbers(next(iter(groups)))})"
     statement = _INSERT.format(
-        id=ID, held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
+        id=id_sql(),
+        held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
         holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from urllib.parse import urljoin
 
 import requests
 
 
 @dataclass
 class Form:
-    """`values` is what it sends unless something is changed; `options` are those of each select:
-    what it shows → its value."""
+    """`action` is its address, '' for that of its page. `values` is what it sends unless something
+    is changed; `options` are those of each select: what it shows → its value."""
 
+    action: str = ""
     names: set[str] = field(default_factory=set)
     values: dict[str, list[str]] = field(default_factory=dict)
     options: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -31,7 +33,7 @@ class _Reader(HTMLParser):
         other = "on" if given.get("type") == "checkbox" else ""
         name, value, form = given.get("name", ""), given.get("value", other), self.forms[-1]
         if tag == "form":
-            self.forms.append(Form())
+            self.forms.append(Form(given.get("action", "")))
         elif tag == "option" and self._select:
             self._option = value
             if "selected" in given or self._select not in form.values:
@@ -96,7 +98,8 @@ class Console:
         for name, value in changed.items():
             chosen = form.options.get(name, {}).get(value, value) if isinstance(value, str) else ""
             form.values[name] = [chosen] if isinstance(value, str) else value
-        answer = self.browser.post(page.url, form.values, timeout=60)
+        address = urljoin(page.url, form.action)
+        answer = self.browser.post(address, form.values, timeout=60)
         assert answer.status_code == 200, (path, answer.text[:2000])
         wrong = re.findall(r'class="[^"]*errorlist.*?</ul>', answer.text, re.DOTALL)
         assert not wrong, (path, wrong)

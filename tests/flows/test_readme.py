@@ -164,7 +164,8 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
     listed = f"/console/search/notify?id={message}"
     until(lambda: status(console.get(listed).text) == "exhausted")
     with Receiver(program, secret, clone, port) as receiver:
-        ticks = re.findall(r'name="id" value="(\d+)"', console.get(listed).text)
+        boxes = re.findall(r'<input type="checkbox"[^>]+>', console.get(listed).text)
+        ticks = re.findall(r'name="id" value="(\d+)"', " ".join(boxes))
         assert ticks == [message]
         console.submit(listed, id=ticks, query="")
         assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')

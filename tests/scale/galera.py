@@ -20,7 +20,8 @@ from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import ServerFailed, free_port, tail
 from tests.scale.haproxy import HaProxy
 
-DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "galera" / "galera.cnf"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOYED = ROOT / "deploy" / "galera" / "galera.cnf"
 # The service of Debian does not run as root either: the copy of all data by rsync would fail.
 _USER = "mysql"
 _AS_USER = ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "--pdeathsig=keep"]
@@ -119,6 +120,13 @@ class Node(MariaDb):
         return tail(self.log)
 
 
+def documented(word: str) -> str:
+    """The SQL of docs/scale.md that contains this word: what operators are told is what runs."""
+    text = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    (statement,) = [sql for sql in re.findall(r"```sql\n(.*?);?\n```", text, re.S) if word in sql]
+    return statement
+
+
 class SpreadingProxy(HaProxy):
     """The mistake: every node is a writer."""
 
@@ -149,7 +157,7 @@ class Galera:
     def __enter__(self) -> Galera:
         first, *others = self.nodes
         first.found()
-        first.execute("CREATE USER galera_check IDENTIFIED BY 'change me'")
+        first.execute(documented("CREATE USER"))
         for node in others:
             node.start()
         self.haproxy.start()

@@ -44,8 +44,9 @@ _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 # The key is in the body: a browser does not add it, so that there is nothing to forge.
 @csrf_exempt
-def endpoint(request: HttpRequest) -> HttpResponse:
-    """Answers a methodCall; another HTTP method gets a page that says how to call."""
+def endpoint(request: HttpRequest, key_prefix: str = "") -> HttpResponse:
+    """Answers a methodCall; another HTTP method gets a page that says how to call. Only a proxy in
+    front of cells reads `key_prefix`."""
     if request.method != "POST":
         text = _(
             "This is the XML-RPC address of the SMS gateway: send a POST.\n\n"

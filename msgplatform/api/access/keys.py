@@ -1,5 +1,8 @@
 """API keys: `mp_<12 characters: the public prefix>_<43 characters: the secret>`.
 
+In a cell the prefix has 14 characters, and the first two name the cell, for the proxy in front of
+all cells. A key whose prefix names no cell is as good there: it was made before.
+
 Only the SHA-256 of the whole key is stored. The prefix finds and names a key. The secret has 256
 random bits, so a plain hash is enough: nobody can guess it.
 """
@@ -25,7 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey, used_keys
-from msgplatform.core import flows, logging
+from msgplatform.core import cells, flows, logging
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
 
@@ -35,7 +38,7 @@ MAX_NAME_LENGTH = 100
 _PREFIX_ALPHABET = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH = 12
 _SECRET_BYTES = 32  # 43 characters of base64url
-_FORMAT = re.compile(rf"mp_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
+_FORMAT = re.compile(rf"mp_((?:[0-9a-f]{{2}})?[a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 # `last_used_at` is for people: an exact one would cost a write for each request.
 _LAST_USED_STEP = timedelta(minutes=1)
 
@@ -102,7 +105,8 @@ def create(
             f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
         )
     check_expiry(expires_at)
-    prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    random_name = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    prefix = cells.own().code + random_name
     plain = f"mp_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = ApiKey.objects.create(
         biz=biz,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from msgplatform.admin import sees_personal
 from msgplatform.console.masking import as_seen
 from msgplatform.console.views.page import flow_of, page, visible
-from msgplatform.core import flows
-from msgplatform.core.data import sql
+from msgplatform.core import cells, flows
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
@@ -26,6 +30,7 @@ MAX_QUERY = 200
 MIN_TEXT = 3  # characters: fewer are in nearly every message
 MIN_CJK = 2  # of a text with a Chinese, Japanese or Korean character: words have two
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_ID = re.compile("[0-9]{15,19}")
 TEXT_HOURS = 24
 TEXT_SECONDS = 0.2  # of one piece; a person sees that it goes on, and can stop it
 
@@ -70,9 +75,32 @@ def search(request: HttpRequest) -> HttpResponse:
         starts_texts=not any(hit.id == query for _flow, hit in hits),
         short=bool(query) and not _is_long_enough(query),
         clear=clear,
+        other_cell=None if hits else _other_cell(query),
         unseen=[flow for flow in flows.all() if flow not in able],
         hours=TEXT_HOURS,
     )
+
+
+@dataclass(frozen=True)
+class _OtherCell:
+    """The cell that made an id, and the same search in its console, '' without an address."""
+
+    label: str
+    address: str
+
+
+def _other_cell(query: str) -> _OtherCell | None:
+    """The cell that an id names, unless it is this one."""
+    own = cells.own()
+    if not _ID.fullmatch(query) or own.is_only:
+        return None
+    number = own.cell_of(int(query))
+    # An id begins with its time.
+    if number == own.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
+        return None
+    url = settings.CELL_URLS.get(number, "")
+    address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
+    return _OtherCell(f"{number}/{own.count}", address)
 
 
 @staff_member_required

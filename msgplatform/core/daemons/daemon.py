@@ -24,7 +24,7 @@ from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, bea
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
 from msgplatform.core.daemons.watch import watch
-from msgplatform.core.data import ids, schema_state
+from msgplatform.core.data import cell_record, ids, schema_state
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.copies import Copies
@@ -121,6 +121,8 @@ class Loop:
         self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
         self.watch = watch(worker.role) if worker.watches else None
+        # A program that watches uses the platform's database, which must be of its cell.
+        self.is_in_its_cell = not worker.watches
         self.listener = (
             Listener(worker.wake_signal, worker.stopping.wake) if worker.wake_signal else None
         )
@@ -153,7 +155,12 @@ class Loop:
         """Run one turn; the seconds to wait before the next."""
         close_old_connections()  # before the turn: the server may have closed an idle one
         try:
+            if not self.is_in_its_cell:  # the database did not answer at the start
+                cell_record.check()
+                self.is_in_its_cell = True
             did_work = self.worker.turn()
+        except cell_record.WrongCell:
+            raise
         except Exception as error:  # noqa: BLE001 - logged there
             self._report(error)
             return 0.0
@@ -220,5 +227,10 @@ class DaemonCommand(BaseCommand):
         drain_seconds: float = options["drain_seconds"]
         if drain_seconds < 0:
             raise CommandError("--drain-seconds must not be negative")
-        ids.keep_ahead(at_once=worker.needs_ids_at_once)
-        Loop(worker).run(drain_seconds)
+        loop = Loop(worker)
+        try:
+            loop.is_in_its_cell = loop.is_in_its_cell or cell_record.check_if_readable()
+            ids.keep_ahead(at_once=worker.needs_ids_at_once)
+            loop.run(drain_seconds)
+        except cell_record.WrongCell as error:
+            raise CommandError(str(error)) from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
+from msgplatform.core import cells
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -33,6 +34,7 @@ class Heartbeat:
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
+    cell: str = field(default_factory=lambda: cells.own().label)
     # Of the disk that STATE_DIR is on; 0: unknown.
     disk_free_bytes: int = 0
     disk_bytes: int = 0

@@ -22,7 +22,7 @@ from functools import partial
 from django.db import connections
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import cell_record, sql, transactions
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -71,8 +71,9 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
 
     Nodes never used come first, in random order so that processes starting together do not
     queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
-    Raises Unavailable when all nodes are held.
+    Raises Unavailable when all nodes are held, WrongCell for the database of another cell.
     """
+    transactions.retrying(partial(cell_record.check, using), using)
     holder = uuid.uuid4().hex
     while True:
         floor, candidates = transactions.retrying(partial(_free, using), using)
@@ -90,8 +91,8 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
                 return hold
         # Others took all of them meanwhile. Each round some process succeeds, so this ends.
     raise Unavailable(
-        f"All {NODES} id nodes are in use: stop processes that are not needed, or wait "
-        f"{lease:g} seconds for the nodes of killed ones."
+        f"All {NODES} id nodes of the database are in use: stop processes that are not needed, or "
+        f"wait {lease:g} seconds for the nodes of killed ones. A second cell has nodes of its own."
     )
 
 
@@ -115,6 +116,14 @@ def release(hold: Hold, using: str) -> None:
             " WHERE node = %s AND holder = %s",
             (hold.last, hold.node, hold.holder),
         )
+
+
+def count_held(using: str = "default") -> int:
+    """How many nodes are leased now."""
+    with connections[using].cursor() as cursor:
+        now = sql.now_sql(using=using)
+        cursor.execute(f"SELECT COUNT(*) FROM {NODE_TABLE} WHERE lease_until > {now}", ())  # noqa: S608
+        return int(cursor.fetchone()[0])
 
 
 def _free(using: str) -> tuple[int, list[_Free]]:

@@ -5,7 +5,10 @@
 - node: 7 bits, leased to one allocator by `msgplatform.core.data.id_nodes`, so that no two
   processes make the same id.
 - bucket: 8 bits, from the business system and its idempotency key. Children take their parent's,
-  so that `id & (n - 1)` names one shard for a message and everything that belongs to it.
+  so that `id & (n - 1)` names one shard for a message and everything that belongs to it. With n
+  cells the lowest log2(n) of these bits are the number of the cell that made the id: node numbers
+  are leased in each cell's own database, and ticks of two cells may be equal. The bucket of an
+  idempotency row keeps all its bits, so that a key is still known when CELL is set or changed.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from zlib import crc32
 
 from django.db import connections
 
-from msgplatform.core import logging
+from msgplatform.core import cells, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import id_nodes, transactions
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
@@ -65,6 +68,12 @@ def bucket_of(id: int) -> int:
     return id & (BUCKETS - 1)
 
 
+def cell_bits() -> tuple[int, int]:
+    """The bits of a bucket that an id keeps, and the bits that name the cell."""
+    cell = cells.own()
+    return BUCKETS - cell.count, cell.number
+
+
 def datetime_of(id: int) -> datetime:
     """When the id was made (UTC, microseconds); `first_id_at` is the inverse."""
     # 125/16 microseconds a tick, in whole numbers.
@@ -96,14 +105,16 @@ class Block:
 
     def ids(self, buckets: Sequence[int]) -> list[int]:
         """One id for each bucket, ascending; only the low 8 bits count, so a parent's id will do.
+        The lowest of them give way to the cell.
 
         Raises ValueError when there are more buckets than reserved ids.
         """
         if len(buckets) > self.count:
             raise ValueError(f"{len(buckets)} ids wanted, {self.count} reserved")
-        node = self.node << NODE_SHIFT
+        bits, cell = cell_bits()
+        low = self.node << NODE_SHIFT | cell
         return [
-            tick << TICK_SHIFT | node | number & (BUCKETS - 1)
+            tick << TICK_SHIFT | low | number & bits
             for tick, number in enumerate(buckets, self.base)
         ]
 

@@ -12,6 +12,7 @@ actions    `BulkAction`: actions on many messages, and on one
 bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
 setup      `Setup`: first steps, demo
+moving     settings and keys that move with a business system to another cell
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
 programs   the daemons
@@ -58,6 +59,7 @@ from msgplatform.core.flows.messages import (
     personal_names,
 )
 from msgplatform.core.flows.metric import Metric, Metrics, Sample
+from msgplatform.core.flows.moving import KeyStore, MovedTable, Moving
 from msgplatform.core.flows.page import (
     Attempt,
     Call,
@@ -105,11 +107,14 @@ __all__ = [
     "Health",
     "Hit",
     "Key",
+    "KeyStore",
     "Link",
     "Measure",
     "MessageStore",
     "Metric",
     "Metrics",
+    "MovedTable",
+    "Moving",
     "Note",
     "Option",
     "Page",

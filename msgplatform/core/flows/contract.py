@@ -13,6 +13,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
+from msgplatform.core.flows.moving import Moving
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
@@ -50,6 +51,7 @@ class Flow:
     health: Health
     actions: Mapping[str, BulkAction] = field(default_factory=dict)  # by name
     setup: Setup = field(default_factory=Setup)
+    moving: Moving = field(default_factory=Moving)  # with a system, to another cell
 
     daemons: Sequence[Daemon] = ()
     # Further daemons that people have configured, such as a sender for one subscription; `up` asks

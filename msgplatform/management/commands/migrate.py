@@ -1,7 +1,8 @@
 """Django's `migrate`, without the limit for the time that one statement may take.
 
 Errors that the platform raises on purpose are one sentence, and a database whose load was cut short
-is refused. A database of an earlier tree is brought over first (`management.earlier_database`).
+is refused. A new database belongs to the cell that CELL names. A database of an earlier tree is
+brought over first (`management.earlier_database`).
 
 A server goes on with a statement that its client gave up: a large table would be changed, and the
 migration not be noted as applied, so that it could never be applied again.
@@ -15,7 +16,8 @@ from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
 
-from msgplatform.core.data import schema_state
+from msgplatform.core import cells
+from msgplatform.core.data import cell_record, schema_state
 from msgplatform.core.errors import PlatformError
 from msgplatform.management import earlier_database
 
@@ -51,6 +53,9 @@ class Command(migrate.Command):
                 self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
+            is_new = connection.alias == "default" and not connection.introspection.table_names()
             super().handle(*args, **options)
+            if is_new and not cells.own().is_only and not options.get("app_label"):
+                cell_record.write(cells.own())
         except PlatformError as error:
             raise CommandError(str(error)) from error

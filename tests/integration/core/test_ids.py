@@ -14,6 +14,7 @@ import redis
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from msgplatform.core.cells import Cell
 from msgplatform.core.data import id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
@@ -44,7 +45,7 @@ def by_sql(block: ids.Block, parents: Sequence[int]) -> list[int]:
     messages = " UNION ALL ".join(["SELECT %s AS id"] * len(parents))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {fanout.ID} FROM ({messages}) m CROSS JOIN (SELECT 1 AS id) s",
+            f"SELECT {fanout.id_sql()} FROM ({messages}) m CROSS JOIN (SELECT 1 AS id) s",
             [block.base, block.node, *parents],
         )
         return sorted(id for (id,) in cursor.fetchall())
@@ -63,7 +64,7 @@ def by_sql(parents):
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH RECURSIVE m(id) AS (SELECT %s UNION ALL SELECT id + 1 FROM m WHERE id < %s)"
-            f" SELECT m.id, {fanout.ID} FROM m CROSS JOIN (SELECT 1 AS id) s",
+            f" SELECT m.id, {fanout.id_sql()} FROM m CROSS JOIN (SELECT 1 AS id) s",
             [parents[0], parents[-1], block.base, block.node],
         )
         return [id for _, id in sorted(cursor.fetchall())]
@@ -113,6 +114,17 @@ def test_the_database_makes_the_same_ids_as_python() -> None:
     block = ids.Allocator().reserve(4)
     parents = [0, 3, 256 + 7, (1 << 62) + 255]
     assert by_sql(block, parents) == block.ids(parents)
+
+
+@pytest.mark.parametrize("cell", [Cell(5, 16), Cell(255, 256)])
+def test_in_a_cell_the_database_makes_the_same_ids(cell: Cell, settings: Any) -> None:
+    """Also for messages from before, whose low bits name no cell."""
+    settings.CELL = cell
+    parents = [(7 << 15) + number for number in (0, 3, 200, 255)]
+    block = ids.Block(1 << 40, 3, len(parents))
+    made = by_sql(block, parents)
+    assert made == block.ids(parents)
+    assert {cell.cell_of(each) for each in made} == {cell.number}
 
 
 def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(
@@ -260,7 +272,7 @@ def test_a_stalled_holder_and_its_heir_never_make_the_same_id() -> None:
     assert nodes_of(made) == {4}
     assert len(set(made)) == 30
     clock[0] += 10  # now it has to ask, and learns that the node is not its own
-    with pytest.raises(Unavailable, match="All 128 id nodes are in use"):
+    with pytest.raises(Unavailable, match="All 128 id nodes of the database are in use"):
         stalled.new(0)
     assert heir.new(0) not in made
     IdNode.objects.filter(node=77).update(lease_until=None)

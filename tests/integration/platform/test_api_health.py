@@ -36,17 +36,20 @@ class TestReady:
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "READY_SECONDS", 60.0)
+        monkeypatch.setattr(health, "INFORM_SECONDS", 60.0)
 
     def test_all_there(self, api: Api) -> None:
         response = api.get("/readyz")
         assert response.status_code == 200
         assert response.json() == {"ready": True, "database": "ok", "redis": "ok"}
 
-    def test_redis_away(self, api: Api, settings: Any) -> None:
+    def test_redis_away_which_no_intake_needs(self, api: Api, settings: Any) -> None:
         settings.REDIS_URL = "unix:///no/such/redis.sock"
         response = api.get("/readyz")
-        assert response.status_code == 503
-        assert response.json() == {"ready": False, "database": "ok", "redis": "away"}
+        assert response.status_code == 200
+        answer = response.json()
+        assert "accepted all the same" in answer.pop("note")
+        assert answer == {"ready": True, "database": "ok", "redis": "away"}
 
     def test_database_away(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         nowhere = {"NAME": "/no/such/folder/db", "HOST": "/no/such/folder/db.sock"}
@@ -67,14 +70,13 @@ class TestReady:
 
         probe = health.Probe(hang)
         monkeypatch.setitem(health.PROBES, "redis", probe)
-        monkeypatch.setattr(health, "READY_SECONDS", 2.0)
+        monkeypatch.setattr(health, "INFORM_SECONDS", 0.5)
         began = time.monotonic()
         try:
             asked_for, database = 0, ""
             while asked_for < 2 or database != "ok":  # it too may be late on a busy machine
                 response = api.get("/readyz")
-                assert response.status_code == 503
-                assert response.json()["redis"] == "no answer within 2 s"
+                assert response.json()["redis"] == "no answer in time"
                 asked_for, database = asked_for + 1, response.json()["database"]
                 assert time.monotonic() - began < 150
         finally:

@@ -24,7 +24,7 @@ from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import server, sql
-from msgplatform.models import Alert, Biz, FailureGroup
+from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.maker.maker import Maker
@@ -487,6 +487,26 @@ def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it is full in about 2 h" in Alert.objects.get().text
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     disks.report([on_disk("one", 0.29)])
+    assert open_keys() == set()
+
+
+def test_few_free_id_nodes_are_an_alert() -> None:
+    everybody()
+    look = Watch().look
+    lease = sql.now() + timedelta(minutes=5)
+    IdNode.objects.all().delete()
+    IdNode.objects.bulk_create(IdNode(node=n, holder="x", lease_until=lease) for n in range(115))
+    look()
+    assert open_keys() == set()
+    IdNode.objects.create(node=115, holder="x", lease_until=lease)
+    look()
+    assert open_keys() == {"platform.ids"}
+    assert "116 of 128 id nodes of the database are in use" in Alert.objects.get().text
+    IdNode.objects.filter(node__gte=113).update(lease_until=sql.now())
+    look()
+    assert open_keys() == {"platform.ids"}  # not yet: it would come and go
+    IdNode.objects.filter(node=112).update(lease_until=sql.now())
+    look()
     assert open_keys() == set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 from django.db import connection
 
@@ -13,7 +14,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.data import sql
-from msgplatform.models import Biz, FailureGroup
+from msgplatform.models import Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
 from tests.support.sms_rows import account, gateway
@@ -57,6 +58,17 @@ def the_disk_of_another_machine_is_full(places: Places) -> Course:
     yield
     there.disk_free_bytes = 50 << 30
     beats.report({there.name: there})
+
+
+@incident("platform.ids", r"1\d\d of 128 id nodes of the database are in use", act=2)
+def nearly_all_id_nodes_are_in_use(places: Places) -> Course:
+    """By processes of other machines."""
+    held = set(IdNode.objects.filter(lease_until__gt=sql.now()).values_list("node", flat=True))
+    ahead = {"holder": "elsewhere", "lease_until": sql.now() + timedelta(hours=1)}
+    for node in sorted(set(range(128)) - held)[10:]:
+        IdNode.objects.update_or_create(node=node, defaults=ahead)
+    yield
+    IdNode.objects.filter(holder="elsewhere").update(holder="", lease_until=None)
 
 
 @incident("platform.memory", r"SMS_REDIS_URL is nearly full It uses", act=2)

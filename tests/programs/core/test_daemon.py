@@ -11,6 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from msgplatform.core.daemons.daemon import Loop, Worker
+from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
+
 # A worker whose behaviour is chosen by the first argument; it prints what happens.
 PROGRAM = """
 import sys, time, django
@@ -114,6 +117,12 @@ def test_trouble_does_not_end_the_daemon(start, mode: str, logged: str) -> None:
     _, errors = process.communicate(timeout=180)
     assert logged in errors
     assert process.returncode == 0
+
+
+def test_a_server_that_is_away_is_asked_again_within_two_seconds() -> None:
+    """However long it has been away: the work goes on when the server does."""
+    loop = Loop(Worker())
+    assert max(loop.away.next() for _ in range(20)) == MAX_AWAY_PAUSE == 2.0
 
 
 def test_a_sigterm_ends_several_processes_whenever_it_comes() -> None:

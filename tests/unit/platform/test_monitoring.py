@@ -17,8 +17,8 @@ from tests.unit.platform.monitoring_files import (
 )
 
 RECORDED = {rule["record"] for rule in metrics_page.read_rules(RULES) if "record" in rule}
-# Labels that Prometheus itself adds, or that belong to histograms.
-_OF_PROMETHEUS = {"job", "instance", "le"}
+# Labels that Prometheus itself adds, that belong to histograms, or that each sample of a cell has.
+_OF_PROMETHEUS = {"job", "instance", "le", "cell"}
 
 
 @pytest.mark.parametrize("expression", [*rule_expressions(), *dashboard_expressions()])

@@ -8,7 +8,7 @@ each daemon reports that Redis. An alert is a row, so an unavailable database ra
 watch        the look, and the thread that looks
 kinds        the kinds of the platform's own alerts
 programs     those that do not run
-servers      Redis and its memory, disks
+servers      Redis and its memory, disks, nodes for ids
 databases    the cluster of databases: two writers, nodes that are missing
 of_flows     work that waits, failures, conditions of flows
 unread       what could not be looked up
@@ -18,6 +18,7 @@ from msgplatform.core.daemons.watch.kinds import (
     BACKLOG,
     DISK,
     FAILURES,
+    IDS,
     MEMORY,
     REDIS,
     SILENT,
@@ -36,6 +37,7 @@ __all__ = [
     "BACKLOG",
     "DISK",
     "FAILURES",
+    "IDS",
     "MEMORY",
     "REDIS",
     "SILENT",

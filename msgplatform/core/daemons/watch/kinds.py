@@ -8,8 +8,9 @@ from django.utils import timezone
 
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
+IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
-PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, WRITERS, GALERA})
+PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA})
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
 

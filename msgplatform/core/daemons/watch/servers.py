@@ -1,4 +1,5 @@
-"""Servers and machines: a Redis that does not answer or is nearly full, a disk that is.
+"""Servers and machines: a Redis that does not answer or is nearly full, a disk that is, few nodes
+for ids.
 
 Each program reports the disk of its machine with its heartbeat, so that whoever looks sees all.
 """
@@ -16,7 +17,8 @@ from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch.kinds import DISK, MEMORY, REDIS, key
+from msgplatform.core.daemons.watch.kinds import DISK, IDS, MEMORY, REDIS, key
+from msgplatform.core.data import id_nodes
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 
@@ -96,6 +98,27 @@ def report_memory() -> None:
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
     }
     alerts.reconcile([MEMORY], holding, undecided_keys)
+
+
+def report_id_nodes() -> None:
+    """An alert when few nodes for ids are left: a program that gets none makes no message."""
+    count = id_nodes.count_held()
+    condition = Condition(
+        IDS,
+        lazy_message(_("Few programs more can make ids")),
+        lazy_message(
+            _(
+                "%(count)s of %(all)s id nodes of the database are in use, one by each process "
+                "that makes ids. A process without one accepts and splits nothing: run fewer "
+                "processes, or move systems to another cell."
+            ),
+            count=count,
+            all=id_nodes.NODES,
+        ),
+    )
+    share_free = 1 - count / id_nodes.NODES
+    holding = [condition] if share_free < MIN_FREE else []
+    alerts.reconcile([IDS], holding, {IDS} if share_free < _FREE_AGAIN else ())
 
 
 def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:

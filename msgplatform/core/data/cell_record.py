@@ -1,0 +1,70 @@
+"""The cell that a database belongs to: one row, or none for a platform that is the only cell.
+
+Two programs with different settings of CELL would make the same ids, or deliver the messages of
+another cell. So a program compares its CELL with the row before it starts its work, and again
+before it takes a node for ids.
+"""
+
+from __future__ import annotations
+
+from django.db import DatabaseError, connections
+
+from msgplatform.core import cells, logging
+from msgplatform.core.cells import Cell
+from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE, Permanent
+
+log = logging.get(__name__)
+
+TABLE = "cell"
+
+
+class WrongCell(Permanent):
+    """The database belongs to another cell than this program."""
+
+
+def read(using: str = "default") -> Cell:
+    """The database's cell."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT number, cells FROM {TABLE} WHERE id = 1")  # noqa: S608
+        row = cursor.fetchone()
+    return Cell(*row) if row else Cell()
+
+
+def write(cell: Cell) -> None:
+    """Record the database's cell."""
+    row = (1, cell.number, cell.count, sql.stored(sql.now()))
+    sql.insert_or_update(TABLE, ("id", "number", "cells", "since"), [row])
+
+
+def check(using: str = "default") -> None:
+    """Raises WrongCell with both cells and the way out."""
+    own, recorded = cells.own(), read(using)
+    if own == recorded:
+        return
+    raise WrongCell(
+        f"The database belongs to {_named(recorded)}, but this program has {_setting(own)}. "
+        f"Set {_setting(recorded)}, or name the database of {_named(own)} in DATABASE_URL. "
+        f"To make this database {_named(own)}: stop every program that uses it, and run "
+        f"manage.py set_cell with {_setting(own)}."
+    )
+
+
+def check_if_readable() -> bool:
+    """True if the database answered, and its cell is this program's. Raises WrongCell."""
+    try:
+        check()
+    except (DatabaseError, *UNAVAILABLE) as error:
+        log.warning("cell_not_checked", why=str(error)[:200])
+        return False
+    finally:
+        connections["default"].close()
+    return True
+
+
+def _named(cell: Cell) -> str:
+    return "a platform without cells" if cell.is_only else f"cell {cell}"
+
+
+def _setting(cell: Cell) -> str:
+    return "no CELL" if cell.is_only else f"CELL={cell}"

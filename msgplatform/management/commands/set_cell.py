@@ -1,0 +1,36 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from msgplatform.core import cells
+from msgplatform.core.data import cell_record, sql
+from msgplatform.core.data.id_nodes import LEASE_SECONDS
+from msgplatform.models import AuditLog, IdNode
+
+
+class Command(BaseCommand):
+    help = (
+        "Make this database belong to the cell that CELL names, while no program of the platform "
+        "runs. Ids that were made before stay valid."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        own, recorded = cells.own(), cell_record.read()
+        if own == recorded:
+            self.stdout.write(f"The database belongs to cell {own} already; nothing was changed.")
+            return
+        # The lease of a killed program is over by itself; a frozen one loses its node.
+        if running := IdNode.objects.filter(lease_until__gt=sql.now()).count():
+            raise CommandError(
+                f"{running} programs still hold id nodes of this database. Stop every program, "
+                f"wait {LEASE_SECONDS} seconds if some were killed, and run set_cell again."
+            )
+        cell_record.write(own)
+        AuditLog.objects.create(
+            actor="manage.py set_cell", action="cell_set", target=str(own),
+            detail={"before": str(recorded)},
+        )  # fmt: skip
+        self.stdout.write(
+            f"The database belonged to cell {recorded} and belongs to cell {own} now. Start its "
+            f"programs with CELL={own}."
+        )

@@ -1,0 +1,153 @@
+"""The file with a business system: JSON lines.
+
+    {"msgplatform_system": 1, "system": …, "cell": …, "encryption_key": …, "exported_at": …}
+    {"table": "notify.receive", "row": {…}}           a line for each row
+    {"keys": "notify.idempotencykey", "row": […]}     a line for each idempotency key
+    {"lines": …, "sha256": …}                         of all lines before
+
+Secrets stay encrypted; the header has a fingerprint of the key that reads them, never a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from msgplatform.core.errors import InvalidInput
+
+VERSION = 1
+# An event type has a schema and an example; nothing else is so long.
+MAX_LINE_BYTES = 4 * 1024 * 1024
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """The first line."""
+
+    msgplatform_system: int
+    system: str
+    cell: str
+    encryption_key: str
+    exported_at: datetime
+
+
+class TableLine(msgspec.Struct, forbid_unknown_fields=True):
+    """A row of a table, by field."""
+
+    table: str
+    row: dict[str, Any]
+
+
+class KeyLine(msgspec.Struct, forbid_unknown_fields=True):
+    """An idempotency key of a store."""
+
+    keys: str
+    row: list[Any]
+
+
+class _End(msgspec.Struct, forbid_unknown_fields=True):
+    lines: int
+    sha256: str
+
+
+Line = TableLine | KeyLine
+
+
+def fingerprint(encryption_key: str) -> str:
+    """A short name of an encryption key. The key is random: nobody finds it by its fingerprint."""
+    return hashlib.sha256(f"msgplatform: {encryption_key}".encode()).hexdigest()[:16]
+
+
+class Writer:
+    """Writes the lines to a stream, and the last one in `close`."""
+
+    def __init__(self, stream: BinaryIO, header: Header) -> None:
+        self._stream, self._digest, self.lines = stream, hashlib.sha256(), 0
+        self.write(header)
+
+    def write(self, line: msgspec.Struct) -> None:
+        text = msgspec.json.encode(line) + b"\n"
+        self._digest.update(text)
+        self._stream.write(text)
+        self.lines += 1
+
+    def close(self) -> None:
+        self._stream.write(msgspec.json.encode(_End(self.lines, self._digest.hexdigest())) + b"\n")
+        self._stream.flush()
+
+
+class Reader:
+    """A file that is whole. Raises InvalidInput for a file that is cut short or changed, or of
+    another form or release."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.sha256, self.header = self._verified()
+
+    def __iter__(self) -> Iterator[Line]:
+        """The lines between the first and the last."""
+        with self._path.open("rb") as stream:
+            for number, text in enumerate(_lines(stream), 1):
+                if number > 1 and (line := _line_of(text, number)) is not None:
+                    yield line
+
+    def _verified(self) -> tuple[str, Header]:
+        digest, lines, last = hashlib.sha256(), 0, b""
+        header: Header | None = None
+        with self._path.open("rb") as stream:
+            for text in _lines(stream):
+                if header is None:
+                    header = _header_of(text)
+                if last:
+                    digest.update(last)
+                    lines += 1
+                last = text
+        try:
+            end = msgspec.json.decode(last, type=_End)
+        except msgspec.DecodeError:
+            raise InvalidInput(
+                f"The file ends after {lines} lines without its last line: it was cut short. "
+                "Export the system again."
+            ) from None
+        if header is None or end.lines != lines or end.sha256 != digest.hexdigest():
+            raise InvalidInput(
+                "The checksum of the file is wrong: a line was changed or is missing. Export the "
+                "system again."
+            )
+        return end.sha256, header
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    while text := stream.readline(MAX_LINE_BYTES + 1):
+        if len(text) > MAX_LINE_BYTES:
+            raise InvalidInput("The file has a line that is too long: export_system writes none.")
+        yield text
+
+
+def _header_of(text: bytes) -> Header:
+    try:
+        fields: Any = msgspec.json.decode(text)
+        version = fields["msgplatform_system"]
+        if isinstance(version, int) and version > VERSION:
+            raise InvalidInput(
+                f"The file has the form {version}, and this release reads {VERSION}: it is of a "
+                "newer release. Update this cell first."
+            )
+        return msgspec.convert(fields, Header)
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
+        raise InvalidInput("The file does not begin as export_system writes it.") from None
+
+
+def _line_of(text: bytes, number: int) -> Line | None:
+    """The row of a line; None for the last line."""
+    for kind in (KeyLine, TableLine, _End):
+        try:
+            line: Any = msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError:
+            continue
+        return None if isinstance(line, _End) else line
+    raise InvalidInput(f"Line {number} of the file is of no known form.")

@@ -1,0 +1,108 @@
+"""deploy/nginx/cells.conf beside msgplatform.conf: each request goes to the cell of its name."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cells_proxy import CellsProxy
+
+MOVED = "mp_4k2j4h5g6f7d"
+
+
+class _Cell(http.server.BaseHTTPRequestHandler):
+    """A cell that answers with its number and the address that it was asked for."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = f"{self.server.name} {self.path}".encode()  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No line for a request."""
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CellsProxy]:
+    servers = []
+    for name in ("zero", "three", "five"):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Cell)
+        server.name = name  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+    ports = {n: each.server_address[1] for n, each in zip((0, 3, 5), servers, strict=True)}
+    proxy = CellsProxy(tmp_path_factory.mktemp("nginx"), ports)
+    proxy.set_exceptions({MOVED: "03", "summer-ads": "05", "mp_03" + "m" * 12: "moving"})
+    proxy.start()
+    yield proxy
+    proxy.stop()
+    for server in servers:
+        server.shutdown()
+
+
+def key(prefix: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer mp_{prefix}_{'s' * 43}"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "cell"),
+    [
+        ("/api/v1/messages", key("00abcdefghijkl"), "zero"),
+        ("/api/v1/messages", key("03abcdefghijkl"), "three"),
+        ("/api/v1/messages", key("05abcdefghijkl"), "five"),
+        ("/api/v1/messages?x=1", key("05abcdefghijkl"), "five"),
+        ("/api/v1/messages", {"Authorization": f"bearer  mp_05{'a' * 12}_{'s' * 43}"}, "five"),
+        # Made before there were cells: no two digits, even if it looks so.
+        ("/api/v1/messages", key("05abcdefghij"), "zero"),
+        ("/api/v1/messages", key(MOVED.removeprefix("mp_")), "three"),
+        # A cell that does not exist, and what is no key.
+        ("/api/v1/messages", key("0fabcdefghijkl"), "zero"),
+        ("/api/v1/messages", {"Authorization": "Basic bXBfMDNhYmM6"}, "zero"),
+        ("/api/v1/messages", {"Authorization": "Bearer mp_05"}, "zero"),
+        ("/api/v1/messages", {}, "zero"),
+        ("/l/03-5f1c0a9be2d34786", {}, "three"),
+        ("/l/05-ads/thanks", {}, "five"),
+        ("/l/summer-ads", {}, "five"),
+        ("/l/spring-ads", {}, "zero"),
+        ("/api/v1/leads?appkey=05-ads", {}, "five"),
+        ("/api/v1/leads?x=1&appkey=03-ads", {}, "three"),
+        # The key goes before the address: nobody sends a system's request elsewhere.
+        ("/api/v1/leads?appkey=05-ads", key("03abcdefghijkl"), "three"),
+        ("/rpc/mp_03abcdefghijkl/", {}, "three"),
+        (f"/rpc/{MOVED}/", {}, "three"),
+        ("/rpc/", {}, "zero"),
+        ("/console/", {}, "zero"),
+    ],
+)
+def test_each_request_goes_to_its_cell(
+    proxy: CellsProxy, path: str, headers: dict[str, str], cell: str
+) -> None:
+    status, body, _headers = proxy.ask("POST", path, headers, b"{}")
+    assert (status, body.decode()) == (200, f"{cell} {path}")
+
+
+def test_a_system_that_moves_is_told_to_repeat(proxy: CellsProxy) -> None:
+    status, body, headers = proxy.ask("POST", "/api/v1/messages", key("03" + "m" * 12), b"{}")
+    assert (status, headers["Retry-After"]) == (503, "5")
+    assert headers["Content-Type"] == "application/problem+json"
+    assert b"This business system moves. Repeat the request" in body
+
+
+def test_a_move_is_a_line_and_a_reload(proxy: CellsProxy) -> None:
+    mover = key("03" + "v" * 12)
+    assert proxy.ask("GET", "/x", mover)[1] == b"three /x"
+    proxy.set_exceptions({"mp_03" + "v" * 12: "05"})
+    proxy.reload()
+    assert proxy.ask("GET", "/x", mover)[1] == b"five /x"
+    assert proxy.ask("GET", "/x", key("03abcdefghijkl"))[1] == b"three /x"
