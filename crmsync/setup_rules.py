@@ -1,6 +1,6 @@
-"""The rules of CRMs, sources and policies that no column can have; forms and the API ask them.
+"""Rules for CRMs, sources and policies that involve more than one column, for forms and the API.
 
-Each function yields (field, sentence) for every fault of a row that is not stored yet.
+Each `…_faults` function yields (field, sentence) for every fault of an unsaved row.
 """
 
 from __future__ import annotations
@@ -23,37 +23,40 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 
 Faults = Iterator[tuple[str, str]]
-# Settings of other people's adapters that say where their CRM is without a URL.
-_PLACES = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
-# Parts of a source's description, and the columns that hold them.
+# Names of settings in which adapters of others may hold an address that is not a URL.
+_ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
+# Field of a source in the poller → column of the row.
 _COLUMNS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",
             "lag": "lag_seconds", "url": "database"}  # fmt: skip
 
 
 def crm_faults(row: Crm) -> Faults:
-    """The adapter alone knows which settings and credentials it takes."""
+    """Faults that the adapter finds in its settings and credentials."""
     try:
         open_adapter(row.adapter, row.settings, row.credentials).close()
     except InvalidInput as error:
-        kind = registry().adapters.get(row.adapter)
-        yield (_column_of(kind, error) if kind else "adapter"), str(error)
+        adapter_class = registry().adapters.get(row.adapter)
+        yield (_column_of(adapter_class, error) if adapter_class else "adapter"), str(error)
 
 
 def kept_credentials_faults(row: Crm, adapter: str, settings: Mapping[str, Any]) -> Faults:
-    """Credentials that were entered for the stored `adapter` and `settings` go nowhere else."""
-    others = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
-    if others and row.credentials:
+    """A fault when the stored credentials would be sent to an address that is not in the stored
+    `adapter` and `settings`."""
+    new_addresses = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
+    if new_addresses and row.credentials:
         words = _("The stored credentials were entered for another address: enter them again for "
                   "%(addresses)s.")  # fmt: skip
-        yield "credentials", words % {"addresses": ", ".join(sorted(others))}
+        yield "credentials", words % {"addresses": ", ".join(sorted(new_addresses))}
 
 
 def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:
-    """Scheme, host and port of every URL in the settings, those left out included."""
-    whole: Any = dict(settings)
-    with suppress(InvalidInput):  # settings of an adapter that is gone, or that it refuses
-        whole = msgspec.to_builtins(read_settings(registry().get(adapter).Settings, settings))
-    return frozenset(_addresses_in(whole))
+    """Scheme, host and port of every URL in the settings and in the adapter's defaults."""
+    all_settings: Any = dict(settings)
+    with suppress(InvalidInput):  # the adapter is not installed, or refuses the settings
+        all_settings = msgspec.to_builtins(
+            read_settings(registry().get(adapter).Settings, settings)
+        )
+    return frozenset(_addresses_in(all_settings))
 
 
 def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
@@ -65,19 +68,20 @@ def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
             yield from _addresses_in(inner, name)
     elif isinstance(value, str) and "://" in value:
         yield destinations.origin(value)
-    elif name in _PLACES and value not in (None, ""):
+    elif name.lower() in _ADDRESS_SETTINGS and value not in (None, ""):
         yield f"{name} {value}"
 
 
-def _column_of(kind: type[CRMAdapter], error: InvalidInput) -> str:
-    """The column for an error of an adapter."""
-    setting_name = error.field.partition(".")[0].partition("[")[0]
-    secrets = set(kind.Credentials.__struct_fields__) | {"database", "credentials"}
-    is_secret = setting_name in secrets and setting_name not in kind.Settings.__struct_fields__
+def _column_of(adapter_class: type[CRMAdapter], error: InvalidInput) -> str:
+    """The column that holds the value at fault: "settings" or "credentials"."""
+    name = error.field.partition(".")[0].partition("[")[0]
+    credentials = {*adapter_class.Credentials.__struct_fields__, "database", "credentials"}
+    is_secret = name in credentials and name not in adapter_class.Settings.__struct_fields__
     return "credentials" if is_secret else "settings"
 
 
 def source_faults(row: Source) -> Faults:
+    """Faults in the database's address, else in the table and its columns."""
     try:
         databases.refuse_unsafe(databases.configuration(row.database))
     except InvalidInput as error:
@@ -90,6 +94,8 @@ def source_faults(row: Source) -> Faults:
 
 
 def policy_faults(row: Policy) -> Faults:
+    """Faults in the times, the mapping, the filters and the prefix of keys. Call it in the
+    transaction that saves the row: it locks the CRM."""
     checks: list[tuple[str, Callable[[Any], Any]]] = [
         ("cron", schedule.check_cron),
         ("hours", schedule.check_hours),
@@ -102,6 +108,7 @@ def policy_faults(row: Policy) -> Faults:
                 check(value)
             except InvalidInput as error:
                 yield name, str(error)
+    # Only the hive has these columns, by which its leads are filtered.
     for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
         if getattr(row, name) and column not in row.source.value_columns:
             yield name, _("The source has no column %s: leave this empty.") % column
@@ -111,7 +118,9 @@ def policy_faults(row: Policy) -> Faults:
 
 
 def _prefix_faults(row: Policy) -> Faults:
-    # Keys of two sources may be equal numbers.
+    """Two sources may have equal keys, and one prefix would make them one record in the CRM."""
+    # Locked: of two requests with one prefix, the second sees the first one's policy.
+    list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
     same_prefix = Policy.objects.filter(crm_id=row.crm_id, key_prefix=row.key_prefix)
     if other := same_prefix.exclude(pk=row.pk).first():
         yield (
@@ -119,10 +128,13 @@ def _prefix_faults(row: Policy) -> Faults:
             _("%s uses it: two sources of one CRM need different prefixes, or one overwrites the "
               "other's records.") % other,
         )  # fmt: skip
-    stored = Policy.objects.filter(pk=row.pk).exclude(key_prefix=row.key_prefix).first()
-    if stored and Record.objects.filter(policy_id=row.pk).exists():
+    # Compared here: in MariaDB's collation “A” and “a” are equal, and are other keys in the CRM.
+    prefixes = Policy.objects.filter(pk=row.pk).values_list("key_prefix", flat=True)
+    stored_prefix = prefixes.first()
+    is_other = stored_prefix not in (None, row.key_prefix)
+    if is_other and Record.objects.filter(policy_id=row.pk).exists():
         yield (
             "key_prefix",
             _("Records were sent under “%s”: with another prefix all of them would be made a "
-              "second time.") % stored.key_prefix,
+              "second time.") % stored_prefix,
         )  # fmt: skip

@@ -218,7 +218,7 @@ FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
 # Of the console and of days in statistics: an IANA name such as `Asia/Shanghai`.
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
-CSRF_FAILURE_VIEW = "msgplatform.api.problems.error_pages.form_too_old"
+CSRF_FAILURE_VIEW = "msgplatform.api.problems.error_pages.csrf_failure"
 STATIC_URL = "/static/"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"

@@ -1,4 +1,4 @@
-"""Every address of the platform. Daemons never import this: they serve nothing."""
+"""Every address of the platform. Daemons serve no HTTP and never import this module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from msgplatform.core import flows
 from msgplatform.web import queue_pages
 
 
-def documentation(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+def limit_to_staff(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """A view of the API documentation; only staff may open it unless API_DOCS_PUBLIC is set."""
     return view if settings.API_DOCS_PUBLIC else staff_member_required(view)
 
 
@@ -33,20 +34,20 @@ handler500 = error_pages.server_error
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(pattern_name="console:overview"), name="home"),
-    # Browsers ask for it on pages that name none.
+    # Browsers request this address for pages without an icon of their own, such as JSON.
     path("favicon.ico", lambda _request: redirect(static("console/favicon.svg")), name="favicon"),
     path("console/", include("msgplatform.console.urls")),
-    # Before Django's own page of this address, which does not slow down guesses.
+    # It stands before Django's own page at this address, which does not slow down guesses.
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
     path("api/v1/", include("msgplatform.api.management.urls")),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
-    path("api/schema/", documentation(SchemaView.as_view()), name="api-schema"),
+    path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),
     path(
         "api/docs/",
-        documentation(
+        limit_to_staff(
             SpectacularSwaggerSplitView.as_view(url_name="api-schema", title="API · msgplatform")
         ),
         name="api-docs",

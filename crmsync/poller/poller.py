@@ -155,7 +155,7 @@ class Poll(Worker):
             presence.report_policies({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Drop orders of killed handlers; the database has all their records.
-            recovery.recover(put_back=names.has_only_copies)
+            recovery.recover(is_only_copy=names.has_only_copies)
         return False
 
     def drain(self, deadline: float) -> None:

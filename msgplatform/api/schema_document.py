@@ -1,7 +1,7 @@
-"""The OpenAPI document as a whole: its address, its introduction (the part of docs/integrate.md
-about every request), and request bodies that are as strict as the platform.
+"""The OpenAPI document: hooks of drf-spectacular that complete it, and the view that serves it.
 
-A body is required, and has no field that is not listed.
+The document begins with the part of docs/integrate.md about every request. Request bodies are as
+strict as the platform: a body is required, and other fields than those listed are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 
 _PAGE = settings.BASE_DIR / "docs" / "integrate.md"
-# From the first section of the page to the one of a flow.
+# The first section, which ends at the next heading.
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
-# Links to other pages of docs/, which the web server does not serve.
+# Links to other pages of docs/. The web server does not serve these, so only the text is kept.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 
 
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 
 def introduce(result: Schema, **_context: Any) -> Schema:
-    """A hook of drf-spectacular: changes the document, and returns it."""
+    """Hook: add the introduction to the description of the API."""
     summary = result["info"].get("description", "")
     result["info"]["description"] = "\n\n".join(filter(None, (summary, _introduction())))
     return result
@@ -44,7 +44,7 @@ def _introduction() -> str:
 
 
 def close_bodies(result: Schema, **_context: Any) -> Schema:
-    """A hook of drf-spectacular: changes the document, and returns it."""
+    """Hook: make each request body required and its schemas closed."""
     schemas = result.get("components", {}).get("schemas", {})
     closed_names: set[str] = set()
     for operations in result["paths"].values():
@@ -57,7 +57,7 @@ def close_bodies(result: Schema, **_context: Any) -> Schema:
 
 
 def _close(schema: Schema, schemas: Schema, closed_names: set[str]) -> None:
-    """Close the schema, what it contains, and the components that it refers to."""
+    """Refuse other fields in the schema, in its parts, and in the components it refers to."""
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
         if name in closed_names:
@@ -71,6 +71,7 @@ def _close(schema: Schema, schemas: Schema, closed_names: set[str]) -> None:
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:
+    """The schemas of the properties, alternatives and items."""
     yield from schema.get("properties", {}).values()
     for word in ("oneOf", "anyOf", "allOf"):
         yield from schema.get(word, ())
@@ -78,15 +79,17 @@ def _parts(schema: Schema) -> Iterator[Schema]:
         yield schema["items"]
 
 
-_making = threading.Lock()
+_document_lock = threading.Lock()
 _documents: dict[str, str | bytes] = {}  # by media type
 _FORMATS = frozenset({"json", "yaml"})
 
 
 class SchemaView(SpectacularAPIView):
-    """The document, in the platform's language; as YAML, or as JSON with `?format=json`. Each
-    process makes it once. Other query parameters are ignored: the document of every language that a
-    caller makes up would stay in memory."""
+    """The document as YAML, or as JSON with `?format=json`; each process makes it once.
+
+    drf-spectacular's `?lang=` is ignored: a document for every language that a caller invents would
+    stay in memory.
+    """
 
     def get_format_suffix(self, **_address: Any) -> str | None:
         name: str = self.request.query_params.get("format", "")
@@ -95,12 +98,14 @@ class SchemaView(SpectacularAPIView):
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
-        kind = renderer.media_type
-        with _making:  # callers that come meanwhile wait for the first one's document
-            if kind not in _documents:
+        media_type = renderer.media_type
+        with _document_lock:  # the first request makes the document, requests meanwhile wait
+            if media_type not in _documents:
                 schema = self.generator_class().get_schema(request=None, public=True)
-                _documents[kind] = renderer.render(schema, kind, {})
-        name = f'inline; filename="msgplatform.{renderer.format}"'
+                _documents[media_type] = renderer.render(schema, media_type, {})
+        disposition = f'inline; filename="msgplatform.{renderer.format}"'
         return HttpResponse(
-            _documents[kind], content_type=kind, headers={"Content-Disposition": name}
+            _documents[media_type],
+            content_type=media_type,
+            headers={"Content-Disposition": disposition},
         )

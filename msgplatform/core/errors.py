@@ -60,8 +60,8 @@ class Conflict(Permanent):
 
 
 class Changed(Permanent):
-    """A thing is of another version than the caller read. `differences` has for each field that
-    differs what is stored and what was sent."""
+    """An object was changed after the caller read it. `differences`: field → {"stored": its value,
+    "sent": the caller's value}."""
 
     def __init__(
         self, message: str, differences: Mapping[str, Mapping[str, object]] | None = None

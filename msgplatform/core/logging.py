@@ -1,5 +1,7 @@
-"""Logs: one line for each event, JSON in production; the event is a machine-readable name. And the
-errors in the logs of programs, for an account of a whole run of the platform."""
+"""Writing and reading logs. Each event is one line, JSON in production, with a name for programs.
+
+The reading half lists the errors in the logs of a run, for tests, the demo and the supervisor.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,9 @@ def configure(level: str = "INFO", as_json: bool = True, cell: str = "") -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Django would log a line for each answer with a status from 400 on, so that one caller could
-    # fill the disk. `api/problems/error_pages.py` logs the errors that are our own fault.
+    # Django logs every answer with a status from 400 on, so that one caller could fill the disk.
+    # `api/problems/error_pages.py` logs the errors that are our own fault, and a foreign Host.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
-    # The same page logs a foreign Host in one line, which is no error of ours.
     logging.getLogger("django.security.DisallowedHost").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -69,64 +70,66 @@ def get(name: str) -> Any:
 
 _LEVELS = frozenset({"error", "critical"})
 _TRACEBACK = "Traceback (most recent call last):"
-# An event of this name is an error that ended a program, or a thread of it, before it was logged.
+# The event of an error that ended a program or a thread: Python printed it, and nothing logged it.
 TRACEBACK = "traceback"
-# granian's lines are no JSON: [ERROR] Unexpected exit from worker-1
-_OF_WEB_SERVER = re.compile(r"^\[(?:ERROR|CRITICAL)\] (.*)")
-_MAX_EXAMPLE = 300
+# Errors of granian, as in: [ERROR] Unexpected exit from worker-1
+_WEB_SERVER_ERROR = re.compile(r"^\[(?:ERROR|CRITICAL)\] (.*)")
+_MAX_EXAMPLE = 300  # characters
 
 
 class LoggedError(NamedTuple):
-    """An entry at level error: its event, and what it says."""
+    """An entry at level error or critical: its event, and its other values as one text."""
 
     event: str
     text: str
 
 
 def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -> list[str]:
-    """A line for each event at level error that is not in `expected_events`, with its count and its
-    last example.
+    """A line for each error event not in `expected_events`, with its count and its last text.
 
-    `logs` is a folder whose `*.log` files are read, one log file, or the text of a log. A traceback
-    outside of the structured lines is the event TRACEBACK.
+    `logs` is a folder with `*.log` files, the path of a log file, or the text of a log. A traceback
+    outside of the JSON lines is the event TRACEBACK.
     """
     lines = []
-    for name, text in _texts(logs):
-        last: dict[str, str] = {}
+    for name, log in _read_logs(logs):
+        last_texts: dict[str, str] = {}
         counts: dict[str, int] = {}
-        for entry in errors(text):
+        for entry in read_errors(log):
             if entry.event not in expected_events:
-                last[entry.event] = entry.text
+                last_texts[entry.event] = entry.text
                 counts[entry.event] = counts.get(entry.event, 0) + 1
         prefix = f"{name}: " if name else ""
-        lines += [f"{prefix}{event} ({counts[event]}): {last[event]}" for event in last]
+        lines += [
+            f"{prefix}{event} ({counts[event]}): {text}" for event, text in last_texts.items()
+        ]
     return lines
 
 
 def last_words(text: str) -> str:
-    """The last line of a log that says something: of a program that has just ended, why it did."""
+    """The last error in a log, or its last line that is not JSON: why a program has ended."""
     for line in reversed(text.splitlines()):
         if not line.startswith("{"):
             if line.strip():
                 return line.strip()[:_MAX_EXAMPLE]
-        elif entry := next(_structured(line), None):
+        elif entry := next(_read_json_line(line), None):
             return f"{entry.event}: {entry.text}"[:_MAX_EXAMPLE]
     return ""
 
 
-def errors(text: str) -> Iterator[LoggedError]:
-    """Entries at level error, in their order."""
+def read_errors(text: str) -> Iterator[LoggedError]:
+    """The errors in a log, in their order."""
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith("{"):
-            yield from _structured(line)
+            yield from _read_json_line(line)
         elif line.startswith(_TRACEBACK):
-            yield LoggedError(TRACEBACK, _last_words(lines))
-        elif match := _OF_WEB_SERVER.match(line):
+            yield LoggedError(TRACEBACK, _traceback_end(lines))
+        elif match := _WEB_SERVER_ERROR.match(line):
             yield LoggedError("web_server", match[1][:_MAX_EXAMPLE])
 
 
-def _texts(logs: Path | str) -> Iterator[tuple[str, str]]:
+def _read_logs(logs: Path | str) -> Iterator[tuple[str, str]]:
+    """(name of the file, or ''; its text)."""
     if isinstance(logs, str):
         yield "", logs
         return
@@ -134,10 +137,11 @@ def _texts(logs: Path | str) -> Iterator[tuple[str, str]]:
         yield path.name, path.read_text(encoding="utf-8", errors="replace")
 
 
-def _structured(line: str) -> Iterator[LoggedError]:
+def _read_json_line(line: str) -> Iterator[LoggedError]:
+    """The error of a JSON line; nothing for a line of another level."""
     try:
         entry = json.loads(line)
-    except ValueError:  # a process that was killed may have cut it
+    except ValueError:  # a killed process has written a part of the line
         return
     if isinstance(entry, dict) and entry.get("level") in _LEVELS:
         reason = entry.get("exception", "").strip().rpartition("\n")[2] or entry.get("why", "")
@@ -150,7 +154,7 @@ def _structured(line: str) -> Iterator[LoggedError]:
         yield LoggedError(str(entry.get("event", "")), text[:_MAX_EXAMPLE])
 
 
-def _last_words(lines: Iterable[str]) -> str:
+def _traceback_end(lines: Iterable[str]) -> str:
     """The line that ends a traceback: the first one that is not indented."""
     for line in lines:
         if line.strip() and not line[0].isspace():

@@ -1,8 +1,8 @@
-"""`GET` of a flow's messages by its declaration (`MessageStore`): parameters, pages, answer.
+"""`GET` of a flow's messages: parameters and pages come from its declaration (`MessageStore`).
 
     class EventListView(MessageListView):
         store = MESSAGES
-        serializer_class = EventSerializer  # of what `store.records` gives
+        serializer_class = EventSerializer  # of the values of `store.records`
 
 A key sees the messages of its own business system only.
 """
@@ -28,14 +28,14 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID, FilterField, MessageStore, Values
 from msgplatform.messages import engine
 
-# A key has one system, and an id has an address of its own.
-_NOT_ASKED = ("biz", "id")
+# Fields without a parameter: the key decides the system, and a message has its own address.
+_FIELDS_WITHOUT_PARAMETER = ("biz", "id")
 _TIMES = {"since": SINCE, "until": UNTIL}
-MAX_VALUE = 500  # characters
+MAX_VALUE = 500  # characters of a parameter
 
 
 class MessagePagination(KeysetPagination):
-    """Pages that the engine finds. A page may be short, or empty, and have a next one."""
+    """Pages of the engine. Also a page with less than `limit` messages may have a next one."""
 
     cursor_help = "From `next` of the page before"
     cursor_schema = {"type": "string", "pattern": ID_PATTERN}
@@ -49,13 +49,13 @@ class MessagePagination(KeysetPagination):
         biz = caller_of(request).biz_id
         ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
         records = view.records(biz, ids)
-        # The flow left out the last ones, or they are gone meanwhile.
+        # `store.records` has left out the last messages, or these have been deleted meanwhile.
         if records and (last_id := list(records)[-1]) != ids[-1]:
             following = last_id
         url = request.build_absolute_uri()
         self._previous = None
         has_next = following is not None
-        self._next = replace_query_param(url, "cursor", following) if has_next else None
+        self._next = replace_query_param(url, self.cursor_param, following) if has_next else None
         return list(records.values())
 
 
@@ -71,21 +71,23 @@ class MessageListView(ListView):
         return [
             _TIMES.get(name) or parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
-            if name not in _NOT_ASKED
+            if name not in _FIELDS_WITHOUT_PARAMETER
         ]
 
     def records(self, biz: int, ids: Sequence[int]) -> Any:
-        """These messages by id, as the serializer takes them."""
+        """Id → message as the serializer reads it, in the order of `ids`."""
         assert self.store.records is not None  # noqa: S101 - declared by every flow with a list
         return self.store.records(biz, ids) if ids else {}
 
     def values(self, biz: int) -> Values:
-        """The filter of this request. Raises InvalidInput naming the parameter."""
+        """The values of the filter of this request, by field. Raises InvalidInput naming the
+        parameter."""
+        for parameter_name, text in self.query_values.items():
+            if len(text) > MAX_VALUE:
+                raise InvalidInput(f"Use at most {MAX_VALUE} characters.", parameter_name)
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
         entered = {names[name]: text for name, text in self.query_values.items() if name in names}
-        for name, text in self.query_values.items():
-            if len(text) > MAX_VALUE:
-                raise InvalidInput(f"Use at most {MAX_VALUE} characters.", name)
+        # Times need their zone here; the console's reader takes the zone of the person.
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
         try:
             values = engine.read_filter(self.store.fields, entered)
@@ -97,13 +99,13 @@ class MessageListView(ListView):
             self.store.check(values)
         except InvalidInput as error:
             field = self.store.fields.get(error.field)
-            parameter = field.parameter if field else ""
-            raise InvalidInput(str(error), parameter or error.field) from None
+            parameter_name = (field.parameter if field else "") or error.field
+            raise InvalidInput(str(error), parameter_name) from None
         return values
 
 
 def parameter(name: str, field: FilterField) -> OpenApiParameter:
-    """The parameter of a field, as the OpenAPI document has it."""
+    """The OpenAPI document's description of a field's parameter."""
     description = field.parameter_help or str(field.help or field.label)
     if field.kind == "time":
         return OpenApiParameter(name, OpenApiTypes.DATETIME, description=description)

@@ -1,4 +1,4 @@
-"""Django's WSGI application. With a wrong configuration it exits, and says what to change."""
+"""Django's WSGI application. A wrong configuration ends the process with a list of corrections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.checks import run_checks
 from django.core.wsgi import get_wsgi_application
 
 application = get_wsgi_application()
-# The same checks as a daemon's, the flows' settings included. No server is asked.
-if wrong := [m for m in run_checks() if m.is_serious() and not m.is_silenced()]:
-    lines = [f"  {message.msg}\n    → {message.hint}" for message in wrong]
+# Daemons run the same checks. No check connects to a server.
+if errors := [check for check in run_checks() if check.is_serious() and not check.is_silenced()]:
+    lines = [f"  {error.msg}\n    → {error.hint}" for error in errors]
     raise SystemExit("msgplatform does not start until this is corrected:\n" + "\n".join(lines))

@@ -19,8 +19,8 @@ from notify import operations
 from notify.models import BizReceive
 
 
-def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    """The view: a POST starts it, shows a message, and goes back to the page `next`."""
+def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """The view of the button: a POST delivers now, and leads to the page `next` with a message."""
 
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         if request.method != "POST":
@@ -30,16 +30,17 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
             raise Http404(gettext("There is no such subscription."))
         if not model_admin.has_operate_permission(request, row):
             raise PermissionDenied
-        _start(request, row)
-        following = request.POST.get("next", "")
-        if url_has_allowed_host_and_scheme(following, None):
-            return redirect(following)
+        _deliver_now(request, row)
+        next_url = request.POST.get("next", "")
+        if url_has_allowed_host_and_scheme(next_url, None):
+            return redirect(next_url)
         return redirect("admin:notify_bizreceive_change", pk)
 
     return view
 
 
-def _start(request: HttpRequest, row: BizReceive) -> None:
+def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
+    """Deliver now, write the audit log, and show the outcome or the error as a message."""
     try:
         outcome = operations.deliver_now(row)
     except NotNow as error:

@@ -161,7 +161,9 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         return [
             path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
             path(
-                "<int:pk>/deliver/", wrap(deliver_now.page(self)), name="notify_bizreceive_deliver"
+                "<int:pk>/deliver/",
+                wrap(deliver_now.deliver_now_view(self)),
+                name="notify_bizreceive_deliver",
             ),
             *super().get_urls(),
         ]

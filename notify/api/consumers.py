@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db import IntegrityError
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -100,12 +99,6 @@ class Consumer(Resource):
 
     def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
         return {"secret": row.secret} if is_new else {}
-
-    def delete(self, version: str = "") -> None:
-        try:
-            super().delete(version)
-        except IntegrityError:
-            raise NotNow("A subscription was made for this consumer just now.") from None
 
     def remove(self, row: Receive) -> None:
         if BizReceive.objects.filter(receive=row).exists():

@@ -80,7 +80,7 @@ class Maker(Worker):
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of a
             # subscriber's answer and is put back; an order can be made again.
-            recovery.recover(put_back=names.has_only_copies)
+            recovery.recover(is_only_copy=names.has_only_copies)
         moved_count = self.settle_held()
         work_count = self._work(self.splitter.waiting())
         if pause := self._gather.note_batch(work_count):

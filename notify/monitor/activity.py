@@ -1,4 +1,4 @@
-"""Notify's counters and their meaning, for the overview and the statistics."""
+"""Notify's figures on the overview and in the statistics, and the counters they are made of."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from notify.monitor.histograms import DURATION, LATENCY, Histogram
 
 
 def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
-    def of(counts: Counts) -> float | None:
+    def percentile(counts: Counts) -> float | None:
         return histogram.percentile(counts, share)
 
     def span(counts: Counts) -> tuple[float, float] | None:
         return histogram.span(counts, share)
 
-    return Figure(name, title, histogram.names, of, span=span)
+    return Figure(name, title, histogram.names, percentile, span=span)
 
 
-def _answer(name: str) -> str:
-    what = counters.answer_of(name)
-    return gettext("HTTP %s") % what if what[:1].isdigit() else what
+def _answer(counter_name: str) -> str:
+    """The label of an answer of consumers: an HTTP status, or a word such as "timeout"."""
+    answer = counters.answer_of(counter_name)
+    return gettext("HTTP %s") % answer if answer[:1].isdigit() else answer
 
 
 class _ByEventType(Dimension):
-    """An event type of the catalogue, and all others together."""
+    """Figures for each event type of the catalogue, and for all other types together."""
 
     name = "event_type"
     title = _("event type")
@@ -45,11 +46,11 @@ class _ByEventType(Dimension):
     permission = "notify.view_eventtype"
     _others = "others"
 
-    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         return {
             counter: self._others if counter.subject == OTHERS else str(-counter.subject)
-            for counter in counters
-            if counter.subject < 0
+            for counter in counter_keys
+            if counter.subject < 0  # the negative id of an event type, or OTHERS
         }
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:

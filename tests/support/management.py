@@ -58,6 +58,7 @@ class Manager:
         key: str = "",
         idempotency_key: str = "",
         if_match: str = "",
+        if_none_match: str = "",
     ) -> Answer:
         """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared
         with the document."""
@@ -67,6 +68,8 @@ class Manager:
             headers["Idempotency-Key"] = idempotency_key
         if if_match:
             headers["If-Match"] = if_match
+        if if_none_match:
+            headers["If-None-Match"] = if_none_match
         answer: Answer = Client().generic(
             method, f"/api/v1/{path}", raw, "application/json", headers=headers
         )

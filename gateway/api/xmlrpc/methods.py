@@ -1,4 +1,4 @@
-"""The methods of /rpc/: names, signatures and help texts, and the work behind them."""
+"""The methods of /rpc/ with their signatures and help texts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from msgplatform.core.intake.verdicts import judge_each, limit_items
 MULTICALL = "system.multicall"
 MAX_CALLS = 100
 MAX_INCOMING = 200
-MAX_SHOWN = states.MAX_IDS  # over all calls of a multicall, whose answer is made in memory
-_INTEGERS = frozenset({"priority"})  # the only field that is a number in REST's body, too
+MAX_SHOWN = states.MAX_IDS  # messages in the answer of a multicall, which is made in memory
+_INTEGERS = frozenset({"priority"})  # fields that are numbers in the body of REST
 Struct = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Method:
-    """`signatures` as system.methodSignature gives them: the type of the answer, then of each
-    parameter. A method without a scope needs no key, one without `call` is the dispatcher's."""
+    """A method. Each of `signatures` has the type of the answer, then the types of the parameters.
+
+    A method without `scope` needs no key. `call` is None for the method that the dispatcher
+    (`endpoint.py`) carries out itself.
+    """
 
     call: Callable[..., Any] | None
     signatures: list[list[str]]
@@ -78,9 +81,10 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
         if id not in states_by_id:
             answers.append({"id": id, "found": False})
             continue
-        # XML-RPC has no null: a time that never came is an empty string.
         fields = msgspec.to_builtins(states_by_id[id])
-        answers.append({"found": True, **{k: "" if v is None else v for k, v in fields.items()}})
+        # XML-RPC has no null: a time that is not known yet is an empty string.
+        texts = {name: "" if value is None else value for name, value in fields.items()}
+        answers.append({"found": True, **texts})
     return answers
 
 
@@ -92,7 +96,7 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
 
 
 def count_messages(call: Any) -> int:
-    """How many messages this call of a multicall may show."""
+    """The number of messages that the answer to this call of a multicall may have."""
     match call:
         case {"methodName": "sms.query", "params": [_, list(ids)]}:
             return len(ids)
@@ -119,9 +123,9 @@ METHODS: Mapping[str, Method] = {
     "sms.send": Method(
         send,
         [
-            ["struct", "string", kind, "string", *more]
-            for kind in ("string", "array")
-            for more in ([], ["struct"])
+            ["struct", "string", recipient_type, "string", *options_type]
+            for recipient_type in ("string", "array")
+            for options_type in ([], ["struct"])
         ],
         "sms.send(key, to, text, options): sends one text to one recipient or to an array of them. "
         f"Options: {_OPTIONS}. Answers {{outcome: created or duplicate, ids: one string for each "
@@ -176,26 +180,27 @@ METHODS: Mapping[str, Method] = {
 
 
 def _read(value: Any, type: Any) -> Any:
-    """XML-RPC's values as REST's body would have them. Raises InvalidInput naming the field."""
+    """A value of XML-RPC, read and checked as in REST. Raises InvalidInput naming the field."""
     try:
-        as_json = msgspec.json.encode(_with_texts(value))
+        as_json = msgspec.json.encode(_with_integers_as_text(value))
     except (TypeError, ValueError, OverflowError):  # base64, an integer of a hundred digits
         raise InvalidInput("use strings, integers, arrays, structs and dateTime") from None
     return decode_item(msgspec.Raw(as_json), type)
 
 
-def _with_texts(value: Any) -> Any:
-    """Digits that were sent as an integer, as PHP does, are text wherever that is meant."""
+def _with_integers_as_text(value: Any) -> Any:
+    """The value with integers as text, except in _INTEGERS: PHP sends a text of digits, such as a
+    telephone number, as an integer."""
     match value:
-        case bool():  # before int, of which it is one
+        case bool():  # a bool is an int, too
             return value
         case int():
             return str(value)
         case list():
-            return [_with_texts(item) for item in value]
+            return [_with_integers_as_text(item) for item in value]
         case dict():
             return {
-                name: item if name in _INTEGERS else _with_texts(item)
+                name: item if name in _INTEGERS else _with_integers_as_text(item)
                 for name, item in value.items()
             }
     return value

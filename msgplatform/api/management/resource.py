@@ -1,14 +1,14 @@
-"""One thing that people set up, by the name that it has: read, created or replaced, deleted.
+"""The objects that people set up, such as a consumer: read, created or replaced, deleted by name.
 
-The management API (`resources.py`) shows these over HTTP. A `put` describes the whole thing: what
-it leaves out, or gives as null, has its default afterwards, and the same `put` twice changes
-nothing. The model alone (`full_clean`) says which values are valid, so that the console's forms
-and the API agree.
+`resources.py` serves them over HTTP. A `put` describes the whole object: a field that is left out
+or null gets its default, and the same `put` twice changes nothing. The model alone (`full_clean`)
+says which values are valid, so that the console's forms and the API agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,14 +21,14 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from msgplatform.api.management import fields
-from msgplatform.core.errors import Changed
+from msgplatform.core.errors import Changed, NotNow
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
 
 
 class WholeSerializer(serializers.ModelSerializer[Any]):
-    """A body that describes the whole thing. Unknown fields are refused; those that only the
-    platform writes may be sent back as they were read, and are left alone."""
+    """A body that describes the whole object. Unknown fields are refused. Fields that only the
+    platform writes may be sent back as they were read; their values are ignored."""
 
     serializer_field_mapping = fields.OF_MODELS
     serializer_related_field = fields.NamedField
@@ -36,7 +36,7 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
         field_class, options = super().build_standard_field(field_name, model_field)
         if not options.get("required", True) and not options.get("read_only"):
-            options["allow_null"] = True  # as good as leaving it out
+            options["allow_null"] = True  # null means the same as a field that is left out
         return field_class, options
 
     def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
@@ -55,12 +55,11 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 
 @dataclass(frozen=True)
 class Stored:
-    """The answer to a `put`. `once` has fields that are shown this once, such as a secret."""
+    """The row after a `put`, and fields that only this answer shows, such as a secret."""
 
     row: Any
     is_new: bool = False
-    changed_names: Sequence[str] = ()
-    once: Mapping[str, Any] = field(default_factory=dict)
+    shown_once: Mapping[str, Any] = field(default_factory=dict)
 
 
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
@@ -74,7 +73,7 @@ def record(actor: str, action: str, target: str, **detail: Any) -> None:
 
 
 def system_of(name: str) -> Biz:
-    """The business system of this name. Raises Http404."""
+    """The business system with this name. Raises Http404."""
     row = Biz.objects.filter(name=name).first()
     if row is None:
         raise Http404("There is no such business system; create it first.")
@@ -82,21 +81,21 @@ def system_of(name: str) -> Biz:
 
 
 class Resource:
-    """Things of one kind. An instance stands for one of them, which its address names.
+    """One kind of object, such as consumers. An instance is the object that its address names.
 
-    A subclass sets the class attributes, and implements `rows`, `new` and `remove`. `actor` is who
-    acts, for the audit log.
+    A subclass sets the class attributes and implements `remove`; it overrides `rows` and `new` when
+    the address is more than a name. `actor` is the name that the audit log shows.
     """
 
     noun: ClassVar[str]  # "consumer", for sentences
-    nouns: ClassVar[str]  # "consumers": the group of its operations
-    list_path: ClassVar[str]  # "consumers"; '': another kind's list has them
+    nouns: ClassVar[str]  # "consumers", the group of the operations in the OpenAPI document
+    list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
     path: ClassVar[str]  # "consumers/<slug:name>"
-    audit_noun: ClassVar[str] = ""  # that begins the audit log's actions; '': `noun`
-    scope: ClassVar[str]  # that a management key needs
+    audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
+    scope: ClassVar[str]  # scope that a management key needs
     model: ClassVar[type[Model]]
     serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
-    # Of the answer to the PUT that creates one, when it shows more.
+    # Serializer of the answer to the PUT that creates an object, when that answer shows more.
     created_serializer_class: ClassVar[type[serializers.BaseSerializer[Any]] | None] = None
     secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
     # Fields that stay as they are stored when a body leaves them out; secrets always do.
@@ -107,13 +106,13 @@ class Resource:
     on_delete: ClassVar[str]
     notes: ClassVar[str] = ""
     list_notes: ClassVar[str] = "By name."
-    parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # parts of the address that need a text
-    conflicts: ClassVar[tuple[str, ...]] = ()  # methods that may be answered with 409
+    parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
+    conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 
     def __init__(self, actor: str, **address: str) -> None:
         self.actor, self.address = actor, address
 
-    # -- what a subclass says --------------------------------------------------------------------
+    # -- for subclasses --------------------------------------------------------------------------
     @property
     def name(self) -> str:
         return self.address["name"]
@@ -123,11 +122,11 @@ class Resource:
         return self.model._default_manager.filter(name=self.name)
 
     def new(self) -> Any:
-        """A row for the address, with its defaults, which is not saved yet."""
+        """An unsaved row for the address, with default values."""
         return self.model(name=self.name)
 
     def remove(self, row: Any) -> None:
-        """Do what DELETE means to the row, which is locked, and write the audit log."""
+        """Delete the locked row, or switch it off, and write the audit log."""
         raise NotImplementedError
 
     def title(self, row: Any) -> str:
@@ -135,7 +134,7 @@ class Resource:
         return str(row.name)
 
     def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
-        """Called in the transaction that stored a change; returns what is shown this once."""
+        """Act in the transaction that stored a change; returns `Stored.shown_once`."""
         return {}
 
     def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
@@ -145,37 +144,43 @@ class Resource:
     def check_change(
         self, row: Any, before: Mapping[str, Any], sent_names: Collection[str]
     ) -> None:
-        """Raises an error for a change that the row must not have, which is not saved yet. `before`
-        are its values as they are stored, `sent_names` the fields that the body has."""
+        """Raise an error when the change of the unsaved row is not allowed. `before` has the stored
+        values, `sent_names` the fields of the body."""
 
     def audit_value(self, name: str, value: Any) -> Any:
         """A field's value as the audit log shows it."""
         return value
 
-    # -- what is done with one -------------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------
     def get(self, for_change: bool = False) -> Any:
-        """The row. Raises Http404."""
+        """The row, locked with `for_change`. Raises Http404."""
         rows = self.rows()
         row = (rows.select_for_update() if for_change else rows).first()
         if row is None:
             raise Http404("There is nothing of this name.")
         return row
 
-    def put(self, data: Any, version: str = "") -> Stored:
-        """Make the thing as the data say. With `version`, only if it is of this version ("*": if it
-        is there). Raises Changed, and ValidationErrors for wrong values."""
+    def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
+        """Create the object, or replace its values by `data`.
+
+        Raises Changed when the stored object does not have this `version` ("*": any version of an
+        object that exists), or exists with `should_be_new`; ValidationErrors for wrong values.
+        """
         try:
-            return self._put(data, version)
-        except IntegrityError:  # somebody else has created it meanwhile
-            return self._put(data, version)
+            return self._put(data, version, should_be_new)
+        except IntegrityError:
+            # Another request has created this object meanwhile, or deleted one that it refers to.
+            return self._put(data, version, should_be_new)
 
     @transaction.atomic
-    def _put(self, data: Any, version: str) -> Stored:
+    def _put(self, data: Any, version: str, should_be_new: bool) -> Stored:
         stored_row = self.rows().select_for_update().first()
         is_new = stored_row is None
+        if should_be_new and not is_new:
+            raise Changed("There is something of this name already.")
         if version and is_new:
             raise Changed("There is nothing of this name any more.")
-        row: Any = self.new() if is_new else stored_row
+        row: Any = self.new() if is_new else copy(stored_row)
         version_before = "" if is_new else self.version(row)
         body: Any = self.serializer_class(row, data=data)
         body.is_valid(raise_exception=True)
@@ -185,33 +190,37 @@ class Resource:
         after = self.values(row) | related
         changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
         if version not in ("", "*", version_before):
-            raise self.changed(before, after, changed_names)
+            raise self.changed_error(stored_row, row, before, related)
         if not is_new and not changed_names:
             return Stored(row)
         self.check_change(row, before, body.validated_data.keys())
-        also = self.set_dependent_fields(row, changed_names)
+        dependent_names = self.set_dependent_fields(row, changed_names)
         columns = [name for name in changed_names if name not in related]
-        row.save(update_fields=None if is_new else [*columns, *also])
+        row.save(update_fields=None if is_new else [*columns, *dependent_names])
         for name in related:
             getattr(row, name).set(body.validated_data.get(name, ()))
-        once = self.after_save(row, is_new)
+        shown_once = self.after_save(row, is_new)
         self._audit_put(row, is_new, changed_names, before, after)
-        return Stored(row, is_new, changed_names, once)
+        return Stored(row, is_new, shown_once)
 
-    @transaction.atomic
     def delete(self, version: str = "") -> None:
-        """Raises Http404, and Changed when the thing is not of this version."""
-        row = self.get(for_change=True)
-        self.check_version(row, version)
-        self.remove(row)
+        """Delete the object, or switch it off. Raises Http404, Changed when the object does not
+        have this version, NotNow while others refer to it."""
+        try:
+            with transaction.atomic():
+                row = self.get(for_change=True)
+                self.check_version(row, version)
+                self.remove(row)
+        except IntegrityError:  # a reference that `remove` does not look for
+            raise NotNow(f"Something refers to this {self.noun}.") from None
 
     def check_version(self, row: Any, version: str) -> None:
-        """Raises Changed when the row is not of this version ('' and "*": any)."""
+        """Raise Changed when the row does not have this version ('' and "*": any)."""
         if version not in ("", "*", self.version(row)):
             raise Changed("It was changed meanwhile: read it again.")
 
     def values(self, row: Any) -> dict[str, Any]:
-        """The fields that a body sets; of related things the names."""
+        """Values of the fields that a body sets; related objects as sorted names."""
         values = {column.name: column.value_from_object(row) for column in self._columns()}
         for name in self._related_names():
             names = getattr(row, name).values_list("name", flat=True) if row.pk else ()
@@ -219,8 +228,8 @@ class Resource:
         return values
 
     def version(self, row: Any) -> str:
-        """A text that changes with every field that a body can set. Keyed: a secret cannot be
-        guessed from it."""
+        """A text that differs when any field that a body sets differs. It is keyed, so that nobody
+        can guess a secret by it."""
         content = msgspec.json.encode(self.values(row), enc_hook=str, order="deterministic")
         return salted_hmac("resource", content, algorithm="sha256").hexdigest()[:20]
 
@@ -228,20 +237,20 @@ class Resource:
         record(self.actor, action, target, **detail)
 
     def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
-        """Set the body's values, and the default of each field that it leaves out. Returns the
-        names of related things, which are stored behind the row."""
+        """Set the row's columns from the body, or to their defaults. Returns the names of related
+        objects by field; these can be stored only after the row."""
         for column in self._columns():
             if column.name in body.validated_data:
                 setattr(row, column.name, body.validated_data[column.name])
             elif column.name not in self.kept_fields | self.secret_fields:
                 setattr(row, column.name, column.get_default())
         return {
-            name: sorted(each.name for each in body.validated_data.get(name, ()))
+            name: sorted(row.name for row in body.validated_data.get(name, ()))
             for name in self._related_names()
         }
 
     def _names(self) -> set[str]:
-        """The fields that a body sets, as the model calls them."""
+        """The model's names of the fields that a body sets."""
         serializer: Any = self.serializer_class()
         writable = [field for field in serializer.fields.values() if not field.read_only]
         return {str(field.source) for field in writable}
@@ -252,18 +261,29 @@ class Resource:
 
     def _related_names(self) -> list[str]:
         names = self._names()
-        return [each.name for each in self.model._meta.many_to_many if each.name in names]
+        return [field.name for field in self.model._meta.many_to_many if field.name in names]
 
-    def changed(
-        self, before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]
+    def changed_error(
+        self,
+        stored_row: Any,
+        sent_row: Any,
+        before: Mapping[str, Any],
+        related: Mapping[str, Sequence[str]],
     ) -> Changed:
+        """The error with every difference that the API shows. `related` has the names of related
+        objects that were sent, `before` the stored ones."""
+        stored = {
+            **self.serializer_class(stored_row).data,
+            **{name: before[name] for name in related},
+        }
+        sent = {**self.serializer_class(sent_row).data, **related}
         differences = {
-            name: {"stored": before[name], "sent": after[name]}
-            for name in names
-            if name not in self.secret_fields
+            name: {"stored": stored[name], "sent": sent[name]}
+            for name in stored
+            if not is_same(stored[name], sent[name])
         }
         words = "It was changed meanwhile: `differences` has what is stored and what was sent."
-        return Changed(words, msgspec.to_builtins(differences, enc_hook=str))
+        return Changed(words, differences)
 
     def _audit_put(
         self,
@@ -275,13 +295,18 @@ class Resource:
     ) -> None:
         """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
-        word = self.audit_noun or self.noun.replace(" ", "_")
+        noun = self.audit_noun or self.noun.replace(" ", "_")
 
-        def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+        def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: self.audit_value(name, values[name]) for name in sorted(names)}
 
         if is_new:
-            self.audit(f"{word}_created", self.title(row), after=shown(after))
+            self.audit(f"{noun}_created", self.title(row), after=audit_values(after))
         else:
-            both = {"fields": changed_names, "before": shown(before), "after": shown(after)}
-            self.audit(f"{word}_changed", self.title(row), **both)
+            self.audit(
+                f"{noun}_changed",
+                self.title(row),
+                fields=changed_names,
+                before=audit_values(before),
+                after=audit_values(after),
+            )

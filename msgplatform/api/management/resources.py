@@ -28,7 +28,6 @@ from rest_framework.response import Response
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management.resource import Resource, Stored, record
 from msgplatform.api.query import NAME, ListView, QueryView
-from msgplatform.core.errors import Changed
 
 OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
 _IF_MATCH = OpenApiParameter(
@@ -75,9 +74,8 @@ class ResourceView(QueryView, GenericAPIView[Any]):
 
     def put(self, request: Request, **_address: str) -> Response:
         resource = self.resource()
-        if request.headers.get("If-None-Match") == "*" and resource.rows().exists():
-            raise Changed("There is something of this name already.")
-        stored = resource.put(body_of(request), _version(request))
+        should_be_new = request.headers.get("If-None-Match") == "*"
+        stored = resource.put(body_of(request), _version(request), should_be_new)
         return self._answer(resource, stored.row, stored)
 
     def delete(self, request: Request, **_address: str) -> Response:
@@ -85,7 +83,7 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _answer(self, resource: Resource, row: Any, stored: Stored | None = None) -> Response:
-        content = {**self.get_serializer(row).data, **(stored.once if stored else {})}
+        content = {**self.get_serializer(row).data, **(stored.shown_once if stored else {})}
         is_new = stored is not None and stored.is_new
         return Response(
             content,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from django.db import transaction
@@ -119,7 +120,7 @@ class Key(Resource):
         return rows.order_by("revoked_at", "-id")
 
     @transaction.atomic
-    def put(self, data: Any, version: str = "") -> Stored:
+    def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
         if self.name != self.name.strip():
             # It would be stored without them, and not be found under this address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
@@ -128,25 +129,27 @@ class Key(Resource):
         scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")
         system = self._locked_system()
         row = self._active(system)
+        if should_be_new and self.rows().exists():
+            raise Changed("There is something of this name already.")
         if row is None:
             if version:
                 raise Changed("There is no valid key of this name any more.")
             row, plain = keys.create(system, self.name, scopes, expires_at)
             self._log("api_key_created", row)
-            return Stored(row, is_new=True, once={"key": plain})
+            return Stored(row, is_new=True, shown_once={"key": plain})
         scopes = keys.check_scopes(scopes, is_management=False)
         if (sorted(row.scopes), row.expires_at) == (scopes, expires_at):
             return Stored(row)
         before = {"scopes": row.scopes, "expires_at": row.expires_at}
-        if version not in ("", "*", self.version(row)):
-            after = {"scopes": scopes, "expires_at": expires_at}
-            raise self.changed(before, after, list(after))
-        keys.check_expiry(expires_at)
+        stored_row = copy(row)
         row.scopes, row.expires_at = scopes, expires_at
+        if version not in ("", "*", self.version(stored_row)):
+            raise self.changed_error(stored_row, row, before, {})
+        keys.check_expiry(expires_at)
         row.save(update_fields=["scopes", "expires_at"])
         self._log("api_key_changed", row, before=before)
         transaction.on_commit(keys.forget)
-        return Stored(row, changed_names=["scopes", "expires_at"])
+        return Stored(row)
 
     @transaction.atomic
     def delete(self, version: str = "") -> None:

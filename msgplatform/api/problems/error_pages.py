@@ -1,4 +1,4 @@
-"""Errors outside DRF: problem+json under /api/, a plain page elsewhere."""
+"""Answers to errors outside DRF: problem+json under /api/, an HTML page elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ API_PREFIX = "/api/"
 def _answer(
     request: HttpRequest, problem: Problem, template: str, reason: str = ""
 ) -> HttpResponse:
-    """`reason` is what a page says instead of the template's own sentence."""
+    """The problem as JSON or as a page, where `reason` replaces the template's own sentence."""
     if request.path.startswith(API_PREFIX):
         return problem.response()
     # Without request and context processors: an error page may touch no session or database.
@@ -41,13 +41,14 @@ def _answer(
 
 
 def _reason(exception: Exception) -> str:
-    """The view's own sentence, or ''. Django's URL resolver gives a dict of patterns instead."""
+    """The text that a view gave to its exception, or ''."""
+    # The exception of Django's URL resolver has a dict of patterns instead.
     reason = exception.args[0] if exception.args else ""
     return str(reason) if isinstance(reason, str | Promise) else ""
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """handler400."""
+    """Django's `handler400`."""
     problem = Problem(KINDS["bad-request"], "The request breaks the rules of HTTP.")
     if isinstance(exception, DisallowedHost):
         log.info("foreign_host", host=request.META.get("HTTP_HOST", "")[:200])
@@ -57,35 +58,35 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """handler403."""
+    """Django's `handler403`."""
     problem = Problem(KINDS["forbidden"], str(exception) or KINDS["forbidden"].help)
     return _answer(request, problem, "403.html", _reason(exception))
 
 
-def form_too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """CSRF_FAILURE_VIEW: links to the page before, which asks for the login if the session is
-    over."""
-    came_from = request.headers.get("Referer", "")
-    # A link to another site, on a page of ours, would lend that site our name.
-    if not url_has_allowed_host_and_scheme(came_from, {request.get_host()}):
-        came_from = reverse("home")
-    page = loader.get_template("403_csrf.html").render({"came_from": came_from})
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Django's `CSRF_FAILURE_VIEW`, mostly for a form of an ended session: links to the page that
+    sent the form, where the person logs in again."""
+    form_url = request.headers.get("Referer", "")
+    # Our page must not link to another site: people would trust that site because of the link.
+    if not url_has_allowed_host_and_scheme(form_url, {request.get_host()}):
+        form_url = reverse("home")
+    page = loader.get_template("403_csrf.html").render({"form_url": form_url})
     return HttpResponse(page, status=HTTPStatus.FORBIDDEN)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """handler404."""
+    """Django's `handler404`."""
     detail = f"There is nothing at {request.path}; /api/docs/ lists all addresses."
     return _answer(request, Problem(KINDS["not-found"], detail), "404.html", _reason(exception))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """handler500: the caller gets an id that finds the cause in the log.
+    """Django's `handler500`: the answer has an id by which the cause is found in the log.
 
-    The console needs the database for every page: while it is unavailable, this is what it shows.
+    While the database is unavailable, every page of the console is answered here.
     """
     error = sys.exc_info()[1]
-    # Random, so that it is found in the log of whichever process answered.
+    # Random: every process makes ids of its own, and their logs are searched together.
     error_id = secrets.token_hex(8)
     log.error(
         "request_failed",
@@ -113,12 +114,12 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 @csrf_exempt
 def unknown_api_address(request: HttpRequest) -> HttpResponse:
-    """The last route under /api/: a problem, also for POST, instead of a redirect to `…/`."""
+    """The last route under /api/: 404 for every method, where Django would redirect to `…/`."""
     return not_found(request, Http404())
 
 
 def catalogue(request: HttpRequest, slug: str = "") -> HttpResponse:
-    """The pages that a problem's `type` links to: all kinds, or the kind `slug`."""
+    """The pages to which the `type` of a problem leads: all kinds, or the kind `slug`."""
     if slug and slug not in KINDS:
         raise Http404
     kinds: list[Any] = [KINDS[slug]] if slug else list(KINDS.values())

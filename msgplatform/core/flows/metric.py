@@ -1,4 +1,4 @@
-"""The metrics of `/metrics`, each declared once with its name, type, meaning and labels."""
+"""Declarations of the metrics of `/metrics`, and their samples."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, as `docs/metrics.md` lists it. Its labels have few values: each combination is a
-    time series in Prometheus."""
+    """A declared metric; `docs/metrics.md` is generated from these. A label must have few values:
+    each combination of values is a time series in Prometheus."""
 
     name: str  # without PREFIX, and without the `_total` of a counter
     help: str
@@ -24,29 +24,31 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name.endswith("_total"):
-            raise ValueError(f"{self.name!r} is no name for a metric")
+            raise ValueError(
+                f"{self.name!r} is not a valid name of a metric: use a-z, 0-9 and _, no _total"
+            )
         if not self.help:
             raise ValueError(f"{self.name} has no help text")
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it; the samples of a histogram have _bucket, _sum and _count."""
+        """The name in Prometheus; to that of a histogram it adds _bucket, _sum and _count."""
         return f"{PREFIX}{self.name}{'_total' * (self.kind == 'counter')}"
 
     def of(self, value: float, **labels: str) -> Sample:
-        """A sample of a gauge or a counter; of a histogram the sum."""
+        """A sample of a gauge or a counter, or the sum of a histogram."""
         if labels.keys() != set(self.labels):
             raise TypeError(f"{self.name} has the labels {self.labels}, not {tuple(labels)}")
         return Sample(self, value, labels)
 
     def bucket(self, bound: str, count: float, **labels: str) -> Sample:
-        """How many were observed up to `bound`; the last bound of a histogram is "+Inf"."""
+        """The number of observations up to `bound`; the last bound of a histogram is "+Inf"."""
         return Sample(self, count, self.of(count, **labels).labels, bound)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One value of a metric. `bound` is that of a histogram's bucket, '' otherwise."""
+    """One value of a metric. `bound` is the upper bound of a histogram's bucket, '' otherwise."""
 
     metric: Metric
     value: float
@@ -71,7 +73,7 @@ class Metrics:
         return self._declare(Metric(name, help, labels))
 
     def counter(self, name: str, help: str, *labels: str) -> Metric:
-        """Grows only; Prometheus sees the full name with `_total`."""
+        """Declare a counter, whose value never falls; `name` is without `_total`."""
         return self._declare(Metric(name, help, labels, "counter"))
 
     def histogram(self, name: str, help: str, *labels: str) -> Metric:

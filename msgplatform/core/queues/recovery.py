@@ -1,8 +1,8 @@
-"""Recover orders that killed processes left in intermediate lists, and those that RQ workers took.
+"""Recovery of orders that a killed process had claimed, or that an RQ worker took.
 
-If somebody starts an RQ worker on our queues, it fails every order it takes
-(`jobs.not_for_workers`) and keeps it for a year in a registry that no daemon reads. Nothing of such
-an order was delivered.
+A claimed order lies in the intermediate list of its queue. An RQ worker that somebody starts on our
+queues fails each order (`jobs.not_for_workers`): the order is not delivered, and RQ keeps it for a
+year in a registry that no daemon reads.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from msgplatform.core.queues.jobs import CLAIMS, Serializer, forget
 log = logging.get(__name__)
 
 RQ_QUEUES = "rq:queues"  # RQ's set of all queues that ever had a job
-# A claim that ended this long ago has no order any more: `recover` would have taken the order.
+# A claim that ended so many seconds ago has no order: `recover` has recovered the order by then.
 _STALE_SECONDS = 30
 
-# Takes an order out of a registry: back to the front of its queue, or dropped. One script, so that
-# two processes do not both put it back, and one that dies loses nothing. An order that a claimer
-# holds is left to it: if it is in the intermediate list, `recover` sees it there; an RQ worker may
-# have taken it out of that list, and then it stays in the registry until the claim is over.
-# KEYS: registry, queue, intermediate list, claims, job, and what goes with it. ARGV: member of the
-# registry, job id, member of the claims, now, whether it goes back.
-_RECOVER = """
+# Takes an order out of a registry, and puts it back at the front of its queue or drops it. This is
+# one script, so that two processes cannot both put the order back, and a killed one loses none.
+# A claimed order is left to its claimer: `recover` sees it in the intermediate list. If an RQ
+# worker has taken the order out of that list, the order stays in the registry until the claim ends.
+# KEYS: registry, queue, intermediate list, claims, job, other keys of the job. ARGV: member of the
+# registry, job id, member of the claims, now, '1' to put the order back.
+_RECOVER_FROM_REGISTRY = """
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return '' end
 redis.call('DEL', KEYS[4] .. ':none')  -- as in _PUT_BACK
 local held = redis.call('LPOS', KEYS[3], ARGV[2])
@@ -60,9 +60,9 @@ if redis.call('DEL', KEYS[5]) == 1 then return 'dropped' end
 return ''
 """
 
-# Forgets the names of queues that have nothing at all, and returns the indices of the others. `put`
-# adds a name again together with its entry, and this is one script: no queue with work is missed.
-# KEYS: RQ's set of queues, then for each its lists and registries. ARGV: members of the set.
+# Removes empty queues from RQ's set of queues, and returns the indices of the others. No queue with
+# work is missed: this is one script, and `put` adds the name of a queue together with its entry.
+# KEYS: RQ's set of queues, then the lists and registries of each queue. ARGV: members of the set.
 _WITH_ENTRIES = """
 local others, each = {}, (#KEYS - 1) / #ARGV
 for i = 1, #ARGV do
@@ -76,23 +76,23 @@ for i = 1, #ARGV do
 end
 return others
 """
-_NAMES_A_SCRIPT = 500
+_QUEUES_PER_SCRIPT = 500
 
-# An entry goes back to the front of its queue. KEYS: queue, intermediate list, claims. ARGV: job
+# Moves an entry back to the front of its queue. KEYS: queue, intermediate list, claims. ARGV: job
 # id, member of the claims.
 _PUT_BACK = """
 redis.call('ZREM', KEYS[3], ARGV[2])  -- a full Redis lets a script go on that began by freeing
 if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 1 then redis.call('LPUSH', KEYS[1], ARGV[1]) end
 """
 
-# An entry without a claim is given one. KEYS: claims. ARGV: member, until.
-_GRACE = """
+# Gives an entry without a claim one. KEYS: claims. ARGV: member, until.
+_ADD_CLAIM = """
 redis.call('DEL', KEYS[1] .. ':none')  -- as in _PUT_BACK
 redis.call('ZADD', KEYS[1], 'NX', ARGV[2], ARGV[1])
 """
 
-# Registries of jobs that no worker is running.
-_ENDED = (
+# Registries of jobs that are not running.
+_ENDED_REGISTRIES = (
     FailedJobRegistry,
     FinishedJobRegistry,
     ScheduledJobRegistry,
@@ -108,49 +108,48 @@ class _Entry(NamedTuple):
 
     @property
     def job(self) -> str:
-        """Started jobs are listed as "<job>:<execution>"; a job id holds no colon."""
+        """The job id. StartedJobRegistry has "<job>:<execution>"; a job id has no colon."""
         return self.member.partition(b":")[0].decode(errors="replace")
 
 
-def recover(put_back: Callable[[str], bool], grace: float = 60.0) -> int:
-    """Recover the orders that killed processes left in intermediate lists, and those that RQ
-    workers, if somebody started any, left in RQ's registries; returns how many.
+def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
+    """Recover orders whose claim has ended, and orders in RQ's registries; returns their number.
 
-    `put_back(queue)` says whether an order is the only copy of something (then it goes back to
-    the front of its queue) or can be made again (then it is dropped). An entry without a claim is
-    given one of `grace` seconds first.
+    `is_only_copy(queue)` is true if the orders of the queue hold data that is nowhere else: such an
+    order goes back to the front of its queue. Other orders are dropped, since they are made again
+    from the database. An entry without a claim gets one of `grace` seconds first.
     """
     connection = work_redis()
-    queues = _with_entries(connection)
-    order_count = _recover_registries(queues, put_back)
+    queues = _queues_with_entries(connection)
+    order_count = _recover_registries(queues, is_only_copy)
     for queue in queues:
-        if not put_back(queue.name):
+        if not is_only_copy(queue.name):
             order_count += _drop_expired(queue, connection)
-        order_count += _recover_claimed(queue, put_back(queue.name), grace)
-    # Claims whose order is long gone: its process died between the steps of `done()`.
+        order_count += _recover_claimed(queue, is_only_copy(queue.name), grace)
+    # Claims without an order: their process died between the steps of `done()`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
     return order_count
 
 
-def _with_entries(connection: Any) -> list[Queue]:
-    """Queues in which something waits, is claimed, or was left by an RQ worker: a few scripts,
-    however many queues there once were."""
-    every = Queue.all(connection=connection, serializer=Serializer)
+def _queues_with_entries(connection: Any) -> list[Queue]:
+    """Queues with an entry in a list or a registry, found by one script for every
+    _QUEUES_PER_SCRIPT queues that RQ knows."""
+    all_queues = Queue.all(connection=connection, serializer=Serializer)
     script = connection.register_script(_WITH_ENTRIES)
-    kinds = (StartedJobRegistry, *_ENDED)
+    kinds = (StartedJobRegistry, *_ENDED_REGISTRIES)
     busy_queues: list[Queue] = []
-    for some in chunks(every, _NAMES_A_SCRIPT):
+    for chunk in chunks(all_queues, _QUEUES_PER_SCRIPT):
         keys = [RQ_QUEUES]
-        for queue in some:
+        for queue in chunk:
             keys += [queue.key, queue.intermediate_queue_key]
             keys += [kind.key_template.format(queue.name) for kind in kinds]
-        others: Any = script(keys=keys, args=[queue.key for queue in some])
-        busy_queues += [some[index - 1] for index in others]
+        busy_indices: Any = script(keys=keys, args=[queue.key for queue in chunk])  # from 1 on
+        busy_queues += [chunk[index - 1] for index in busy_indices]
     return busy_queues
 
 
 def _recover_claimed(queue: Queue, is_only_copy: bool, grace: float) -> int:
-    """Entries of the intermediate list whose claim is over; how many."""
+    """Recover the entries of the intermediate list whose claim has ended; returns their number."""
     connection = work_redis()
     job_ids = queue.intermediate_queue.get_job_ids()
     if not job_ids:
@@ -160,15 +159,16 @@ def _recover_claimed(queue: Queue, is_only_copy: bool, grace: float) -> int:
     claims: Any = connection.zmscore(CLAIMS, members)
     for job_id, member, until in zip(job_ids, members, claims, strict=True):
         if until is None:
-            connection.register_script(_GRACE)(keys=[CLAIMS], args=[member, now + grace])
+            connection.register_script(_ADD_CLAIM)(keys=[CLAIMS], args=[member, now + grace])
         elif float(until) < now:
-            _recover_one(queue, job_id, is_only_copy)
+            _recover_entry(queue, job_id, is_only_copy)
             order_count += 1
     return order_count
 
 
 def _drop_expired(queue: Queue, connection: Any) -> int:
-    """Entries whose order's ttl is over: a queue that nobody drains would grow for ever."""
+    """Remove entries whose order has expired, so that a queue without a reader does not grow for
+    ever; returns their number."""
     order_count = 0
     for key in (queue.key, queue.intermediate_queue_key):
         entries: Any = connection.lrange(key, 0, -1)
@@ -176,12 +176,13 @@ def _drop_expired(queue: Queue, connection: Any) -> int:
             for job_id in entries:
                 pipe.exists(Job.key_for(job_id.decode()))
             answers = pipe.execute()
-        for job_id in (entry for entry, exists in zip(entries, answers, strict=True) if not exists):
-            order_count += int(connection.lrem(key, 1, job_id))
+        for job_id, exists in zip(entries, answers, strict=True):
+            if not exists:
+                order_count += int(connection.lrem(key, 1, job_id))
     return order_count
 
 
-def _recover_one(queue: Queue, job_id: str, is_only_copy: bool) -> None:
+def _recover_entry(queue: Queue, job_id: str, is_only_copy: bool) -> None:
     log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_only_copy)
     if is_only_copy:
         script = work_redis().register_script(_PUT_BACK)
@@ -193,24 +194,24 @@ def _recover_one(queue: Queue, job_id: str, is_only_copy: bool) -> None:
         pipe.execute()
 
 
-def _recover_registries(queues: Sequence[Queue], put_back: Callable[[str], bool]) -> int:
-    """Empty RQ's registries of these queues, and its list of dead workers; returns how many orders.
+def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], bool]) -> int:
+    """Recover the orders in RQ's registries of these queues; returns their number.
 
-    A claimed order is left to its claimer, and one that a worker has started is left to the worker
-    until RQ itself takes it for abandoned.
+    A claimed order is left to its claimer. An order that a worker runs is left to the worker until
+    its entry in StartedJobRegistry expires.
     """
     _forget_dead_workers(queues)
     connection = work_redis()
     now = clock(connection)
-    script = connection.register_script(_RECOVER)
+    script = connection.register_script(_RECOVER_FROM_REGISTRY)
     order_count = 0
-    for entry in _entries(queues, now):
+    for entry in _registry_entries(queues, now):
         name, job = entry.queue.name, entry.job
         job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
         lists = [entry.queue.key, entry.queue.intermediate_queue_key]
         became: Any = script(
             keys=[entry.registry, *lists, CLAIMS, Job.key_for(job), *job_keys],
-            args=[entry.member, job, f"{name}|{job}", now, int(put_back(name))],
+            args=[entry.member, job, f"{name}|{job}", now, int(is_only_copy(name))],
         )
         if became:
             log.warning("rq_worker_left_order", queue=name, job=job, became=became.decode())
@@ -218,19 +219,21 @@ def _recover_registries(queues: Sequence[Queue], put_back: Callable[[str], bool]
     return order_count
 
 
-def _entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
-    """The registries' entries that no live worker is running, in one round trip."""
-    places: list[tuple[Queue, str, float | str]] = []
+def _registry_entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
+    """The entries of all registries without those that a worker runs, in one round trip."""
+    registries: list[tuple[Queue, str, float | str]] = []
     for queue in queues:
-        places.append((queue, StartedJobRegistry.key_template.format(queue.name), now))
-        places += [(queue, kind.key_template.format(queue.name), "+inf") for kind in _ENDED]
+        registries.append((queue, StartedJobRegistry.key_template.format(queue.name), now))
+        registries += [
+            (queue, kind.key_template.format(queue.name), "+inf") for kind in _ENDED_REGISTRIES
+        ]
     with work_redis().pipeline(transaction=False) as pipe:
-        for _queue, key, until in places:
+        for _queue, key, until in registries:
             pipe.zrangebyscore(key, "-inf", until)
         member_lists: list[Any] = pipe.execute()
     return [
         _Entry(queue, key, member)
-        for (queue, key, _until), members in zip(places, member_lists, strict=True)
+        for (queue, key, _until), members in zip(registries, member_lists, strict=True)
         for member in members
     ]
 

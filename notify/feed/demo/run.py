@@ -58,7 +58,7 @@ class Account:
 def run_demo(run: DemoRun) -> Mapping[str, Any]:
     """People meet, post, change their minds, stay away and come back; every timeline is read."""
     start = time.monotonic()
-    scenario = Scenario(town.people(max(20, run.messages // _A_USER)))
+    scenario = Scenario(town.citizens(max(20, run.messages // _A_USER)))
     posts, readers = max(1, run.messages // _A_POST), scenario.readers
     biz, _ = Biz.objects.get_or_create(name="town", defaults={"title": "Town"})
     token = keys.create(biz, "demo", ["feed:write", "feed:read"])[1]

@@ -1,11 +1,11 @@
-"""The town of the demo: its people, and what each of them must see.
+"""The town of the demo: its users, and the timeline that each of them must see.
 
-    people      ordinary users
-    PAGE        a page that everybody may follow
-    STAR        a celebrity, whom nearly everybody follows
+    citizens    ordinary users
+    PAGE        a page that a third of the citizens follow
+    STAR        a celebrity whom nearly all citizens follow
 
-Standard library only, because it must not share code with the programs that it checks. Nothing here
-is quick or clever: a timeline is made by looking at every post, one after the other.
+The demo compares the platform's timelines with these. That is why this module shares no code with
+the programs that it checks, and looks at every post for each timeline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FRIEND, VIP = "friend", "vip"
 
 @dataclass
 class Post:
-    """A post as it is now. `id` is a string of digits, as the platform gives it."""
+    """The present state of a post. `id` is a string of digits, as in the API."""
 
     id: str
     uid: str
@@ -35,14 +35,15 @@ class Town:
     """Everybody's posts and relations. Several threads may use it."""
 
     posts: dict[str, Post] = field(default_factory=dict)
-    friends: set[tuple[str, str]] = field(default_factory=set)  # both ways round
+    friends: set[tuple[str, str]] = field(default_factory=set)  # each friendship in both orders
     follows: set[tuple[str, str]] = field(default_factory=set)  # (author, reader)
     blocks: set[tuple[str, str]] = field(default_factory=set)  # (blocked user, blocking user)
-    read: dict[str, int] = field(default_factory=dict)  # the id up to which a reader has read
+    read: dict[str, int] = field(default_factory=dict)  # reader → id of the last post that was read
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def change(self, action: str, uid: str, other: str) -> bool:
-        """`uid` befriends, follows, blocks … `other`; False when a block forbids it."""
+        """Store that `uid` befriends, follows, blocks … `other`. Returns False when a block forbids
+        it."""
         with self.lock:
             is_blocked = bool({(uid, other), (other, uid)} & self.blocks)
             if action in ("befriend", "follow") and is_blocked:
@@ -55,9 +56,10 @@ class Town:
                 self.follows.discard((other, uid))
             elif action == "unblock":
                 self.blocks.discard((other, uid))
-            else:  # unfriend, block
+            elif action == "unfriend":
                 self.friends -= {(uid, other), (other, uid)}
-            if action == "block":
+            else:  # block
+                self.friends -= {(uid, other), (other, uid)}
                 self.follows -= {(uid, other), (other, uid)}
                 self.blocks.add((other, uid))
             return True
@@ -67,7 +69,7 @@ class Town:
             self.posts[post.id] = post
 
     def timeline(self, reader: str) -> Records:
-        """This reader's posts, newest first: id → author, topic, data."""
+        """The posts that this reader sees, newest first: (id, (author, topic, data))."""
         with self.lock:
             posts = [
                 post
@@ -78,9 +80,9 @@ class Town:
         return [(post.id, (post.uid, post.topic, post.data)) for post in posts]
 
     def unread(self, reader: str, timeline: Records) -> int:
-        """The number of posts of others in this timeline that its reader has not read."""
-        up_to = self.read.get(reader, 0)
-        return sum(int(id) > up_to and self.posts[id].uid != reader for id, _ in timeline)
+        """The number of posts in this timeline that others wrote and the reader has not read."""
+        last_read_id = self.read.get(reader, 0)
+        return sum(int(id) > last_read_id and self.posts[id].uid != reader for id, _ in timeline)
 
     def is_shown(self, reader: str, author: str, topic: str) -> bool:
         """True if this reader sees this author's posts of this topic."""
@@ -92,14 +94,14 @@ class Town:
 
 
 PAGE, STAR = "town-hall", "film-star"
-_FRIENDS_MADE = 26  # by each user, who has about twice as many then
-_FOLLOWED = 6
+_FRIENDS_PER_USER = 26  # that the user asks; about as many others ask the user
+_FOLLOWS_PER_USER = 6
 _SEED = 20261122
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`people` are the users. `chance` decides what they do, and is the same in each run."""
+    """The citizens, and the random numbers (equal in each run) that decide their actions."""
 
     people: list[str]
     chance: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311
@@ -110,23 +112,23 @@ class Scenario:
 
     @property
     def newcomers(self) -> list[str]:
-        """People who come for the first time after all traffic."""
+        """Citizens who open their timeline for the first time after all posts were sent."""
         return self.people[7::20]
 
     @property
     def travellers(self) -> list[str]:
-        """People who came once, stay away for long, and come back in the middle of it."""
+        """Citizens who have visited once, are away for long, and return while posts are sent."""
         return self.people[3::20]
 
     def relations(self) -> list[tuple[str, str, str]]:
-        """(action, uid, other): friendships at random; a third follow the page, nearly all follow
-        the star, and everybody follows a few others."""
+        """The actions (action, uid, other) that make the town, each once and in order: random
+        friendships and follows, then the followers of the page and the star."""
         changes: dict[tuple[str, str, str], None] = {}
         for uid in self.people:
-            for other in self._others(uid, _FRIENDS_MADE):
+            for other in self._choose_others(uid, _FRIENDS_PER_USER):
                 if ("befriend", other, uid) not in changes:
                     changes["befriend", uid, other] = None
-            for other in self._others(uid, _FOLLOWED):
+            for other in self._choose_others(uid, _FOLLOWS_PER_USER):
                 changes["follow", uid, other] = None
         for number, uid in enumerate(self.people):
             if number % 3 == 0:
@@ -137,10 +139,12 @@ class Scenario:
                 changes["befriend", uid, STAR] = None
         return list(changes)
 
-    def _others(self, uid: str, count: int) -> list[str]:
-        some = self.chance.sample(self.people, min(count + 1, len(self.people)))
-        return [other for other in some if other != uid][:count]
+    def _choose_others(self, uid: str, count: int) -> list[str]:
+        # One more than `count`, because `uid` may be among them.
+        sample = self.chance.sample(self.people, min(count + 1, len(self.people)))
+        return [other for other in sample if other != uid][:count]
 
 
-def people(count: int) -> list[str]:
+def citizens(count: int) -> list[str]:
+    """Ids of so many users."""
     return [f"citizen-{number:04d}" for number in range(count)]

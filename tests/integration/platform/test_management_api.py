@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 from django.test import Client
 from django.utils import timezone
 
-from crmsync.models import Crm, Source
+from crmsync import setup_rules
+from crmsync.models import Crm, Policy, Record, Source
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.management.alerts import SETTLED
@@ -186,6 +188,29 @@ def test_of_two_people_at_once_the_second_learns_what_differs(manager: Manager) 
     problem(manager.send("PUT", "systems/new", ORDERS, if_match="*"), 412, "changed")
     for wrong in ("x", '""', "W/" + read, '"' + "x" * 5000 + '"'):
         problem(manager.send("PUT", path, {}, if_match=wrong), 412, "changed")
+
+
+def test_differences_have_the_names_and_values_of_the_api(manager: Manager) -> None:
+    """`system` and its name, not the model's `biz` and an id; no secret."""
+    made(manager)
+    manager.send("PUT", "systems/other", ORDERS)
+    manager.send("PUT", "sms/gateways/north", GATEWAY)
+    manager.send("PUT", "sms/accounts/orders", ACCOUNT)
+    cases: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+        ("sms/accounts/orders", {**ACCOUNT, "system": "other", "gateways": []}, {
+            "system": {"stored": "orders", "sent": "other"},
+            "gateways": {"stored": ["north"], "sent": []},
+        }),
+        ("sms/gateways/north", {**GATEWAY, "window": 3, "login_password": "s3cret-9"}, {
+            "window": {"stored": 32, "sent": 3},
+        }),
+        ("subscriptions/orders/warehouse", {"status": "paused", "event_types": ["order.*"]}, {
+            "status": {"stored": "normal", "sent": "paused"},
+        }),
+    )  # fmt: skip
+    for path, body, differences in cases:
+        answer = manager.send("PUT", path, body, if_match='"another"')
+        assert problem(answer, 412, "changed")["differences"] == differences
 
 
 def test_a_version_tells_nothing_about_a_secret(manager: Manager) -> None:
@@ -432,25 +457,85 @@ def test_a_prefix_that_makes_a_stored_header_one_that_signs_is_refused(manager: 
     assert Receive.objects.get().header_prefix == "webhook"
 
 
-def test_two_that_create_the_same(manager: Manager) -> None:
-    """One creates it, the others find it."""
-    together = threading.Barrier(4)
+def put_at_once(manager: Manager, requests: Sequence[tuple[str, Any]], **options: Any) -> list[int]:
+    """The sorted status codes of PUT requests that begin together."""
+    together = threading.Barrier(len(requests))
     statuses: list[int] = []
 
-    def put() -> None:
+    def put(path: str, body: Any) -> None:
         try:
             together.wait(10)
-            statuses.append(manager.send("PUT", "consumers/warehouse", WAREHOUSE).status_code)
+            statuses.append(manager.send("PUT", path, body, **options).status_code)
         finally:
             connections.close_all()
 
-    threads = [threading.Thread(target=put) for _ in range(4)]
+    threads = [threading.Thread(target=put, args=request) for request in requests]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(statuses) == [200, 200, 200, 201]
+    return sorted(statuses)
+
+
+def test_two_that_create_the_same(manager: Manager) -> None:
+    """One creates it, the others find it."""
+    requests = [("consumers/warehouse", WAREHOUSE)] * 4
+    assert put_at_once(manager, requests) == [200, 200, 200, 201]
     assert Receive.objects.count() == 1
+
+
+@pytest.mark.parametrize("path", ["consumers/warehouse", "systems/orders/keys/checkout"])
+def test_of_several_that_only_create_one_does(manager: Manager, path: str) -> None:
+    """Nobody replaces, without knowing it, what another one has just created."""
+    manager.send("PUT", "systems/orders", ORDERS)
+    body = {"scopes": ["events:write"]} if "keys" in path else WAREHOUSE
+    statuses = put_at_once(manager, [(path, body)] * 4, if_none_match="*")
+    assert statuses == [201, 412, 412, 412]
+
+
+def test_of_two_policies_with_one_prefix_at_once_one_is_made(manager: Manager) -> None:
+    manager.send("PUT", "crms/sales", CRM)
+    for name in ("shop", "fair"):
+        manager.send("PUT", f"sources/{name}", SOURCE)
+    crm, faults = Crm.objects.get(), list[tuple[str, str]]()
+
+    def check_second() -> None:
+        try:
+            with transaction.atomic():
+                row = Policy(
+                    source=Source.objects.get(name="fair"), crm=crm, mapping="email = email"
+                )
+                faults.extend(setup_rules.policy_faults(row))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=check_second)
+    with transaction.atomic():
+        row = Policy(source=Source.objects.get(name="shop"), crm=crm, mapping="email = email")
+        assert not list(setup_rules.policy_faults(row))
+        thread.start()
+        thread.join(0.5)  # the check of the second waits for the end of this transaction
+        row.save()
+    thread.join()
+    assert [name for name, _sentence in faults] == ["key_prefix"]
+
+
+def test_a_prefix_stays_when_records_were_sent(manager: Manager) -> None:
+    """In another case, too: “Shop-” is another key in the CRM."""
+    manager.send("PUT", "crms/sales", CRM)
+    manager.send("PUT", "sources/shop", SOURCE)
+    body = {**POLICY, "key_prefix": "shop-"}
+    manager.send("PUT", "policies/shop/sales", {**POLICY, "key_prefix": "Shop-"})
+    assert manager.send("PUT", "policies/shop/sales", body).status_code == 200
+    policy = Policy.objects.get()
+    Record.objects.create(
+        id=1, policy_id=policy.pk, key="1", version=1, operation_id=1, state=1,
+        updated_at=timezone.now(),
+    )  # fmt: skip
+    for prefix in ("Shop-", "fair-", ""):
+        answer = manager.send("PUT", "policies/shop/sales", {**POLICY, "key_prefix": prefix})
+        assert fields(answer) == ["key_prefix"], prefix
+    assert manager.send("PUT", "policies/shop/sales", {**body, "batch_size": 5}).status_code == 200
 
 
 # -- secrets and keys ----------------------------------------------------------------------------

@@ -291,7 +291,7 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             work_redis.set("one", "more")
         time.sleep(0.05)
-        assert recovery.recover(put_back=lambda name: name == MARKER) == 1
+        assert recovery.recover(is_only_copy=lambda name: name == MARKER) == 1
         assert owners.own([QUEUE], "a", 10) == [QUEUE]
         assert owners.renew([QUEUE], "a", 10) == []
         claimed = jobs.claim_all([QUEUE], 30, Any)[0]
@@ -317,7 +317,7 @@ def test_recovery_asks_for_queues_with_entries_only(work_redis: redis.Redis) -> 
     assert jobs.claim("notify-1-8", 30)
     before = work_redis.info("stats")["total_commands_processed"]
     calls = work_redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-    assert recovery.recover(put_back=lambda name: False) == 0
+    assert recovery.recover(is_only_copy=lambda name: False) == 0
     assert work_redis.info("commandstats")["cmdstat_evalsha"]["calls"] - calls <= 6
     assert work_redis.info("stats")["total_commands_processed"] - before < 2_000 * 2 + 100
     assert work_redis.smembers("rq:queues") == {b"rq:queue:notify-1-7", b"rq:queue:notify-1-8"}

@@ -11,7 +11,7 @@ FLOWS = flows.all()
 
 @pytest.mark.parametrize("name", ["", "Waiting", "1st", "waiting-now", "waiting_total", "msg:rate"])
 def test_a_wrong_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         flows.Metric(name, "What waits")
 
 

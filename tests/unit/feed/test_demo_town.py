@@ -90,7 +90,7 @@ def test_each_difference_is_found(held: Records, found: Differences) -> None:
 
 
 def test_the_town_is_large_enough_and_the_same_in_each_run() -> None:
-    people = town_module.people(1_000)
+    people = town_module.citizens(1_000)
     relations = Scenario(people).relations()
     assert relations == Scenario(people).relations()
     made = Town()
