@@ -115,6 +115,7 @@ class AccountSerializer(WholeSerializer):
         many=True,
         queryset=SmsGateway.objects.all(),
         required=False,
+        allow_null=True,
         help_text="Names of gateways that it may use; empty: any",
     )
     keywords = TextListField(
