@@ -29,8 +29,9 @@ from crmsync.monitor import progress
 from crmsync.policies import run_requests
 from msgplatform.api import filters
 from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.converters import ID
 from msgplatform.api.json import decode
-from msgplatform.api.query import ID, ListView
+from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
 

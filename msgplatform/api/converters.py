@@ -6,6 +6,7 @@ from django.urls import register_converter
 
 _MAX_ID = 2**63 - 1
 ID_PATTERN = "^[0-9]{1,19}$"  # for the schema
+ID = {"type": "string", "pattern": ID_PATTERN}  # the schema of an id
 
 
 class IdConverter:

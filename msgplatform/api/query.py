@@ -23,7 +23,6 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from msgplatform.api.converters import ID_PATTERN
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 
@@ -73,8 +72,7 @@ class ListView(QueryView, ListAPIView[Any]):
         return [*super().parameter_names, *(parameter["name"] for parameter in parameters)]
 
 
-# Schemas of parameters: the id of a row, and the name of a system or a consumer.
-ID = {"type": "string", "pattern": ID_PATTERN}
+# The schema of the name of a system or a consumer.
 NAME = {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$", "maxLength": 64}
 SINCE = OpenApiParameter(
     "since",

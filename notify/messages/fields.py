@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.api import filter_fields, filters
-from msgplatform.api.query import ID
+from msgplatform.api.converters import ID
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
 from notify.messages.states import ACCEPTED

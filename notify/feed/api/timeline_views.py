@@ -12,9 +12,10 @@ from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
 from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.converters import ID
 from msgplatform.api.filters import number
 from msgplatform.api.json import decode
-from msgplatform.api.query import ID, QueryView
+from msgplatform.api.query import QueryView
 from msgplatform.api.schema import operation
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
