@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CRMAdapter
@@ -94,8 +95,8 @@ def source_faults(row: Source) -> Faults:
 
 
 def policy_faults(row: Policy) -> Faults:
-    """Faults in the times, the mapping, the filters and the prefix of keys. Call it in the
-    transaction that saves the row: it locks the CRM."""
+    """Faults in the times, the mapping, the filters and the prefix of keys. In the transaction that
+    saves the row it locks the CRM; a preview has none."""
     checks: list[tuple[str, Callable[[Any], Any]]] = [
         ("cron", schedule.check_cron),
         ("hours", schedule.check_hours),
@@ -120,7 +121,8 @@ def policy_faults(row: Policy) -> Faults:
 def _prefix_faults(row: Policy) -> Faults:
     """Two sources may have equal keys, and one prefix would make them one record in the CRM."""
     # Locked: of two requests with one prefix, the second sees the first one's policy.
-    list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
+    if transaction.get_connection().in_atomic_block:
+        list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
     same_prefix = Policy.objects.filter(crm_id=row.crm_id, key_prefix=row.key_prefix)
     if other := same_prefix.exclude(pk=row.pk).first():
         yield (

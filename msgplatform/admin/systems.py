@@ -28,6 +28,8 @@ from msgplatform.models import ApiKey, Biz
 _PLATFORM = {
     "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
+    "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
+    "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
 }

@@ -1,13 +1,12 @@
-"""Ids in addresses and parameters of the API."""
+"""Path converters of the API."""
 
 from __future__ import annotations
 
 from django.urls import register_converter
 
 _MAX_ID = 2**63 - 1
-# For the schema: its form, and that of a parameter that is one.
-ID_PATTERN = "^[0-9]{1,19}$"
-ID = {"type": "string", "pattern": ID_PATTERN}
+ID_PATTERN = "^[0-9]{1,19}$"  # for the schema
+ID = {"type": "string", "pattern": ID_PATTERN}  # the schema of an id
 
 
 class IdConverter:

@@ -72,7 +72,7 @@ class ListView(QueryView, ListAPIView[Any]):
         return [*super().parameter_names, *(parameter["name"] for parameter in parameters)]
 
 
-# The schema of a parameter that is the name of a system or a consumer.
+# The schema of the name of a system or a consumer.
 NAME = {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$", "maxLength": 64}
 SINCE = OpenApiParameter(
     "since",

@@ -45,7 +45,11 @@ class MessagePagination(KeysetPagination):
     ) -> list[Any]:
         assert isinstance(view, MessageListView)  # noqa: S101 - for the type checker
         self._request = request
-        before = position(request.query_params.get(self.cursor_param, ""))
+        try:
+            before = position(request.query_params.get(self.cursor_param, ""))
+        except InvalidInput:
+            words = "Use the cursor of `next` of this list unchanged, or none."
+            raise InvalidInput(words, self.cursor_param) from None
         biz = caller_of(request).biz_id
         ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
         records = view.records(biz, ids)

@@ -34,7 +34,7 @@ class Writer:
     node: str
 
 
-_writers = Presence(work_redis, "writers", Writer, _TTL_SECONDS)
+_writers = Presence(work_redis, "platform:writers", Writer, _TTL_SECONDS)
 
 
 def report(program: str) -> None:

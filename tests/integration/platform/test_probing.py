@@ -117,8 +117,8 @@ def test_the_audit_log(viewer: Client, operator: Client) -> None:
     [
         "msgplatform/auditlog/?target__contains=1381", "msgplatform/alert/?said__contains=1381",
         "crmsync/recoveryentry/?reason__contains=1381", "gateway/sgipmo/?user_number=138",
-        "crmsync/exceptionentry/?message__startswith=1381", "notify/bizmsg/?payload=x",
-        "notify/bizmsg/?event_type__contains=zzz", "notify/receivemsg/?biz__name=shop",
+        "crmsync/exceptionentry/?message__startswith=1381", "notify/receive/?url__contains=token",
+        "notify/bizreceive/?receive__url__contains=token",
         "msgplatform/bulkjob/?error__contains=1", "crmsync/operation/?id__gt=1",
     ],
 )  # fmt: skip

@@ -233,7 +233,7 @@ def test_a_wrong_page_size(orders: Caller, limit: str) -> None:
 @pytest.mark.parametrize("cursor", ["x", "a.b", "W2ZhbHNlLFsxXV0=.forged", "%00", "x" * 5000])
 def test_a_wrong_cursor(orders: Caller, cursor: str) -> None:
     answer = orders.send("GET", f"{MESSAGES}?cursor={cursor}")
-    problem = refused(answer, 400, "invalid-input", "cursor", "`next` or `previous`")
+    problem = refused(answer, 400, "invalid-input", "cursor", "Use the cursor of `next`")
     assert [e["field"] for e in problem["errors"]] == ["cursor"]
 
 
