@@ -15,6 +15,7 @@ from django.utils import timezone
 from bench.console import crm, lists, sms
 from bench.console.page import Page, address, local
 from bench.feed import people
+from crmsync.messages.fields import STATES
 from crmsync.models import Crm, Lead, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
@@ -77,22 +78,28 @@ def _searches() -> Iterator[Page]:
 
 def _finds() -> Iterator[Page]:
     """Searches by field."""
-    heavy = Biz.objects.get(name="system-0")
+    heavy, small = (Biz.objects.get(name=name) for name in ("system-0", "system-49"))
     account, light = SmsAccount.objects.order_by("id")[0], SmsAccount.objects.order_by("id")[9]
     subscription = BizReceive.objects.get(biz=heavy, status=BizReceive.Status.NORMAL)
-    until = local(timezone.now() - timedelta(days=3))
+    key = IdempotencyKey.objects.order_by("id").values_list("key", flat=True)[500]
+    record = Record.objects.order_by("id")[100]
+    since, until = (local(timezone.now() - timedelta(days=days)) for days in (4, 3))
+    day = {"since": since, "until": until}
     of_flow: dict[str, dict[str, dict[str, Any]]] = {
         "notify": {
             "a system": {"biz": heavy.pk}, "a system, older": {"biz": heavy.pk, "until": until},
+            "a small system": {"biz": small.pk}, "a day": day,
             "an event type": {"event_type": "order.shipped"}, "older": {"until": until},
             "a system and an event type": {"biz": heavy.pk, "event_type": "order.returned"},
             "a subscription": {"subscription": subscription.pk},
             "a subscription, exhausted":
                 {"subscription": subscription.pk, "status": "exhausted"},
+            "a subscription, older": {"subscription": subscription.pk, "until": until},
             **{status.name.lower(): {"status": status.name.lower()}
                for status in ReceiveMsg.Status},
             "a system, held": {"biz": heavy.pk, "status": "held"},
-            "a key": {"key": _MISS}, "a text": {"biz": heavy.pk, "text": "no such text"},
+            "a key": {"key": key}, "no key": {"key": _MISS},
+            "a text": {"biz": heavy.pk, "text": "no such text"},
         },
         "sms": {
             "a number": {"number": sms.number(7)}, "a system": {"biz": heavy.pk},
@@ -105,16 +112,24 @@ def _finds() -> Iterator[Page]:
             "a reference": {"reference": _MISS}, "a key": {"key": _MISS},
         },
         "crmsync": {
+            **{state: {"state": state} for state in STATES},
             "a phone": {"phone": crm.phone(7)}, "a name": {"name": "王"}, "a CRM": {"crm": "sales"},
-            "dead": {"state": "dead"}, "confirmed": {"state": "confirmed"},
+            "a CRM, dead": {"crm": "sales", "state": "dead"},
+            "a CRM, older": {"crm": "sales", "until": until}, "a day": day,
+            "a policy": {"policy": record.policy_id}, "a record": {"record_key": record.key},
+            "deleted": {"deleted": "true"}, "not deleted": {"deleted": "false"},
+            "a system, deleted": {"biz": heavy.pk, "deleted": "true"},
+            "a system, older": {"biz": heavy.pk, "until": until},
             "a system": {"biz": heavy.pk}, "a landing page": {"appkey": crm.APPKEY},
-            "refused": {"error_class": "invalid"}, "nothing": {"uid": _MISS},
+            "refused": {"error_class": "invalid"}, "throttled": {"error_class": "throttled"},
+            "nothing": {"uid": _MISS},
             "a system, dead": {"biz": heavy.pk, "state": "dead"},
         },
         "feed": {
             "an author": {"user": "user-00000007"}, "set aside": {"state": "set_aside"},
             "handled": {"state": "handled"}, "deleted": {"state": "deleted"},
-            "a kind": {"kind": "note"}, "a topic": {"topic": "vip"},
+            "a kind": {"kind": "note"}, "a topic": {"topic": "vip"}, "a day": day,
+            "a system": {"biz": people.biz()}, "another topic": {"topic": "friend"},
         },
     }  # fmt: skip
     for name, asked in of_flow.items():
@@ -193,10 +208,9 @@ def _rows() -> Iterator[Page]:
     rows: list[Model | None] = [
         heavy, subscriptions.first(), Alert.objects.order_by("id").last(),
         AuditLog.objects.order_by("id").first(), SmsAccount.objects.first(),
-        SmsGateway.objects.first(), SgipMt.objects.order_by("id").first(), Crm.objects.first(),
+        SmsGateway.objects.first(), Crm.objects.first(),
         Policy.objects.first(), Run.objects.order_by("id").first(),
         Operation.objects.order_by("id").first(), RecoveryEntry.objects.order_by("id").first(),
-        Lead.objects.order_by("id").first(),
         EventQueue.objects.order_by("qid").first(),
     ]  # fmt: skip
     for row in rows:
@@ -230,7 +244,8 @@ def _api() -> Iterator[Page]:
         ("sms", {"state": "failed"}, system), ("sms", {"number": sms.number(7)}, system),
         (f"sms/{text}", {}, system),
         ("sms", {"account": f"{heavy.name}-sms"}, system), ("sms/incoming", {}, system),
-        ("leads", {}, system), ("leads", {"updated_since": until}, system),
+        ("leads", {}, system), ("leads", {"until": until}, system),
+        ("leads/changes", {"since": until}, system),
         ("leads", {"deleted": "true"}, system), ("leads", {"appkey": crm.APPKEY}, system),
         (f"leads/{lead}", {}, system), (f"leads/{lead}/crms", {}, system),
         ("sync/policies", {}, system), ("sync/runs", {}, system),

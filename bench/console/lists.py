@@ -10,15 +10,15 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 
-from bench.console import crm, sms
+from bench.console import sms
 from bench.console.page import Page, address, local
 from bench.feed import people
-from crmsync.models import Crm, ExceptionEntry, Lead, Operation, Policy, Record, RecoveryEntry, Run
+from crmsync.models import Crm, ExceptionEntry, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
 from msgplatform.admin.base import BoundedPaginator
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
-from notify.feed.models import EventQueue, Feed
-from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
+from notify.feed.models import EventQueue
+from notify.models import BizReceive
 
 _MISS = {"for nothing": {"q": "no-such-thing"}}
 # What is asked of a list, and the parameters of its address.
@@ -41,10 +41,6 @@ def _between(name: str) -> dict[str, dict[str, str]]:
     return {"of a day": {f"{name}_since": since, f"{name}_until": until}}
 
 
-def _until(name: str) -> dict[str, str]:
-    return {f"{name}_until": local(timezone.now() - timedelta(days=3))}
-
-
 def _last(model: type[Model]) -> dict[str, dict[str, Any]]:
     """The last page that the list has."""
     count = min(BoundedPaginator.MAX_COUNT, model._default_manager.count())
@@ -52,31 +48,10 @@ def _last(model: type[Model]) -> dict[str, dict[str, Any]]:
 
 
 def _notify() -> dict[type[Model], Asked]:
-    heavy, light = Biz.objects.get(name="system-0"), Biz.objects.get(name="system-49")
-    subscription = BizReceive.objects.get(biz=heavy, status=BizReceive.Status.NORMAL)
-    key = IdempotencyKey.objects.order_by("id").values_list("key", flat=True)[500]
-    system = {"biz__id__exact": heavy.pk}
-    of_one = {"biz_receive__id__exact": subscription.pk}
+    heavy = Biz.objects.get(name="system-0")
     return {
-        BizMsg: {
-            "split": {"state__exact": 1}, "accepted": {"state__exact": 0}, "of a system": system,
-            "of a small system": {"biz__id__exact": light.pk},
-            "of a system, older": {**system, **_until("id")},
-            "by key": {"q": key}, "by event type": {"q": "order.shipped"},
-            **_between("id"), **_last(BizMsg), **_MISS,
-        },
-        ReceiveMsg: {
-            **{status.name.lower(): {"status__exact": status.value}
-               for status in ReceiveMsg.Status},
-            "of a system": system, "of a small system": {"biz__id__exact": light.pk},
-            "of a system, older": {**system, **_until("id")},
-            "of a subscription": of_one, "of a subscription, exhausted": {
-                **of_one, "status__exact": ReceiveMsg.Status.EXHAUSTED.value},
-            "of a subscription, older": {**of_one, **_until("id")},
-            "by key": {"q": key}, **_between("id"), **_last(ReceiveMsg), **_MISS,
-        },
         BizReceive: {"by name": {"q": "system-7"}, "normal": {"status__exact": 0},
-                     "of a system": system, "in need": {"attention": "yes"}},
+                     "of a system": {"biz__id__exact": heavy.pk}, "in need": {"attention": "yes"}},
     }  # fmt: skip
 
 
@@ -93,26 +68,11 @@ def _sms() -> dict[type[Model], Asked]:
 
 
 def _crm() -> dict[type[Model], Asked]:
-    heavy, sales = Biz.objects.get(name="system-0"), Crm.objects.get(name="sales")
+    sales = Crm.objects.get(name="sales")
     policy, run = Policy.objects.get(crm=sales), Run.objects.order_by("id")[0]
     of_crm, of_policy = {"crm": sales.pk}, {"policy": policy.pk}
     key = Record.objects.order_by("id").values_list("key", flat=True)[100]
     return {
-        Lead: {
-            "of a landing page": {"page": crm.APPKEY}, "of a system": {"system": heavy.pk},
-            "deleted": {"deleted": "yes"}, "not deleted": {"deleted": "no"},
-            "of a system, deleted": {"system": heavy.pk, "deleted": "yes"},
-            "of a system, older": {"system": heavy.pk, **_until("id")},
-            "by phone": {"q": crm.phone(7)}, **_between("id"), **_last(Lead), **_MISS,
-        },
-        Record: {
-            "of a CRM": of_crm, "of a policy": of_policy,
-            **{str(state.label): {"state__exact": state.value} for state in Record.State},
-            "of a CRM, dead": {**of_crm, "state__exact": Record.State.DEAD.value},
-            "of a CRM, older": {**of_crm, **_until("id")},
-            "refused": {"error": "invalid"}, "throttled": {"error": "throttled"},
-            "by key": {"q": key}, **_between("id"), **_last(Record), **_MISS,
-        },
         Operation: {"of a CRM": of_crm, "of a policy": of_policy, "of a run": {"run": run.pk},
                     **_between("id")},
         Run: {"of a CRM": of_crm, "of changes": {"kind__exact": "changes"}},
@@ -130,11 +90,6 @@ def _crm() -> dict[type[Model], Asked]:
 def _feed() -> dict[type[Model], Asked]:
     system, author = {"biz__id__exact": people.biz()}, {"q": "user-00000007"}
     return {
-        Feed: {
-            "of a system": system, "for friends": {"topic__exact": "friend"},
-            "for followers": {"topic__exact": "vip"}, "deleted": {"state": "deleted"},
-            "by author": author, **_between("id"), **_last(Feed), **_MISS,
-        },
         EventQueue: {
             "handled": {"status__exact": 1}, "set aside": {"status__exact": 3},
             "for friends, handled": {"topic__exact": "friend", "status__exact": 1},

@@ -22,7 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
-from msgplatform.api.converters import ID_PATTERN
+from msgplatform.api.converters import ID
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 
@@ -163,7 +163,7 @@ class SincePagination(KeysetPagination):
 
     cursor_param = "since_id"
     cursor_help = "Only results after the one with this id"
-    cursor_schema = {"type": "string", "pattern": ID_PATTERN}
+    cursor_schema = ID
 
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None

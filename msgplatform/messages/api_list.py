@@ -19,7 +19,7 @@ from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.converters import ID_PATTERN
+from msgplatform.api.converters import ID
 from msgplatform.api.filters import position
 from msgplatform.api.pagination import KeysetPagination
 from msgplatform.api.query import SINCE, UNTIL, ListView, moment
@@ -38,7 +38,7 @@ class MessagePagination(KeysetPagination):
     """Pages of the engine. Also a page with less than `limit` messages may have a next one."""
 
     cursor_help = "From `next` of the page before"
-    cursor_schema = {"type": "string", "pattern": ID_PATTERN}
+    cursor_schema = ID
 
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None

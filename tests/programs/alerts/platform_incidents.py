@@ -13,6 +13,7 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
@@ -69,6 +70,16 @@ def nearly_all_id_nodes_are_in_use(places: Places) -> Course:
         IdNode.objects.update_or_create(node=node, defaults=ahead)
     yield
     IdNode.objects.filter(holder="elsewhere").update(holder="", lease_until=None)
+
+
+@incident("platform.writers", r"one:3306: maker \(here\); two:3306: marker \(there\)")
+def programs_write_to_two_servers(places: Places) -> Course:
+    """Programs that a proxy sends to different servers of a cluster say so."""
+    writers = Presence(work_redis, "writers", Writer, 3600.0)
+    there, here = Writer("marker", "there", "two:3306"), Writer("maker", "here", "one:3306")
+    writers.report({"there": there, "here": here})
+    yield
+    writers.withdraw("there", "here")
 
 
 @incident("platform.memory", r"SMS_REDIS_URL is nearly full It uses", act=2)

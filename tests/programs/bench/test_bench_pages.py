@@ -15,7 +15,7 @@ ROWS = 5_000
 SOME = (
     "Overview", "Failures", "Search for nothing", "Texts of Notify", "Find in sms: a reference",
     "Message of CRM sync", "Statistics of 365d", "Bulk notify resend, preview",
-    "deliveries: of a subscription", "audit log: for nothing", "Row of subscriptions",
+    "Find in crmsync: a CRM, dead", "audit log: for nothing", "Row of subscriptions",
     "API: messages", "/metrics",
 )  # fmt: skip
 

@@ -102,6 +102,7 @@ class Sleeper(Worker):
     """Does nothing, seldom."""
 
     role = "sleeper"
+    watches = False  # it needs no database
     idle_seconds = 3600.0
     wake_signal = WakeSignal("sleeper")
 
@@ -135,6 +136,7 @@ class Troubled(Worker):
     """Fails at every turn."""
 
     role = "troubled"
+    watches = False  # it needs no database
 
     def __init__(self) -> None:
         super().__init__()
