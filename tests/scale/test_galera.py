@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.daemons.watch.kinds import WRITERS
+from msgplatform.core.daemons.watch.kinds import GALERA, WRITERS
 from tests.scale import books
 from tests.scale.books import Account
 from tests.scale.conftest import Figures
@@ -98,7 +98,8 @@ def test_the_writer_is_killed(platform: GaleraPlatform, figures: Figures, run: i
 
 
 def test_the_writer_is_frozen(platform: GaleraPlatform, figures: Figures, run: int) -> None:
-    """It is out of the cluster until it goes on, and comes back as one of the others."""
+    """It is out of the cluster until it goes on, and comes back as one of the others. An alert says
+    so meanwhile."""
     galera = platform.galera
     with books.books(platform) as (book, sinks):
         time.sleep(CALM_SECONDS)
@@ -107,8 +108,10 @@ def test_the_writer_is_frozen(platform: GaleraPlatform, figures: Figures, run: i
         try:
             time.sleep(30)
             assert galera.writer() is not writer
+            platform.wait_until(lambda: GALERA in platform.open_alerts(), "the alert", 60)
         finally:
             writer.thaw()
+        platform.wait_until(lambda: GALERA not in platform.open_alerts(), "the alert's end", 60)
         time.sleep(STRIKE_SECONDS)
         assert galera.writer() is not writer
         account = books.close(platform, book, sinks)
