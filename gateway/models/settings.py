@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.exceptions import ValidationError
 from django.core.validators import (
     MaxLengthValidator,
@@ -241,9 +243,11 @@ class SmsAccount(models.Model):
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
+        faults: dict[str, Any] = {}
         if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
-            raise ValidationError({"extension_digits": _("With the SP number at most 21 digits.")})
+            faults["extension_digits"] = _("With the SP number at most 21 digits.")
         others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True).exclude(pk=self.pk)
         if self.is_default and self.biz_id and (other := others.first()):
-            words = _("%s is this system's default already.") % other
-            raise ValidationError({"is_default": words})
+            faults["is_default"] = _("%s is this system's default already.") % other
+        if faults:
+            raise ValidationError(faults)

@@ -73,8 +73,8 @@ def test_pages_fit_a_phone_and_ask_nobody_else(
         f"../../console/statistics?flow=notify&subscription={made['row']}&period=7d&step=hour",
         f"receive/{made['receive']}/change/",
         f"receive/{made['receive']}/rotate/",
-        "receivemsg/?status__exact=4",
-        "bizmsg/?state__exact=0",
+        f"../../console/search/notify?subscription={made['row']}&status=exhausted",
+        "../../console/search/notify?status=accepted",
     ):
         for width in (1300, 390):
             page.set_viewport_size({"width": width, "height": 844})
@@ -173,16 +173,16 @@ def test_pausing_resuming_and_thinking_twice(
 def test_deliveries_of_a_subscription_are_found_by_typing(
     page: Page, platform: Cluster, made: dict[str, Any]
 ) -> None:
-    page.goto(admin(platform, "receivemsg/"))
-    page.click("text=Filters")
-    # The first two are status and system.
-    page.locator("#changelist-filter .select2-selection").nth(2).click()
-    page.fill(".select2-search__field", "console-test")
-    page.click(".select2-results__option:has-text('A name that is far')")
-    page.select_option("#changelist-filter select[name=status__exact]", label="exhausted")
-    page.click("text=Apply Filters")
-    page.wait_for_url(re.compile(rf"biz_receive__id__exact={made['row']}"))
-    assert "status__exact=4" in page.url
+    page.goto(f"{platform.base_url}/console/search/notify")
+    page.locator("[name=subscription]").press_sequentially("a name that is far")
+    offered = page.locator("datalist option[value='console-test/console-test']")
+    expect(offered).to_have_attribute("label", re.compile("A name that is far"))
+    page.fill("[name=subscription]", "console-test/console-test")
+    page.select_option("[name=status]", label="exhausted")
+    page.click("form.filters button.primary")
+    page.wait_for_url(re.compile("subscription=console-test"))
+    assert "status=exhausted" in page.url
+    expect(page.locator("[name=subscription]")).to_have_value("console-test/console-test")
 
 
 def test_statistics_are_chosen_by_typing(
