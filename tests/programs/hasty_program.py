@@ -18,6 +18,7 @@ from django.core import management
 WAITS: dict[str, dict[str, dict[str, float]]] = {
     "alerts": {
         "msgplatform.core.daemons.watch.kinds": {"LOOK_SECONDS": 1.0},
+        "msgplatform.core.daemons.writers": {"REPORT_SECONDS": 0.5},  # and the watch
         "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
         "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
         "notify.monitor.conditions": {"PATIENCE_SECONDS": 1.0},

@@ -75,7 +75,7 @@ def nearly_all_id_nodes_are_in_use(places: Places) -> Course:
 @incident("platform.writers", r"one:3306: maker \(here\); two:3306: marker \(there\)")
 def programs_write_to_two_servers(places: Places) -> Course:
     """Programs that a proxy sends to different servers of a cluster say so."""
-    writers = Presence(work_redis, "writers", Writer, 3600.0)
+    writers = Presence(work_redis, "platform:writers", Writer, 3600.0)
     there, here = Writer("marker", "there", "two:3306"), Writer("maker", "here", "one:3306")
     writers.report({"there": there, "here": here})
     yield
