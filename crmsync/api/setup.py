@@ -11,7 +11,6 @@ from rest_framework import serializers
 
 from crmsync.models import LandingPage
 from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.filters import business_system
 from msgplatform.api.management.fields import NamedField, TextListField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
@@ -107,19 +106,10 @@ class LandingPageResource(Resource):
         if row.pk and row.biz_id != before["biz"]:
             raise InvalidInput("A landing page keeps its business system.", "system")
 
-    def remove(self, row: LandingPage) -> None:
-        if row.enabled:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
-            self.audit("landing_page_disabled", row.appkey)
-
 
 class LandingPageListView(ResourceListView):
     keyset_ordering = ("appkey",)
     query = [OF_SYSTEM]
 
     def get_queryset(self) -> QuerySet[LandingPage]:
-        rows = LandingPage.objects.select_related("biz")
-        if system := self.query_values.get("system"):
-            rows = rows.filter(biz=business_system(system, "system"))
-        return rows
+        return self.of_system(LandingPage.objects.select_related("biz"))

@@ -108,9 +108,6 @@ class CrmResource(Resource):
             stored = before["adapter"], before["settings"]
             _refuse(setup_rules.kept_credentials_faults(row, *stored))
 
-    def remove(self, row: Crm) -> None:
-        _switch_off(self, row)
-
 
 class SourceSerializer(WholeSerializer):
     """A table whose changes are read."""
@@ -238,20 +235,9 @@ class PolicyResource(Resource):
     ) -> None:
         _refuse(setup_rules.policy_faults(row))
 
-    def remove(self, row: Policy) -> None:
-        _switch_off(self, row)
-
 
 class SyncPolicyListView(ResourceListView):
     keyset_ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[Policy]:
         return Policy.objects.select_related("source", "crm", "biz")
-
-
-def _switch_off(resource: Resource, row: Any) -> None:
-    if row.enabled:
-        row.enabled = False
-        row.save(update_fields=["enabled"])
-        word = resource.audit_noun or resource.noun
-        resource.audit(f"{word}_disabled", resource.title(row))

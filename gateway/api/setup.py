@@ -8,7 +8,6 @@ from typing import Any
 from django.db.models import QuerySet
 
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.filters import business_system
 from msgplatform.api.management.fields import NamedField, TextField, TextListField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
@@ -59,17 +58,7 @@ class GatewaySerializer(WholeSerializer):
         read_only_fields = ["name", "created_at"]
 
 
-class _Undeletable(Resource):
-    """Messages refer to it: DELETE switches it off."""
-
-    def remove(self, row: Any) -> None:
-        if row.enabled:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
-            self.audit(f"{self.audit_noun}_disabled", row.name)
-
-
-class Gateway(_Undeletable):
+class Gateway(Resource):
     noun, nouns = "gateway", "SMS gateways"
     audit_noun = "sms_gateway"
     list_path, path = "sms/gateways", "sms/gateways/<slug:name>"
@@ -133,7 +122,7 @@ class AccountSerializer(WholeSerializer):
         read_only_fields = ["name", "created_at"]
 
 
-class Account(_Undeletable):
+class Account(Resource):
     noun, nouns = "account", "SMS accounts"
     audit_noun = "sms_account"
     list_path, path = "sms/accounts", "sms/accounts/<slug:name>"
@@ -153,7 +142,4 @@ class AccountListView(ResourceListView):
     query = [OF_SYSTEM]
 
     def get_queryset(self) -> QuerySet[SmsAccount]:
-        rows = SmsAccount.objects.select_related("biz").prefetch_related("gateways")
-        if system := self.query_values.get("system"):
-            rows = rows.filter(biz=business_system(system, "system"))
-        return rows
+        return self.of_system(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))

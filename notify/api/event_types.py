@@ -10,7 +10,6 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
-from msgplatform.api.filters import business_system
 from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.models import Biz
@@ -128,7 +127,4 @@ class EventTypeListView(ResourceListView):
     query = [OF_SYSTEM]
 
     def get_queryset(self) -> QuerySet[EventType]:
-        rows = EventType.objects.select_related("biz")
-        if system := self.query_values.get("system"):
-            rows = rows.filter(owner=business_system(system, "system"))
-        return rows
+        return self.of_system(EventType.objects.select_related("biz"), "owner")

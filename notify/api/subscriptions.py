@@ -16,7 +16,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.filters import business_system
 from msgplatform.api.management.fields import DurationField, NumberField, TextField
 from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit
@@ -240,9 +239,7 @@ class SubscriptionListView(ResourceListView):
     ]
 
     def get_queryset(self) -> QuerySet[BizReceive]:
-        rows = BizReceive.objects.select_related("biz", "receive")
-        if system := self.query_values.get("system"):
-            rows = rows.filter(biz=business_system(system, "system"))
+        rows = self.of_system(BizReceive.objects.select_related("biz", "receive"))
         if consumer := self.query_values.get("consumer"):
             rows = rows.filter(receive__name=consumer)
         return rows

@@ -126,8 +126,17 @@ class Resource:
         return self.model(name=self.name)
 
     def remove(self, row: Any) -> None:
-        """Delete the locked row, or switch it off, and write the audit log."""
-        raise NotImplementedError
+        """Do what DELETE means to the locked row, and write the audit log. Unless a subclass says
+        otherwise the row is switched off, because messages refer to it."""
+        if row.enabled:
+            row.enabled = False
+            row.save(update_fields=["enabled"])
+            self.audit(f"{self.audit_word}_disabled", self.title(row))
+
+    @property
+    def audit_word(self) -> str:
+        """The beginning of the audit log's actions."""
+        return self.audit_noun or self.noun.replace(" ", "_")
 
     def title(self, row: Any) -> str:
         """The row's name in the audit log."""
@@ -295,7 +304,7 @@ class Resource:
     ) -> None:
         """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
-        noun = self.audit_noun or self.noun.replace(" ", "_")
+        noun = self.audit_word
 
         def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: self.audit_value(name, values[name]) for name in sorted(names)}

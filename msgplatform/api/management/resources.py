@@ -26,6 +26,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgplatform.api.access.authentication import caller_of
+from msgplatform.api.filters import business_system
 from msgplatform.api.management.resource import Resource, Stored, record
 from msgplatform.api.query import NAME, ListView, QueryView
 
@@ -100,6 +101,12 @@ class ResourceListView(ListView):
 
     def get_queryset(self) -> QuerySet[Any]:
         return self.resource_class.model._default_manager.all()
+
+    def of_system(self, rows: QuerySet[Any], column: str = "biz") -> QuerySet[Any]:
+        """The rows of the business system that the query names (OF_SYSTEM), or all of them."""
+        if system := self.query_values.get("system"):
+            return rows.filter(**{column: business_system(system, "system")})
+        return rows
 
 
 def routes(

@@ -49,9 +49,7 @@ class System(Resource):
 
     def remove(self, row: Biz) -> None:
         if row.enabled:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
-            self.audit("system_disabled", row.name)
+            super().remove(row)
             transaction.on_commit(keys.forget)
 
 

@@ -1,4 +1,4 @@
-"""What moves with a business system from one cell to another: settings, and idempotency keys."""
+"""The settings and idempotency keys that move with a business system to another cell."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _DATABASE = "database"  # the only subject of both kinds
 
 
 class ClusterOfDatabases:
-    """What the last look has seen. An alert comes at the second look in a row: a change of the
+    """The state at the last look. An alert comes at the second look in a row: a change of the
     writer, and a restart of a server, take less than the time between two."""
 
     def __init__(self) -> None:
