@@ -43,7 +43,7 @@ _UP_TO = f"counted up to {COUNTED:,}"
 def counts() -> Mapping[int | None, int]:
     """Deliveries that did not succeed, or not yet, by status; None: messages that are accepted and
     not yet split. Each counted up to COUNTED; many are counted only now and then."""
-    return _kept.read()
+    return open_counts.read()
 
 
 def _count() -> dict[int | None, int]:
@@ -57,7 +57,7 @@ def _count() -> dict[int | None, int]:
     }
 
 
-_kept = KeptCounts(_count)
+open_counts = KeptCounts(_count)
 
 
 def _counted(rows: QuerySet[Any], column: str) -> int:

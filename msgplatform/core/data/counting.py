@@ -44,7 +44,7 @@ class KeptCounts(Generic[K]):
     """
 
     def __init__(self, count: Callable[[], Mapping[K, int]]) -> None:
-        self._count = count
+        self.count = count
         self._known: Mapping[K, int] | None = None
         self._until = 0.0
         self._counting = threading.Lock()
@@ -66,7 +66,7 @@ class KeptCounts(Generic[K]):
 
     def _anew(self) -> Mapping[K, int]:
         start = time.monotonic()
-        counts = self._count()
+        counts = self.count()
         now = time.monotonic()
         is_large = sum(counts.values()) >= MANY
         self._known, self._until = (counts, now + REST * (now - start)) if is_large else (None, 0.0)
