@@ -1,0 +1,58 @@
+"""Two writers by mistake: a proxy that spreads connections over the nodes, and every flow at work."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgplatform.core.daemons.watch.kinds import WRITERS
+from tests.scale import every_flow
+from tests.scale.conftest import Figures
+from tests.scale.galera import Galera, remove
+from tests.scale.machines import TwoMachines
+from tests.scale.platform import OPEN_ALERTS
+from tests.cluster import MIGRATE
+
+DATABASE = "spread"
+LOAD_SECONDS = 30.0
+
+
+class SpreadMachines(TwoMachines):
+    """Its programs connect through a proxy that spreads connections over all nodes. A person
+    migrates, and the console asks, through the one that does not."""
+
+    def __init__(self, folder: Path, galera: Galera) -> None:
+        super().__init__(folder, galera.url(DATABASE), every_flow.SMGS)
+        self.galera = galera
+        self.environment |= every_flow.SETTINGS
+
+    def fill_database(self) -> None:
+        self.galera.writer().execute(f"CREATE DATABASE {DATABASE}")
+        self.console.run(MIGRATE)
+        self.environment["DATABASE_URL"] = self.galera.url(DATABASE, self.galera.spreading)
+
+
+@pytest.fixture
+def machines() -> Iterator[SpreadMachines]:
+    # Short, because a socket's path may have only 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="mp-spread-"))
+    with Galera(folder) as galera:
+        galera.spreading.start()
+        with SpreadMachines(folder, galera) as running:
+            yield running
+    remove(folder)
+
+
+def test_every_flow_with_two_writers(machines: SpreadMachines, run: int, figures: Figures) -> None:
+    with every_flow.every_flow(machines) as loads:
+        time.sleep(LOAD_SECONDS)
+        machines.wait_until(lambda: WRITERS in machines.script(OPEN_ALERTS), "the alert")
+        loads.finish()
+        loads.check(figures)
+    figures.add(f"load {os.getloadavg()[0]:.1f}")
+    assert loads.faults == {}
