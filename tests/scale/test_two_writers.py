@@ -39,13 +39,16 @@ class SpreadMachines(TwoMachines):
 
 @pytest.fixture
 def machines() -> Iterator[SpreadMachines]:
-    # Short, because a socket's path may have only 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="mp-spread-"))
-    with Galera(folder) as galera:
+    # Short, because a socket's path may have only 107 bytes. Redis closes its folder to others, and
+    # the nodes run as another user.
+    folders = [Path(tempfile.mkdtemp(prefix=f"mp-{name}-")) for name in ("galera", "spread")]
+    with Galera(folders[0]) as galera:
+        galera.make_whole()
         galera.spreading.start()
-        with SpreadMachines(folder, galera) as running:
+        with SpreadMachines(folders[1], galera) as running:
             yield running
-    remove(folder)
+    for folder in folders:
+        remove(folder)
 
 
 def test_every_flow_with_two_writers(machines: SpreadMachines, run: int, figures: Figures) -> None:
