@@ -16,7 +16,7 @@ _PART = re.compile(
     r"^(?:#+ (?P<heading>[^\n]+)|(?P<indent> *)```sh\n(?P<block>.*?)^(?P=indent)```)$", re.M | re.S
 )
 # A machine of its own has them; this one only writes down that they were called.
-_CALLS = ("apt-get", "systemctl", "nginx")
+_CALLS = ("apt-get", "systemctl", "nginx", "sysctl")
 # Without root's rights nothing is given to another user.
 _OWNERS = {
     "chown": "exit 0",
@@ -24,8 +24,8 @@ _OWNERS = {
 }
 # Folders that packages have made.
 _FOLDERS = (
-    "etc/mysql/mariadb.conf.d", "etc/haproxy", "etc/keepalived", "etc/redis", "etc/nginx/conf.d",
-    "etc/sysctl.d", "var/lib/redis",
+    "etc/default", "etc/mysql/mariadb.conf.d", "etc/haproxy", "etc/keepalived", "etc/redis",
+    "etc/nginx/conf.d", "etc/sysctl.d", "var/lib/redis",
 )  # fmt: skip
 _SECONDS = 300
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgplatform.demo.connection import Connection
 from notify.feed.demo.traffic import Client
 from tests.cluster import Cluster
 from tests.flows import feed_town
@@ -59,7 +56,7 @@ class PatientWriter(Writer):
 class PatientClient(Client):
     """As PatientWriter, for posts; `late` is a list with a line for each such answer."""
 
-    late: list[str] = []  # noqa: RUF012 - of all of them
+    late: list[str] = []
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         while True:

@@ -1,4 +1,4 @@
-"""Two HAProxy with one floating address, two databases that say their name, and a client of both."""
+"""Two HAProxy with one floating address, databases that say their name, and a client of both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,10 @@ NODES = {"GALERA_1": 4001, "GALERA_2": 4002, "GALERA_3": 4003}
 _SERVICE = """
 cd {folder}; trap 'kill $child 2>/dev/null; exit' TERM
 while :; do
-  [ -e away ] || {{ {haproxy} -W -db -f haproxy.cfg -p pid >>haproxy.log 2>&1 & child=$!; wait $child; }}
+  if [ ! -e away ]; then
+    {haproxy} -W -db -f haproxy.cfg -p pid >>haproxy.log 2>&1 & child=$!
+    wait $child
+  fi
   sleep 0.1
 done
 """
@@ -99,9 +101,7 @@ class Pair:
         ]  # fmt: skip
         self._run(f"{host} keepalived", host, command, {})
 
-    def _run(
-        self, name: str, host: str, command: list[str], environment: dict[str, str]
-    ) -> None:
+    def _run(self, name: str, host: str, command: list[str], environment: dict[str, str]) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 self._lan.inside(host, command), env={**os.environ, **environment},
@@ -122,16 +122,13 @@ class Pair:
         self._processes[name].wait()
 
     def kill_haproxy(self, host: str) -> None:
-        """HAProxy only; nobody starts it again before `back`."""
+        """HAProxy only; nobody starts it again."""
         folder = self._folder / host
         (folder / "away").touch()
         service = self._processes[f"{host} haproxy"].pid
         for pid in _descendants(service):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "haproxy":
                 os.kill(pid, signal.SIGKILL)
-
-    def back(self, host: str) -> None:
-        (self._folder / host / "away").unlink()
 
     def reload(self, host: str) -> None:
         os.kill(int((self._folder / host / "pid").read_text().split()[0]), signal.SIGUSR2)
@@ -186,7 +183,3 @@ class Witness:
 
     def since(self, at: float, event: str) -> list[tuple[float, str, str, str]]:
         return [line for line in self.lines() if line[0] >= at and line[1] == event]
-
-
-def now() -> float:
-    return time.time()

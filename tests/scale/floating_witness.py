@@ -1,6 +1,6 @@
 """Databases that write down who works on them, and a client that works through one address.
 
-    python -m tests.scale.floating_witness <file> <address> <own address> <port of a database> …
+python -m tests.scale.floating_witness <file> <address> <own address> <port of a database> …
 """
 
 from __future__ import annotations

@@ -40,7 +40,20 @@ class Lan:
         _ip("-n", hub, "link", "set", "lan", "up")
         for number, (host, address) in enumerate(self.hosts.items()):
             space = self.space(host)
-            _ip("-n", hub, "link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", space)
+            _ip(
+                "-n",
+                hub,
+                "link",
+                "add",
+                f"port{number}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                space,
+            )
             _ip("-n", hub, "link", "set", f"port{number}", "master", "lan", "up")
             _ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", space, "link", "set", "eth0", "up")

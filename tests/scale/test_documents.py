@@ -78,7 +78,8 @@ def started(calls: list[str]) -> set[str]:
 def test_every_block_is_run() -> None:
     """Whoever adds one below another heading adds its test."""
     assert {heading: len(some) for heading, some in BLOCKS.items()} == {
-        "Set up": 2, "Set up Redis": 3, "Failover of the SMS Redis": 1, "Set it up": 2,
+        "Set up": 2, "Two HAProxy": 3, "Set up Redis": 3, "Failover of the SMS Redis": 1,
+        "Set it up": 2,
     }  # fmt: skip
 
 
@@ -99,8 +100,29 @@ def test_galera_is_set_up(machines: list[Machine]) -> None:
     )  # fmt: skip
 
 
+def test_two_haproxy_are_set_up(machines: list[Machine]) -> None:
+    """tests/scale/test_floating_address.py runs them."""
+    both, second, start = BLOCKS["Two HAProxy"]
+    haproxy = BLOCKS["Set up"][1]
+    for machine, name in zip(machines, ("haproxy1", "haproxy2"), strict=False):
+        for block in (haproxy, both, *([second] if name == "haproxy2" else []), start):
+            machine.run(block)
+        assert started(machine.calls()) == {"haproxy", "keepalived"}
+        environment = dict(
+            line.split("=", 1) for line in machine.file("/etc/default/haproxy").read_text().split()
+        )
+        assert environment.get("LOCAL_PEER", "haproxy1") == name
+        judged(
+            "haproxy", "-c", "-f", machine.file("/etc/haproxy/haproxy.cfg"),
+            FOLDER=str(machine.file("/etc/haproxy")), **environment,
+        )  # fmt: skip
+        judged("keepalived", "-t", "-f", machine.file("/etc/keepalived/keepalived.conf"))
+        (line,) = machine.file("/etc/sysctl.d/60-haproxy.conf").read_text().splitlines()
+        assert Path("/proc/sys", line.partition(" ")[0].replace(".", "/")).exists()
+
+
 def test_redis_is_set_up(machines: list[Machine]) -> None:
-    """The files are those that tests/scale/sentinel.py starts, where Debian's units look for them."""
+    """The files are those that tests/scale/sentinel.py starts, and Debian's units find them."""
     files, replicas, start = BLOCKS["Set up Redis"]
     for machine in machines:
         machine.run(files)
@@ -167,9 +189,7 @@ def test_the_commands_of_a_grown_platform(folder: Path, machines: list[Machine])
         machines[0].run(_FIRST_USER, environment | user)
         platform.start("run_maker")
         stack.callback(lambda: platform.died("run_maker") or platform.kill("run_maker"))
-        platform.wait_until(
-            lambda: platform.script(_WATCHED), "a program to watch the platform"
-        )
+        platform.wait_until(lambda: platform.script(_WATCHED), "a program to watch the platform")
         sentinel = groups["sms"].sentinels[0].port
         said = machines[0].run(look.replace("26379", str(sentinel)), environment)
         facts = dict(zip(*[iter(said.splitlines())] * 2, strict=False))

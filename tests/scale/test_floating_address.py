@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scale.books import longest_gap
 from tests.scale.conftest import Figures
 from tests.scale.floating import HOSTS, HUB, Pair, Witness
 from tests.scale.galera import remove
@@ -96,8 +97,8 @@ def test_the_address_moves(
     wait_until(lambda: witness.last("kept")[0] > witness.last("ended")[0] > struck_at, pair)
     time.sleep(CALM_SECONDS)
     before, after = (through(witness, host, struck_at) for host in (holder, other(holder)))
-    times = [struck_at, *(at for at, *_ in witness.since(struck_at, "work"))]
-    gap = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    times = [at for at, *_ in witness.since(struck_at, "work")]
+    gap = longest_gap(times, struck_at, times[-1])
     figures.add(
         f"the address moved, longest gap {gap:.1f} s; the earlier one was used for "
         f"{max(before, default=struck_at) - struck_at:.1f} s more; load {os.getloadavg()[0]:.1f}"
@@ -108,9 +109,7 @@ def test_the_address_moves(
     assert len(nodes) == 1
 
 
-def test_a_reload_refuses_nobody(
-    pair: Pair, witness: Witness, figures: Figures, run: int
-) -> None:
+def test_a_reload_refuses_nobody(pair: Pair, witness: Witness, figures: Figures, run: int) -> None:
     (holder,) = pair.holders()
     nodes = {node for _, _, node, _ in witness.since(0, "work")}
     struck_at = time.time()
@@ -119,8 +118,8 @@ def test_a_reload_refuses_nobody(
     wait_until(lambda: witness.last("kept")[0] > witness.last("ended")[0] > struck_at, pair)
     time.sleep(CALM_SECONDS)
     refused = witness.since(struck_at, "refused")
-    times = [struck_at, *(at for at, *_ in witness.since(struck_at, "work"))]
-    gap = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    times = [at for at, *_ in witness.since(struck_at, "work")]
+    gap = longest_gap(times, struck_at, times[-1])
     figures.add(f"reload: {len(refused)} connections refused, longest gap {gap:.2f} s")
     assert refused == []
     assert pair.holders() == [holder]

@@ -47,7 +47,10 @@ def test_one_of_two_machines_is_lost(machines: TwoMachines, run: int, figures: F
     with cast(machines, {"one": [], "two": []}, systems) as (keys, sinks):
         first = {"orders": keys["orders"]}
         second = {"stock": keys["stock"]}
-        loads = Load(machines.web_ports["a"], first, RATE), Load(machines.web_ports["b"], second, RATE)
+        loads = (
+            Load(machines.web_ports["a"], first, RATE),
+            Load(machines.web_ports["b"], second, RATE),
+        )
         with loads[0], loads[1]:
             time.sleep(CALM_SECONDS)
             # What a balancer does when a machine does not answer.
@@ -104,7 +107,9 @@ def test_the_other_flows_when_a_machine_is_lost(
         with contextlib.suppress(AssertionError):
             machines.wait_until(has_all, "what was accepted before the loss")
         times = ", ".join(f"{flow} {value:.1f} s" for flow, value in sorted(seconds.items()))
-        figures.add(f"run {run}: the rest of the lost machine: {times}; load {os.getloadavg()[0]:.1f}")
+        figures.add(
+            f"run {run}: the rest of the lost machine: {times}; load {os.getloadavg()[0]:.1f}"
+        )
     assert loads.faults == {}
     assert seconds.keys() == waiting.keys()
 

@@ -1,4 +1,4 @@
-"""Two writers by mistake: a proxy that spreads connections over the nodes, and every flow at work."""
+"""Two writers by mistake: a proxy that spreads connections, and SMS, CRM sync and Feed at work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from msgplatform.core.daemons.watch.kinds import WRITERS
+from tests.cluster import MIGRATE
 from tests.scale import every_flow
 from tests.scale.conftest import Figures
 from tests.scale.galera import Galera, remove
 from tests.scale.machines import TwoMachines
 from tests.scale.platform import OPEN_ALERTS
-from tests.cluster import MIGRATE
 
 DATABASE = "spread"
 LOAD_SECONDS = 30.0
@@ -24,15 +24,15 @@ LOAD_SECONDS = 30.0
 
 class SpreadMachines(TwoMachines):
     """Its programs connect through a proxy that spreads connections over all nodes. A person
-    migrates, and the console asks, through the one that does not."""
+    migrates, and the console asks, at one node."""
 
     def __init__(self, folder: Path, galera: Galera) -> None:
-        super().__init__(folder, galera.url(DATABASE), every_flow.SMGS)
+        super().__init__(folder, galera.nodes[0].url(DATABASE), every_flow.SMGS)
         self.galera = galera
         self.environment |= every_flow.SETTINGS
 
     def fill_database(self) -> None:
-        self.galera.writer().execute(f"CREATE DATABASE {DATABASE}")
+        self.galera.nodes[0].execute(f"CREATE DATABASE {DATABASE}")
         self.console.run(MIGRATE)
         self.environment["DATABASE_URL"] = self.galera.url(DATABASE, self.galera.spreading)
 
