@@ -298,6 +298,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "sources", "description": "Management: the tables whose changes are read."},
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
         {"name": "alerts", "description": "Management: what a person should look at."},
+        {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
         {"name": "statistics", "description": "Management: the counters of every flow."},

@@ -10,7 +10,10 @@ from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
-from msgplatform.models import Alert, Biz, BulkJob
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss
 from notify.models import BizMsg, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
@@ -50,6 +53,8 @@ class Things:
             "alerts/{id}/acknowledge": {"id": ids["alert"]},
             "alerts/{id}/resolve": {"id": ids["alert"]},
             "consumers/{name}": {"name": "unused" if spare else "warehouse"},
+            "failures/{id}/acknowledge": {"id": ids["failure"]},
+            "failures/{id}/resend": {"id": ids["failure"]},
             "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
             "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
             "feed/timelines/{uid}": {"uid": "1001"},
@@ -119,6 +124,11 @@ def _open_alert() -> Alert:
     return Alert.objects.get(open_key="tests:2")
 
 
+def _failure() -> FailureGroup:
+    failure_store.add("notify", [Loss(1, "HTTP 503", 1, "no room")] * 1000, sql.now())
+    return FailureGroup.objects.get(flow="notify", subject=1, answer="HTTP 503")
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -130,6 +140,7 @@ def _owned(shop: Biz) -> dict[str, str]:
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
         "alert": _open_alert(),
+        "failure": _failure(),
         "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
         "run": Run.objects.first(),
         "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),
