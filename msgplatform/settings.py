@@ -290,6 +290,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "API keys", "description": "Management: the keys of business systems."},
         {"name": "consumers", "description": "Management: where events are delivered to."},
         {"name": "subscriptions", "description": "Management: which consumer gets which events."},
+        {"name": "held deliveries", "description": "Management: what waits for its subscription."},
         {"name": "event types", "description": "Management: the catalogue, with JSON Schemas."},
         {"name": "SMS gateways", "description": "Management: over which SMG messages go."},
         {"name": "SMS accounts", "description": "Management: the numbers of business systems."},

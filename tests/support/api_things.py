@@ -14,7 +14,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
-from notify.models import BizMsg, EventType, Receive
+from notify.models import BizMsg, BizReceive, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
@@ -68,6 +68,9 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "consumers/{name}/rotate": {"name": "warehouse"},
+            "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
+            "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
             "crms/{name}": {"name": "spare-crm"},
             "sources/{name}": {"name": "unused"},
             "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},
@@ -96,6 +99,7 @@ def _managed(orders: Biz) -> None:
     Biz.objects.create(name="spare")
     notify_rows.subscription(orders, "warehouse")
     notify_rows.subscription(orders, "spare")
+    notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)
     Receive.objects.create(name="unused", url="https://unused.example/")
     for name in ("order.paid", "order.gone"):
         EventType.objects.create(name=name)

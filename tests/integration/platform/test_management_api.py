@@ -41,7 +41,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -159,6 +159,16 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.send("GET", f"alerts/{alert.pk}").json()["state"] == "open"
     manager.send("POST", f"alerts/{alert.pk}/acknowledge", {"note": "on it"})
     manager.send("POST", f"alerts/{alert.pk}/resolve")
+    manager.send("PUT", "subscriptions/orders/warehouse", {"status": "paused"})
+    publish(Biz.objects.get(name="orders"), 2)
+    Maker().turn()
+    (held,) = manager.send("GET", "held").json()["results"]
+    assert (held["subscription"], held["held"]) == ("orders/warehouse", 2)
+    for change in ("skip", "release"):
+        assert manager.send("POST", f"held/orders/warehouse/{change}").json()["held"] == 2
+    mark = manager.send("GET", "consumers/warehouse").json()["secret_fingerprint"]
+    rotated = manager.send("POST", "consumers/warehouse/rotate", {"fingerprint": mark})
+    assert rotated.json()["secret"].startswith("whsec_")
     row = BizReceive.objects.get()
     failure_store.add("notify", [Loss(row.pk, "HTTP 503", 1)] * 2, sql.now())
     (failure,) = manager.send("GET", "failures").json()["results"]
