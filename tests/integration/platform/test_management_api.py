@@ -334,12 +334,14 @@ def test_crms_sources_and_policies_are_as_the_console_checks_them(manager: Manag
         assert answer.status_code == 201
         assert "s3cret" not in answer.content.decode()
     elsewhere = {**HUBSPOT, "base_url": "https://thief.example"}
+    same_host = {"url": "https://api.hubapi.com/x", "headers": {"X-Key": "{secret.token}"}}
     cases: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("crms/a", {**CRM, "adapter": "none"}, "adapter"),
         ("crms/a", {**CRM, "settings": {"colour": "red"}}, "settings"),
         ("crms/a", {**CRM, "credentials": {}}, "credentials"),
         ("crms/a", {**CRM, "retry_seconds": [-1]}, "retry_seconds"),
         ("crms/sales", {"adapter": "hubspot", "settings": elsewhere}, "credentials"),
+        ("crms/sales", {"adapter": "http", "settings": same_host}, "credentials"),
         ("sources/a", {**SOURCE, "database": "mysql://x"}, "database"),
         ("sources/a", {**SOURCE, "zone": "Mars/City"}, "zone"),
         ("sources/a", {**SOURCE, "value_columns": []}, "value_columns"),
