@@ -1,4 +1,4 @@
-"""Actions on a subscription or its consumer: pause and resume, deliver now, a new signing secret."""
+"""Actions on a subscription or its consumer: pause, resume, deliver now, a new signing secret."""
 
 from __future__ import annotations
 

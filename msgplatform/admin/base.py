@@ -11,6 +11,7 @@ from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
+from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
@@ -100,14 +101,14 @@ class ModelAdmin(UnfoldModelAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
 
-    def get_form(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> type[ModelForm[Any]]:
         """The form; on the page of a row, one that is not saved over somebody else's changes."""
-        form = super().get_form(request, obj, **kwargs)
+        form = super().get_form(request, obj, change, **kwargs)
         if obj is None or not self._is_change_page(request):
             return form
-        return versions.compared(
-            form, request, obj, self.audit_target(obj), self._action_name("")
-        )
+        return versions.compared(form, request, obj, self.audit_target(obj), self._action_name(""))
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """The row; locked while its form is saved, so that of two people one is the second."""

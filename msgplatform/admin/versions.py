@@ -65,7 +65,7 @@ class Seen:
         return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
 
 
-def seen_now(row: Model, form_class: type[forms.BaseForm], audit_target: str) -> Seen:
+def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: str) -> Seen:
     """The row as it is stored, as far as the form can change it."""
     editable = {name for name, field in form_class.base_fields.items() if not field.disabled}
     columns = [field for field in row._meta.concrete_fields if field.name in editable]
@@ -87,12 +87,12 @@ def _digest(row: Model, name: str, value: Any) -> str:
 
 
 def compared(
-    form_class: type[forms.BaseForm],
+    form_class: type[forms.ModelForm[Any]],
     request: HttpRequest,
     row: Model,
     audit_target: str,
     audit_prefix: str,
-) -> type[forms.BaseForm]:
+) -> type[forms.ModelForm[Any]]:
     """The form that refuses to be saved over changes that its page did not show.
 
     `row` is as it is stored, and locked when the request is a POST.
@@ -144,7 +144,8 @@ def _differences(
             if auditing.is_secret(name, form) or auditing.SECRET in values:
                 yield Difference(label, None, None, entry.actor, entry.at)
             else:
-                yield Difference(label, *map(_text, values), entry.actor, entry.at)
+                before, after = map(_text, values)
+                yield Difference(label, before, after, entry.actor, entry.at)
         if not changes:
             is_secret = auditing.is_secret(name, form)
             value = None if is_secret else _text(auditing.initial_value(form, name))

@@ -66,7 +66,7 @@ class HeldListView(ResourceListView):
         rows = BizReceive.objects.select_related("biz", "receive").annotate(oldest=first_due(_HELD))
         return self.of_system(rows.filter(oldest__isnull=False))
 
-    def paginate_queryset(self, queryset: QuerySet[Any]) -> Any:
+    def paginate_queryset(self, queryset: Any) -> Any:
         """The page, with the deliveries of all its rows counted in one statement."""
         rows: Any = super().paginate_queryset(queryset)
         for row, count in zip(rows, _counts([row.pk for row in rows]), strict=True):

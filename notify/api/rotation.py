@@ -29,7 +29,9 @@ _MAX_HOURS = operations.MAX_ROTATION_HOURS
 class RotationBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which secret is replaced, and how long it signs too."""
 
-    fingerprint: Annotated[str, text("`secret_fingerprint` of the consumer as you have read it", 64)]
+    fingerprint: Annotated[
+        str, text("`secret_fingerprint` of the consumer as you have read it", 64)
+    ]
     hours: Annotated[
         float | None,
         field(

@@ -57,7 +57,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     )
 
 
-class UnreadSerializer(serializers.Serializer[Any]):
+class UnreadableFlowSerializer(serializers.Serializer[Any]):
     flow = serializers.CharField()
     problem = serializers.CharField()
 
@@ -66,7 +66,7 @@ class FailuresSerializer(serializers.Serializer[Any]):
     """The failures of the flows, the latest first, at most 200 of each flow."""
 
     results = FailureSerializer(many=True)
-    unread = UnreadSerializer(
+    unread = UnreadableFlowSerializer(
         many=True, help_text="Flows whose failures cannot be read now, and why: they may have some"
     )
 

@@ -69,7 +69,10 @@ class TestHeld:
             answer = manager.send("POST", "held/orders/warehouse/release")
             assert answer.json() == {"status": "normal", "held": 3}
         drain(Maker())
-        assert (self.deliveries(row, Delivery.HELD), self.deliveries(row, Delivery.QUEUED)) == (0, 3)
+        assert (self.deliveries(row, Delivery.HELD), self.deliveries(row, Delivery.QUEUED)) == (
+            0,
+            3,
+        )
         (entry,) = AuditLog.objects.all()
         assert (entry.action, entry.actor, entry.detail) == (
             "subscription_resumed", "night watch (API key)",
@@ -120,7 +123,7 @@ class TestRotation:
             "POST", path, {"fingerprint": shown["secret_fingerprint"], "hours": 0}
         ).json()
         assert (last["previous_secret_until"], Receive.objects.get().previous_secret) == (None, "")
-        said = str(list(AuditLog.objects.values()) + [shown])
+        said = str([*AuditLog.objects.values(), shown])
         for secret in (first["secret"], rotated["secret"], last["secret"]):
             assert secret not in said
             assert secret.removeprefix("whsec_") not in said

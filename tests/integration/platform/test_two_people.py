@@ -91,8 +91,9 @@ def test_the_second_is_told_and_nothing_is_saved(li: Client, wang: Client) -> No
 
 def test_what_an_api_key_has_changed_is_told_too(wang: Client) -> None:
     manager = Manager(name="nightly")
-    body = {"host": "203.0.113.7", "login_name": "a", "login_password": "s3cret-1", "corp_id": "12345",
-            "smg_login_name": "b", "smg_login_password": "s3cret-2"}  # fmt: skip
+    body = {"host": "203.0.113.7", "login_name": "a", "login_password": "s3cret-1",
+            "smg_login_name": "b", "smg_login_password": "s3cret-2",
+            "corp_id": "12345"}  # fmt: skip
     manager.send("PUT", "sms/gateways/north", body)
     row = SmsGateway.objects.get()
     address = f"/admin/gateway/smsgateway/{row.pk}/change/"
