@@ -301,6 +301,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "alerts", "description": "Management: what a person should look at."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
+        {"name": "people", "description": "Management: who may use the console, and as what."},
         {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
         {"name": "statistics", "description": "Management: the counters of every flow."},
     ],

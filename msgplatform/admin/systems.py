@@ -32,9 +32,13 @@ _PLATFORM = {
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
+    "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
 }  # fmt: skip
+
+
+_OF_SUPERUSERS = frozenset({"manage:people"})
 
 
 def scope_permissions(scope: str) -> set[str]:
@@ -58,7 +62,10 @@ def scope_permissions(scope: str) -> set[str]:
 
 
 def can_give(user: Any, scope: str) -> bool:
-    """True if the person has every permission that the scope stands for."""
+    """True if the person has every permission that the scope stands for. Of the scope that makes
+    people of any group nobody has all but a superuser."""
+    if scope in _OF_SUPERUSERS and not user.is_superuser:
+        return False
     return bool(user.has_perms(scope_permissions(scope)))
 
 

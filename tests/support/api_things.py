@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
@@ -71,6 +73,8 @@ class Things:
             "consumers/{name}/rotate": {"name": "warehouse"},
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
+            "people/{name}": {"name": "unused" if spare else "anna"},
+            "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
             "sources/{name}": {"name": "unused"},
             "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},
@@ -97,6 +101,8 @@ class Things:
 
 def _managed(orders: Biz) -> None:
     Biz.objects.create(name="spare")
+    for name in ("anna", "unused"):
+        User.objects.create_user(name)
     notify_rows.subscription(orders, "warehouse")
     notify_rows.subscription(orders, "spare")
     notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)

@@ -41,7 +41,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures|held"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -100,7 +100,7 @@ def test_each_operation_needs_its_own_scope(work_redis: Any) -> None:
     everything = keys.create(Biz.objects.create(name="shop"), "all", keys.scopes())[1]
     for operation in found:
         work_redis.delete(*work_redis.keys("throttle:*") or ["throttle:"])  # more than a minute's
-        named = re.findall(_RESOURCES, operation.path)
+        named = re.findall(_RESOURCES, operation.path.replace("/roles", "/people"))
         assert operation.scope == f"manage:{named[-1]}", operation.path
         path = re.sub(r"\{id\}", "1", operation.path)
         path = re.sub(r"\{\w+\}", "x", path).removeprefix("/api/v1/")
@@ -169,6 +169,13 @@ def test_each_operation_once(manager: Manager) -> None:
     mark = manager.send("GET", "consumers/warehouse").json()["secret_fingerprint"]
     rotated = manager.send("POST", "consumers/warehouse/rotate", {"fingerprint": mark})
     assert rotated.json()["secret"].startswith("whsec_")
+    assert manager.send("PUT", "people/anna", {"email": "anna@example.com"}).status_code == 201
+    shown = manager.send("GET", "people/anna").json()
+    assert manager.send("PUT", "people/anna", shown).json() == shown
+    assert manager.send("GET", "people").json()["results"] == [shown]
+    assert manager.send("POST", "people/anna/invite").json()["invitation"]
+    assert manager.send("DELETE", "people/anna").status_code == 204
+    assert manager.send("GET", "roles").status_code == 200
     row = BizReceive.objects.get()
     failure_store.add("notify", [Loss(row.pk, "HTTP 503", 1)] * 2, sql.now())
     (failure,) = manager.send("GET", "failures").json()["results"]
