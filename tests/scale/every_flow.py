@@ -73,10 +73,10 @@ class PatientInhabitants(feed_town.Inhabitants):
     """`disagreements` are changes of relations that were decided by what another server knew."""
 
     client_class = PatientClient
-    pause = _STEP_SECONDS
 
-    def __init__(self, cluster: Cluster, token: str) -> None:
+    def __init__(self, cluster: Cluster, token: str, pause: float) -> None:
         super().__init__(cluster, token)
+        self.pause = pause
         self.disagreements: list[str] = []
 
     def change(self, client: Client, action: str, uid: str, other: str) -> None:
@@ -93,6 +93,7 @@ class Loads:
     fire: Fire
     crms: TwoCrms
     people: PatientInhabitants
+    haste: float
     ledger: Ledger = field(default_factory=Ledger)
     faults: dict[str, list[str]] = field(default_factory=dict)
 
@@ -108,7 +109,7 @@ class Loads:
         self.people.settle()
         self.people.start()
         for writer in self.writers:
-            writer.wanted, writer.pause = 50, _CHANGE_SECONDS
+            writer.wanted, writer.pause = 50, _CHANGE_SECONDS / self.haste
             writer.start()
         self._texts.start()
 
@@ -148,7 +149,7 @@ class Loads:
     # -- the flows -------------------------------------------------------------------------------
     def _send_texts(self) -> None:
         try:
-            while not self._over.wait(_MORE_SECONDS):
+            while not self._over.wait(_MORE_SECONDS / self.haste):
                 self.fire.more()
         except BaseException as error:
             self._errors.append(error)
@@ -211,14 +212,15 @@ class Loads:
 
 
 @contextlib.contextmanager
-def every_flow(cluster: SmsCluster) -> Iterator[Loads]:
-    """Clients, gateways, CRMs and people of all three flows, at work."""
+def every_flow(cluster: SmsCluster, haste: float = 1.0) -> Iterator[Loads]:
+    """Clients, gateways, CRMs and people of all three flows, at work; `haste` 2 is twice as fast."""
     with ExitStack() as stack:
         crms = stack.enter_context(two_crms(cluster))
         systems: Business = stack.enter_context(business(cluster, _MESSAGES, _SHARE))
-        people = PatientInhabitants(cluster, cluster.script(feed_town.SET_UP))
+        token = cluster.script(feed_town.SET_UP)
+        people = PatientInhabitants(cluster, token, _STEP_SECONDS / haste)
         for name in OPERATORS:
             cluster.start(name)
-        loads = Loads(cluster, Fire(cluster, systems, _MAX_IN_REDIS), crms, people)
+        loads = Loads(cluster, Fire(cluster, systems, _MAX_IN_REDIS), crms, people, haste)
         loads.start()
         yield loads

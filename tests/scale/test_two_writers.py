@@ -19,7 +19,12 @@ from tests.scale.machines import TwoMachines
 from tests.scale.platform import OPEN_ALERTS
 
 DATABASE = "spread"
-LOAD_SECONDS = 30.0
+LOAD_SECONDS = 60.0
+HASTE = 4.0
+_COUNTS = """
+SHOW GLOBAL STATUS WHERE Variable_name IN
+  ('wsrep_replicated', 'wsrep_local_cert_failures', 'wsrep_local_bf_aborts')
+"""
 
 
 class SpreadMachines(TwoMachines):
@@ -52,10 +57,20 @@ def machines() -> Iterator[SpreadMachines]:
 
 
 def test_every_flow_with_two_writers(machines: SpreadMachines, run: int, figures: Figures) -> None:
-    with every_flow.every_flow(machines) as loads:
+    with every_flow.every_flow(machines, HASTE) as loads:
         time.sleep(LOAD_SECONDS)
         machines.wait_until(lambda: WRITERS in machines.script(OPEN_ALERTS), "the alert")
         loads.finish()
         loads.check(figures)
-    figures.add(f"load {os.getloadavg()[0]:.1f}")
+    counts = [dict(node.execute(_COUNTS)) for node in machines.galera.nodes]
+    written, *conflicts = (
+        [int(each[name]) for each in counts]
+        for name in ("wsrep_replicated", "wsrep_local_cert_failures", "wsrep_local_bf_aborts")
+    )
+    figures.add(
+        f"transactions of each node {written}, conflicts {sum(map(sum, conflicts))}, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    assert min(written) > 0
+    assert sum(map(sum, conflicts)) > 0
     assert loads.faults == {}
