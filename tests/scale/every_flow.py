@@ -213,7 +213,7 @@ class Loads:
 
 @contextlib.contextmanager
 def every_flow(cluster: SmsCluster, haste: float = 1.0) -> Iterator[Loads]:
-    """Clients, gateways, CRMs and people of all three flows, at work; `haste` 2 is twice as fast."""
+    """Clients, gateways, CRMs and people of three flows, at work; `haste` 2 is twice as fast."""
     with ExitStack() as stack:
         crms = stack.enter_context(two_crms(cluster))
         systems: Business = stack.enter_context(business(cluster, _MESSAGES, _SHARE))
