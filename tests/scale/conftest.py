@@ -64,14 +64,14 @@ class LastLine:
             elif kind == _SUMS:
                 self._sums.update(value)
             elif kind == _GAP:
-                gap, seconds = value
-                self._gaps[gap] = max(self._gaps.get(gap, (0.0, "")), (seconds, name))
+                before = self._gaps.get(value[0], (0.0, ""))
+                self._gaps[value[0]] = max(before, (float(value[1]), name))
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         parts = [
             f"{self._outcomes.total()} tests, {self._outcomes['failed']} failed",
             *(f"{number:,} {what}" for what, number in self._sums.items()),
-            *(f"gap of {kind} {s:.1f} s ({where})" for kind, (s, where) in self._gaps.items()),
+            *(f"gap of {kind} {s:.2f} s ({where})" for kind, (s, where) in self._gaps.items()),
         ]
         verdict = "passed" if exitstatus == 0 else "failed"
         self._line = f"scale: {', '.join(parts)} – {verdict}"
