@@ -56,7 +56,7 @@ def machines(folder: Path) -> list[Machine]:
 def judged(*command: str | Path, **environment: str) -> str:
     """What a program prints that is asked to check its configuration."""
     program = find_program(str(command[0]))
-    assert program, f"{command[0]} is not installed: scripts/packages.sh python3 scale"
+    assert program, f"{command[0]} is not installed: scripts/packages.sh"
     done = subprocess.run(
         [program, *command[1:]], capture_output=True, text=True, check=False,
         env={**os.environ, **environment},
