@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from tests.scale.lan import Lan
 ADDRESS, HUB = "10.77.0.10", "10.77.0.1"
 HOSTS = {"haproxy1": "10.77.0.31", "haproxy2": "10.77.0.32"}
 NODES = {"GALERA_1": 4001, "GALERA_2": 4002, "GALERA_3": 4003}
+_START_SECONDS = 120.0
 # As systemd: a HAProxy that ends is started again, unless it is to stay away.
 _SERVICE = """
 cd {folder}; trap 'kill $child 2>/dev/null; exit' TERM
@@ -68,6 +70,11 @@ class Pair:
             nonlocal_bind = ["sysctl", "-qw", "net.ipv4.ip_nonlocal_bind=1"]
             subprocess.run(self._lan.inside(host, nonlocal_bind), check=True)
             self.start(host)
+            # One after the other, so that it is known who has the address.
+            deadline = time.monotonic() + _START_SECONDS
+            while self.holders() != ["haproxy1"]:
+                assert time.monotonic() < deadline, self.logs()
+                time.sleep(0.05)
         return self
 
     def __exit__(
@@ -121,14 +128,14 @@ class Pair:
             os.killpg(self._processes[name].pid, signal.SIGKILL)
         self._processes[name].wait()
 
-    def kill_haproxy(self, host: str) -> None:
-        """HAProxy only; nobody starts it again."""
+    def strike_haproxy(self, host: str, number: signal.Signals) -> None:
+        """Send a signal to HAProxy only; nobody starts it again."""
         folder = self._folder / host
         (folder / "away").touch()
         service = self._processes[f"{host} haproxy"].pid
         for pid in _descendants(service):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "haproxy":
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     def reload(self, host: str) -> None:
         os.kill(int((self._folder / host / "pid").read_text().split()[0]), signal.SIGUSR2)
@@ -154,8 +161,9 @@ class Witness:
     """A process in the hub: the databases, and a client that holds a session and opens new ones.
 
     Its lines are [unix seconds, event, node, through]: `new` for a connection that was answered,
-    `refused` for one that was not, `work` for each piece of work of the session that is held, as
-    the database `node` saw it, which came `through` one of the machines.
+    `refused` for one that was not, `late` for one without an answer in a second, `kept` and `ended`
+    for the session that is held, `work` for each piece of work, as the database `node` saw it, that
+    came `through` one of the machines.
     """
 
     def __init__(self, folder: Path, lan: Lan) -> None:

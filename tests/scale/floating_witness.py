@@ -59,8 +59,9 @@ async def work(book: _Book, address: str, is_kept: bool) -> None:
                 await asyncio.sleep(_EVERY_SECONDS)
                 if not is_kept:
                     break
-        except (OSError, TimeoutError):
-            book.note("ended" if is_kept else "refused", "")
+        except OSError as error:  # a TimeoutError is one
+            word = "late" if isinstance(error, TimeoutError) else "refused"
+            book.note("ended" if is_kept else word, "")
             await asyncio.sleep(_EVERY_SECONDS)
         finally:
             if writer is not None:

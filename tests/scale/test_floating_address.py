@@ -4,6 +4,7 @@ nobody works on two databases, or through two machines, at a time."""
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -72,7 +73,11 @@ def lose_machine(pair: Pair, lan: Lan, host: str) -> None:
 
 
 def lose_haproxy(pair: Pair, lan: Lan, host: str) -> None:
-    pair.kill_haproxy(host)
+    pair.strike_haproxy(host, signal.SIGKILL)
+
+
+def freeze_haproxy(pair: Pair, lan: Lan, host: str) -> None:
+    pair.strike_haproxy(host, signal.SIGSTOP)
 
 
 def lose_keepalived(pair: Pair, lan: Lan, host: str) -> None:
@@ -80,7 +85,7 @@ def lose_keepalived(pair: Pair, lan: Lan, host: str) -> None:
     pair.kill_keepalived(host)
 
 
-@pytest.mark.parametrize("lose", [lose_machine, lose_haproxy, lose_keepalived])
+@pytest.mark.parametrize("lose", [lose_machine, lose_haproxy, freeze_haproxy, lose_keepalived])
 def test_the_address_moves(
     lan: Lan,
     pair: Pair,
