@@ -1,7 +1,8 @@
 """Two people change the same row at once: the second is told, before anything is saved.
 
 A form carries a digest of each of its fields as they were stored when the page was made. When one
-of them is another at save, the form stays as it was filled in and says what differs, and the audit
+of them is another at save, nothing is saved. The form comes back with what the person typed, and
+with the stored values in fields that they had left alone; it says what differs, and from the audit
 log who did it. The next save of that page then counts. A POST without digests, as of a script, is
 not compared.
 """
@@ -11,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from django import forms
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
@@ -80,6 +81,8 @@ def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: s
 
 def _digest(row: Model, name: str, value: Any) -> str:
     """Differs for each value; keyed, so that nobody can guess a secret by it."""
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC)  # a form has it in the person's zone
     content = msgspec.json.encode(
         [row._meta.label, row.pk, name, value], enc_hook=str, order="deterministic"
     )
@@ -112,18 +115,51 @@ def compared(
             entries = _entries(audit_target, audit_prefix, before.entry if before else 0)
             self.differences = list(_differences(self, changed_names, entries))
             self.add_error(None, self.sentence())
+            self.data = self.data.copy()
+            for name in changed_names:
+                if before and self.is_left_alone(name, before.digests.get(name, "")):
+                    _show_stored(self, name)
             return values
+
+        def is_left_alone(self, name: str, digest: str) -> bool:
+            """True if the field was sent as the page had it."""
+            value = self.cleaned_data.get(name)
+            if auditing.is_secret(name, self) or name not in self.cleaned_data:
+                return False
+            if isinstance(value, Model):
+                value = value.pk
+            elif isinstance(value, QuerySet):
+                value = sorted(each.pk for each in value)
+            return _digest(row, name, value) == digest
 
         def sentence(self) -> str:
             text = _(
                 "Somebody else changed this while you had it open, and nothing was saved. What you "
-                "typed is still in the form; saving it now replaces what they have changed."
+                "typed is still in the form; fields that you had not changed have the new values. "
+                "Look at it, and save it again."
             )
             names = [name for name in self.changed_data if auditing.is_secret(name, self)]
             return f"{text} {_('Enter secrets once more.')}" if names else text
 
     ComparedForm.__name__ = form_class.__name__
     return ComparedForm
+
+
+def _show_stored(form: Any, name: str) -> None:
+    """Put the stored value of a field into what the form shows."""
+    field, key = form.fields[name], form.add_prefix(name)
+    value = field.prepare_value(form.get_initial_for_field(field, name))
+    if isinstance(field.widget, forms.MultiWidget):  # such as a date and a time
+        widget = field.widget
+        parts = zip(widget.widgets_names, widget.widgets, widget.decompress(value), strict=True)
+        for suffix, each, part in parts:
+            form.data[f"{key}{suffix}"] = each.format_value(part) or ""
+    elif isinstance(field.widget, forms.CheckboxInput):
+        form.data.setlist(key, ["on"] if value else [])
+    elif isinstance(value, list):
+        form.data.setlist(key, [str(each) for each in value])
+    else:
+        form.data[key] = "" if value is None else value
 
 
 def _entries(target: str, prefix: str, after: int) -> list[AuditLog]:
