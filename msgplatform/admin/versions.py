@@ -115,7 +115,7 @@ def compared(
             entries = _entries(audit_target, audit_prefix, before.entry if before else 0)
             self.differences = list(_differences(self, changed_names, entries))
             self.add_error(None, self.sentence())
-            self.data = self.data.copy()
+            self.data = request.POST.copy()
             for name in changed_names:
                 if before and self.is_left_alone(name, before.digests.get(name, "")):
                     _show_stored(self, name)
@@ -150,7 +150,7 @@ def _show_stored(form: Any, name: str) -> None:
     field, key = form.fields[name], form.add_prefix(name)
     value = field.prepare_value(form.get_initial_for_field(field, name))
     if isinstance(field.widget, forms.MultiWidget):  # such as a date and a time
-        widget = field.widget
+        widget: Any = field.widget
         parts = zip(widget.widgets_names, widget.widgets, widget.decompress(value), strict=True)
         for suffix, each, part in parts:
             form.data[f"{key}{suffix}"] = each.format_value(part) or ""

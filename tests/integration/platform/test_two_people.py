@@ -53,11 +53,10 @@ def filled(client: Client, address: str) -> dict[str, Any]:
     assert f'name="{versions.SEEN}"' in answer.content.decode()
     sent = shown_again(form)
     for name, field in form.fields.items():
-        if isinstance(field.widget, forms.MultiWidget):  # it is not split yet
-            parts = field.widget.decompress(form.initial.get(name))
-            for suffix, each, part in zip(
-                field.widget.widgets_names, field.widget.widgets, parts, strict=True
-            ):
+        widget, is_split = field.widget, isinstance(field.widget, forms.MultiWidget)
+        if is_split:  # it is not split yet
+            parts = widget.decompress(form.initial.get(name))
+            for suffix, each, part in zip(widget.widgets_names, widget.widgets, parts, strict=True):
                 sent[f"{name}{suffix}"] = each.format_value(part) or ""
     return sent
 
@@ -67,10 +66,11 @@ def shown_again(form: Any) -> dict[str, Any]:
     sent = {}
     for name, field in form.fields.items():
         value = form[name].value()
-        if isinstance(field.widget, forms.MultiWidget):
+        widget, is_split = field.widget, isinstance(field.widget, forms.MultiWidget)
+        if is_split:
             if not form.is_bound:
                 continue
-            for suffix, part in zip(field.widget.widgets_names, value, strict=True):
+            for suffix, part in zip(widget.widgets_names, value or (), strict=True):
                 sent[f"{name}{suffix}"] = part
         elif value is not None and value is not False:
             sent[name] = "on" if value is True else value
