@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What tests and benchmarks need from the system. As root on Debian or Ubuntu: install what is
 # missing. Otherwise: say the line that installs it, and fail.
-# Usage: packages.sh [python [scale]]; `scale` adds what the tests of clusters need.
+# Usage: packages.sh [python]
 set -euo pipefail
 
 python=${1:-python3}
@@ -26,13 +26,11 @@ have pkg-config || need pkg-config
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 [[ -e $headers/Python.h ]] || need python3-dev
 
-if [[ ${2:-} == scale ]]; then
-  have haproxy || need haproxy
-  compgen -G "/usr/lib*/galera/libgalera_smm.so" >/dev/null || need galera-4
-  for program in rsync lsof; do  # a node copies the data of another one with them
-    have "$program" || need "$program"
-  done
-fi
+have haproxy || need haproxy
+compgen -G "/usr/lib*/galera/libgalera_smm.so" >/dev/null || need galera-4
+for program in rsync lsof; do  # a node of Galera copies the data of another one with them
+  have "$program" || need "$program"
+done
 
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 line="apt-get install --no-install-recommends ${missing[*]}"

@@ -13,17 +13,16 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from redis.exceptions import OutOfMemoryError, ResponseError
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Finished, Mo
 from msgplatform.core import logging
+from msgplatform.core.connections import ResponseError, refusal
 
 log = logging.get(__name__)
 
 MAX_BYTES = 256 << 20
-_FULL = "command not allowed when used memory > 'maxmemory'"
 _LEVEL = 1  # higher ones take several times as long, and save a tenth
 
 
@@ -45,8 +44,7 @@ def keep(batch: Batch) -> None:
     try:
         scripts.run("keep", [member, seconds, MAX_BYTES])
     except ResponseError as error:
-        # Before Redis 7 the error of a script is only quoted.
-        if not isinstance(error, OutOfMemoryError) and _FULL not in str(error):
+        if refusal(error) != "OOM":
             raise
         log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
 

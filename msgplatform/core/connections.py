@@ -52,6 +52,10 @@ _REFUSALS = {
     redis.exceptions.ReadOnlyError: "READONLY",  # a replica
     redis.exceptions.MasterDownError: "MASTERDOWN",  # a replica without its master
     redis.exceptions.BusyLoadingError: "LOADING",  # a server that reads its file
+    # A server that is full (maxmemory). It refuses a command before that runs, and in a script only
+    # the first write, "otherwise we can't stop in the middle" (scriptVerifyOOM in src/script.c of
+    # Redis 7, luaRedisGenericCommand in src/scripting.c before): a script that has written goes on.
+    redis.exceptions.OutOfMemoryError: "OOM",
 }
 # `min-replicas-to-write` is more than the master has; redis-py has no class for it.
 _NO_REPLICAS = "NOREPLICAS"

@@ -1,5 +1,6 @@
 """Business systems that publish at a steady rate and repeat what got no 2xx, the consumers' files,
-and what both say: what was lost, came twice, and the longest time without an answer or a delivery.
+and the account of both: what was lost, came twice, and the longest time without an answer or a
+delivery.
 """
 
 from __future__ import annotations
@@ -16,20 +17,32 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from msgplatform.demo.sink_process import SinkProcess
 from tests.cluster import Cluster
 from tests.flows.traffic import cast
+from tests.scale.strikes import IS_SHARE
 
 THREADS = 24
-RATE = 120.0  # messages a second
+RATE = 20.0 if IS_SHARE else 120.0  # messages a second
 _CONSUMERS = 2
 # Deliveries of a system that are not marked as delivered.
 OPEN = """
 from notify.models import ReceiveMsg
 rows = ReceiveMsg.objects.filter(biz_receive__biz__name={system!r})
 print(rows.exclude(status=ReceiveMsg.Status.DELIVERED).count())
+"""
+# Deliveries of a system that are marked as delivered: consumer and message.
+MARKED = """
+import json
+from notify.models import ReceiveMsg
+rows = ReceiveMsg.objects.filter(
+    biz_receive__biz__name={system!r}, status=ReceiveMsg.Status.DELIVERED
+)
+print(json.dumps([f"{{name}} {{pk}}" for name, pk in
+                  rows.values_list("biz_receive__receive__name", "msg_id")]))
 """
 # Seconds.
 _REPEAT_SECONDS = 0.1
@@ -38,19 +51,22 @@ _REQUEST_SECONDS = 30.0
 
 @dataclass
 class Books:
-    """The business systems' own book. Times are unix seconds of this machine."""
+    """The own book of a business system. Times are unix seconds of this machine."""
 
     base_url: str
     system: str
     token: str
+    rate: float = RATE
     ids: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by key
     times: list[float] = field(default_factory=list)  # of each 2xx
     trouble: Counter[str] = field(default_factory=Counter)  # other answers, by their problem
-    unknown_at: list[float] = field(default_factory=list)  # answers outcome-unknown
+    # Deliveries that a consumer had and the database had not marked, at the strikes together.
+    in_hand: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
     _abandoned: threading.Event = field(default_factory=threading.Event)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    path: ClassVar[str] = "/api/v1/messages"
 
     def start(self) -> None:
         self.started_at = time.time()
@@ -76,17 +92,17 @@ class Books:
         )
         while not self._over.is_set():
             number = next(self._numbers)
-            self._over.wait(max(0.0, self.started_at + number / RATE - time.time()))
+            self._over.wait(max(0.0, self.started_at + number / self.rate - time.time()))
             key = f"{self._prefix}-{number}"
             while not self._post(connection, key) and not self._abandoned.is_set():
                 time.sleep(_REPEAT_SECONDS)
 
     def _post(self, connection: http.client.HTTPConnection, key: str) -> bool:
         """True if the message was accepted."""
-        body = {"event_type": "demo.happened", "payload": {"key": key}, "idempotency_key": key}
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        body = json.dumps(self.message(key) | {"idempotency_key": key})
         try:
-            connection.request("POST", "/api/v1/messages", json.dumps(body), headers)
+            connection.request("POST", self.path, body, headers)
             response = connection.getresponse()
             answer = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -95,14 +111,18 @@ class Books:
             return False
         if 200 <= response.status < 300:
             self.times.append(time.time())
-            self.ids[key].add(answer["id"])
+            self.ids[key].add(self.id_of(answer))
             return True
         problem = str(answer.get("type", response.status)).rpartition("/")[2]
-        problem = problem.rpartition(":")[2]
-        self.trouble[problem] += 1
-        if problem == "outcome-unknown":
-            self.unknown_at.append(time.time())
+        self.trouble[problem.rpartition(":")[2]] += 1
         return False
+
+    def message(self, key: str) -> dict[str, Any]:
+        """The body of a request, without its idempotency key."""
+        return {"event_type": "demo.happened", "payload": {"key": key}}
+
+    def id_of(self, answer: Any) -> str:
+        return str(answer["id"])
 
 
 @dataclass(frozen=True)
@@ -113,20 +133,20 @@ class Account:
     lost: int
     doubled_keys: int  # keys with more than one id
     duplicates: int  # deliveries of an id beyond its first
+    in_hand: int  # deliveries that were made and not marked at the strikes, each may come again
     foreign: int  # ids that arrived and no business system knows
     rate: float  # acknowledged a second
     gap_of_intake: float
     gap_of_delivery: float
-    unknown: int  # answers
-    trouble: Mapping[str, int]
+    trouble: Mapping[str, int]  # answers, by their problem
 
     def __str__(self) -> str:
         load = " ".join(f"{one:.1f}" for one in os.getloadavg())
         return (
             f"{self.accepted} acknowledged ({self.rate:.0f}/s), {self.lost} lost, "
-            f"{self.duplicates} duplicates, gap of intake {self.gap_of_intake:.1f} s, of delivery "
-            f"{self.gap_of_delivery:.1f} s, {self.unknown} outcome-unknown; {dict(self.trouble)}; "
-            f"load {load}"
+            f"{self.duplicates} duplicates ({self.in_hand} in hand at the strikes), gap of intake "
+            f"{self.gap_of_intake:.1f} s, of delivery {self.gap_of_delivery:.1f} s; "
+            f"{dict(self.trouble)}; load {load}"
         )
 
 
@@ -149,6 +169,16 @@ def books(platform: Cluster) -> Iterator[tuple[Books, dict[str, SinkProcess]]]:
             book.abandon()
 
 
+@contextlib.contextmanager
+def struck(platform: Cluster, book: Books, sinks: Mapping[str, SinkProcess]) -> Iterator[None]:
+    """A strike, with the count of deliveries in hand. The database is asked just before it and the
+    consumers just after, since nothing answers for the moment itself."""
+    marked = set(platform.script(MARKED.format(system=book.system)))
+    yield
+    arrived = {f"{name} {pk}" for name, sink in sinks.items() for pk in sink.ids()}
+    book.in_hand += len(arrived - marked)
+
+
 def close(platform: Cluster, book: Books, sinks: Mapping[str, SinkProcess]) -> Account:
     """Wait for what is under way, then compare the books."""
     book.stop()
@@ -158,23 +188,23 @@ def close(platform: Cluster, book: Books, sinks: Mapping[str, SinkProcess]) -> A
         return sum(len(ids - sink.ids()) for sink in sinks.values())
 
     with contextlib.suppress(AssertionError):
-        platform.wait_until(lambda: not missing(), "every delivery", 120)
+        platform.wait_until(lambda: not missing(), "every delivery")
     lost = missing()
     if not lost:
         open_count = OPEN.format(system=book.system)
-        platform.wait_until(lambda: platform.script(open_count) == 0, "every mark", 120)
+        platform.wait_until(lambda: platform.script(open_count) == 0, "every mark")
     until = book.ended_at
     return Account(
         accepted=len(book.times),
         lost=lost,
         doubled_keys=sum(len(ids) > 1 for ids in book.ids.values()),
         duplicates=sum(len(sink.lines()) - len(sink.ids()) for sink in sinks.values()),
+        in_hand=book.in_hand,
         foreign=sum(len(sink.ids() - ids) for sink in sinks.values()),
         rate=len(book.times) / (until - book.started_at),
         gap_of_intake=longest_gap(book.times, book.started_at, until),
         gap_of_delivery=max(
             longest_gap(sink.times(), book.started_at, until) for sink in sinks.values()
         ),
-        unknown=len(book.unknown_at),
         trouble=book.trouble,
     )

@@ -1,68 +1,81 @@
-"""How often a strike is repeated, the share that runs everywhere, and the last line of a run."""
+"""How often a strike is repeated, and the last line of a run."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections import Counter
+from typing import Any
 
 import pytest
 
-# SCALE_SHARE=yes: the tests marked `share`, once.
-_IS_SHARE = os.environ.get("SCALE_SHARE", "") == "yes"
-_RUNS = 1 if _IS_SHARE else int(os.environ.get("SCALE_RUNS", "2"))
-_figures: list[str] = []
+from tests.scale.strikes import RUNS
+
+FOLDER = "tests/scale/"
+_TEXT, _SUMS, _GAP = "scale text", "scale sums", "scale gap"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "share: a strike that SCALE_SHARE=yes runs, too")
+    # With `pytest -n` the process that started the others has all reports.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LastLine())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "run" in metafunc.fixturenames:
-        metafunc.parametrize("run", range(1, _RUNS + 1))
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not _IS_SHARE:
-        return
-    others = [item for item in items if _is_here(item) and not item.get_closest_marker("share")]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
-
-
-def _is_here(item: pytest.Item) -> bool:
-    return item.path.is_relative_to(Path(__file__).parent)
+        metafunc.parametrize("run", range(1, RUNS + 1))
 
 
 class Figures:
     """The figures of one strike, for the reader and for the last line."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, properties: list[tuple[str, Any]]) -> None:
+        self._properties = properties
 
-    def add(self, text: str) -> None:
-        """Print a line of figures now, and at the end of the run."""
-        line = f"{self._name}: {text}"
-        print(f"\n{line}", flush=True)
-        _figures.append(line)
+    def add(self, text: str, **sums: int) -> None:
+        """A line of figures; the last line of the run has the sum of each of `sums`."""
+        self._properties += [(_TEXT, text), (_SUMS, sums)]
+
+    def add_gap(self, kind: str, seconds: float) -> None:
+        """The last line has the longest gap of each kind, and where it was."""
+        self._properties.append((_GAP, [kind, seconds]))
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Figures:
-    return Figures(request.node.name.removeprefix("test_"))
+    return Figures(request.node.user_properties)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.option.collectonly or not any(_is_here(item) for item in session.items):
-        return
-    verdict = "passed" if exitstatus == 0 else "failed"
-    session.config.stash[_LAST_LINE] = f"scale: {'; '.join(_figures) or 'no figures'} – {verdict}"
+class LastLine:
+    """Prints the figures of each test when it has ended, and a line for all of them at the end."""
 
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._gaps: dict[str, tuple[float, str]] = {}  # kind → the longest one, and where it was
+        self._line = ""
 
-_LAST_LINE = pytest.StashKey[str]()
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.nodeid.startswith(FOLDER) or (report.passed and report.when != "call"):
+            return
+        self._outcomes[report.outcome] += 1
+        name = report.nodeid.partition("::test_")[2]
+        for kind, value in report.user_properties:
+            if kind == _TEXT:
+                print(f"\n{name}: {value}", flush=True)
+            elif kind == _SUMS:
+                self._sums.update(value)
+            elif kind == _GAP:
+                before = self._gaps.get(value[0], (0.0, ""))
+                self._gaps[value[0]] = max(before, (float(value[1]), name))
 
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        parts = [
+            f"{self._outcomes.total()} tests, {self._outcomes['failed']} failed",
+            *(f"{number:,} {what}" for what, number in self._sums.items()),
+            *(f"gap of {kind} {s:.2f} s ({where})" for kind, (s, where) in self._gaps.items()),
+        ]
+        verdict = "passed" if exitstatus == 0 else "failed"
+        self._line = f"scale: {', '.join(parts)} – {verdict}"
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if line := config.stash.get(_LAST_LINE, ""):
-        print(line)
+    def pytest_unconfigure(self) -> None:
+        if self._outcomes:
+            print(self._line)

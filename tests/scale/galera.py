@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from configparser import ConfigParser
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +19,7 @@ import MySQLdb
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import ServerFailed, free_port, tail
 from tests.scale.haproxy import HaProxy
+from tests.scale.strikes import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOYED = ROOT / "deploy" / "galera" / "galera.cnf"
@@ -183,7 +184,17 @@ class Galera:
             ((port,),) = cursor.fetchall()
         return next(node for node in self.nodes if node.port == port)
 
-    def make_whole(self, seconds: float = 60) -> None:
+    def await_writer_beside(self, node: Node) -> None:
+        """Wait until HAProxy leads to another node than this one."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(MySQLdb.Error):  # HAProxy has no node for a moment
+                if self.writer() is not node:
+                    return
+            time.sleep(0.1)
+        raise AssertionError(f"{node.node_name} is still the writer after {PATIENCE_SECONDS} s")
+
+    def make_whole(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Start what does not run, and wait until every node takes writes, and HAProxy knows. When
         none runs, the last view of the cluster is on disk, and they go on once all of it are there.
         """

@@ -74,7 +74,7 @@ class HaProxy(PrivateServer):
     def argv(self) -> list[str]:
         program = find_program("haproxy")
         if program is None:
-            raise ServerMissing("haproxy was not found. Run scripts/packages.sh python3 scale.")
+            raise ServerMissing("haproxy was not found. Run scripts/packages.sh.")
         values = [f"{name}={value}" for name, value in self._environment.items()]
         configuration = str(self.directory / "haproxy.cfg")
         return ["/usr/bin/env", *values, str(program), "-db", "-f", configuration]

@@ -26,6 +26,7 @@ class RedisPlatform(SmsCluster):
             "NOTIFY_LEASE_SECONDS": str(PATIENT_LEASE_SECONDS),
             "NOTIFY_TIMEOUT_SECONDS": "10",
             "FLOWS": "notify,gateway",
+            "SMS_REPLICAS": "1",
         }
 
     def __enter__(self) -> RedisPlatform:

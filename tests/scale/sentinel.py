@@ -22,16 +22,16 @@ from msgplatform.core.servers.private_server import (
 )
 from tests.scale.haproxy import HaProxy
 from tests.scale.relay import Relay
+from tests.scale.strikes import PATIENCE_SECONDS
 
 DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "redis"
 SERVERS = 3
-_WHOLE_SECONDS = 60.0
 
 
 def _program() -> str:
     program = find_redis()
     if program is None:
-        raise ServerMissing("redis-server was not found. Run scripts/packages.sh python3 scale.")
+        raise ServerMissing("redis-server was not found. Run scripts/packages.sh.")
     return str(program)
 
 
@@ -179,6 +179,10 @@ class Group:
         """The member to which HAProxy gives connections; waits for it."""
         return self._until(self._served, f"a master of {self.name}")
 
+    def await_master_beside(self, member: Member) -> None:
+        """Wait until HAProxy gives connections to another member than this one."""
+        self._until(lambda: self._served() not in (None, member), f"a new master of {self.name}")
+
     def _served(self) -> Member | None:
         states = self.haproxy.states(self._section)
         up = [member for member, is_up in zip(self.members, states.values(), strict=True) if is_up]
@@ -203,8 +207,8 @@ class Group:
         )
 
     def _until(self, condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + _WHOLE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not (answer := condition()):
-            assert time.monotonic() < deadline, f"waited {_WHOLE_SECONDS:g} s for {what}"
+            assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS:g} s for {what}"
             time.sleep(0.05)
         return answer

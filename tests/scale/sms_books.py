@@ -1,10 +1,9 @@
 """A business system that sends short messages at a steady rate, its endpoint, the gateway's log,
-and what they say together."""
+and the account of all of them."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import itertools
 import json
 import os
@@ -12,12 +11,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from gateway.demo.traffic import Listener
 from tests.flows.sms_business import CORP, ROWS
-from tests.scale.books import Books, longest_gap
+from tests.scale.books import RATE, Books, longest_gap
 from tests.scale.redis_platform import SMG, RedisPlatform
 
 _systems = itertools.count(1)
@@ -39,36 +38,21 @@ _REPEAT_SECONDS = 0.1
 
 @dataclass
 class SmsBooks(Books):
-    """The business system's own book."""
+    """The own book of a business system, which sends half as many messages as that of Notify."""
 
-    first: int = 0
-    recipients: dict[str, str] = field(default_factory=dict)  # by key
-    # Every second number: half as many messages as those of Notify.
-    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(step=2))
+    rate: float = RATE / 2
+    first: int = 0  # the number of the first recipient
+    path: ClassVar[str] = "/api/v1/sms"
 
-    def _post(self, connection: http.client.HTTPConnection, key: str) -> bool:
-        """True if the message was accepted."""
-        number = f"138{self.first + int(key.rpartition('-')[2]) // 2:08d}"
-        self.recipients[key] = number
-        body = {"to": number, "text": f"code {number}", "idempotency_key": key}
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        try:
-            connection.request("POST", "/api/v1/sms", json.dumps(body), headers)
-            response = connection.getresponse()
-            answer = json.loads(response.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            connection.close()
-            self.trouble[type(error).__name__] += 1
-            return False
-        if 200 <= response.status < 300:
-            self.times.append(time.time())
-            self.ids[key].add(answer["ids"][0])
-            return True
-        problem = str(answer.get("type", response.status)).rpartition("/")[2]
-        self.trouble[problem] += 1
-        if problem == "outcome-unknown":
-            self.unknown_at.append(time.time())
-        return False
+    def recipient(self, key: str) -> str:
+        return f"138{self.first + int(key.rpartition('-')[2]):08d}"
+
+    def message(self, key: str) -> dict[str, Any]:
+        number = self.recipient(key)
+        return {"to": number, "text": f"code {number}"}
+
+    def id_of(self, answer: Any) -> str:
+        return str(answer["ids"][0])
 
 
 @dataclass(frozen=True)
@@ -168,7 +152,7 @@ def close(platform: RedisPlatform, book: SmsBooks, ear: Listener) -> SmsAccount:
     at_gateway: dict[str, set[str]] = {}
     for (user, _part), sequences in platform.books[SMG].accepted().items():
         at_gateway.setdefault(user.removeprefix("86"), set()).update(sequences)
-    numbers = {id: book.recipients[key] for id, key in ids.items()}
+    numbers = {id: book.recipient(key) for id, key in ids.items()}
     until = book.ended_at
     facts: dict[str, Any] = {
         "accepted": len(book.times),

@@ -122,7 +122,6 @@ INSTANCES = {
 }
 
 
-@pytest.mark.share
 def test_systemd_accepts_every_unit(tmp_path: Path) -> None:
     """As deployed, but for the interpreter and the user, which a developer's machine lacks."""
     for unit in UNITS.iterdir():

@@ -17,44 +17,50 @@ from bench.harness.mariadb import MariaDb
 from tests.scale import books, sms_books
 from tests.scale.conftest import Figures
 from tests.scale.redis_platform import RedisPlatform
-from tests.scale.sentinel import Group, Member
+from tests.scale.sentinel import Group
+from tests.scale.strikes import CALM_SECONDS, IS_SHARE, MAX_GAP
 
-# Seconds without an accepted message, or without a delivery.
-MAX_GAP = float(os.environ.get("SCALE_MAX_GAP", "6"))
-CALM_SECONDS = 5.0
+# A server that hangs is noticed when checks of HAProxy and commands of programs time out.
+MAX_FROZEN_GAP = MAX_GAP + 2
 STRIKE_SECONDS = 12.0
 FROZEN_SECONDS = 20.0
 # Replication that is lost with a machine: less than `min-replicas-max-lag`, after which it refuses.
 LOST_SECONDS = 1.2
 COST_TURNS, WARM_MESSAGES, COST_MESSAGES = 3, 2000, 4000
-MIN_SHARE = 0.85
+MIN_SHARE = 0.8
 
 
-def kill(master: Member) -> None:
+def kill(group: Group) -> None:
+    master = group.master()
     master.kill()
-    time.sleep(STRIKE_SECONDS)
+    group.await_master_beside(master)
+    time.sleep(CALM_SECONDS)
 
 
-def freeze(master: Member) -> None:
+def freeze(group: Group) -> None:
+    master = group.master()
     master.freeze()
     time.sleep(FROZEN_SECONDS)
     master.thaw()
 
 
-def restart(master: Member) -> None:
+def restart(group: Group) -> None:
     """It is back before anybody, or as soon as, Sentinel has noticed."""
+    master = group.master()
     master.kill()
     master.start()
     time.sleep(STRIKE_SECONDS)
 
 
-def die(master: Member) -> None:
+def die(group: Group) -> None:
     """A machine dies: what it sent its replicas in the last moments has not left it."""
+    master = group.master()
     master.relay.hold()
     time.sleep(LOST_SECONDS)
     master.kill()
     master.relay.drop()
-    time.sleep(STRIKE_SECONDS)
+    group.await_master_beside(master)
+    time.sleep(CALM_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +85,10 @@ def platform(running: RedisPlatform) -> Iterator[RedisPlatform]:
 
 
 def strike(
-    platform: RedisPlatform, names: tuple[str, ...], blow: Callable[[Member], None]
+    platform: RedisPlatform, names: tuple[str, ...], blow: Callable[[Group], None]
 ) -> tuple[books.Account, sms_books.SmsAccount]:
-    """Strike the masters of these groups, one after another, under the load of both flows."""
+    """Strike the masters of these groups, one after another, under the load of both flows. An order
+    whose receipt had not reached the new master is taken twice, so Notify may deliver it twice."""
     with (
         books.books(platform) as (book, sinks),
         sms_books.sms_books(platform) as (sms_book, ear),
@@ -89,7 +96,7 @@ def strike(
         time.sleep(CALM_SECONDS)
         for name in names:
             group = platform.groups[name]
-            blow(group.master())
+            blow(group)
             group.make_whole()
         time.sleep(CALM_SECONDS)
         sms_book.stop()
@@ -98,33 +105,39 @@ def strike(
 
 
 def check(
-    accounts: tuple[books.Account, sms_books.SmsAccount], figures: Figures, max_gap: float = MAX_GAP
+    accounts: tuple[books.Account, sms_books.SmsAccount], figures: Figures, max_gap: float
 ) -> None:
     notify, sms = accounts
-    figures.add(str(notify))
-    figures.add(str(sms))
+    figures.add(
+        f"{notify}\n{sms}", acknowledged=notify.accepted + sms.accepted,
+        lost=notify.lost + sms.lost, duplicates=notify.duplicates + sms.twice,
+    )  # fmt: skip
+    figures.add_gap("intake of SMS", sms.gap_of_intake)
+    figures.add_gap("delivery", notify.gap_of_delivery)
     assert (notify.lost, notify.doubled_keys, notify.foreign) == (0, 0, 0)
     assert (sms.lost, sms.twice, sms.doubled_keys, sms.unheard) == (0, 0, 0, 0)
-    assert notify.rate >= 100, os.getloadavg()
-    assert sms.rate >= 50, os.getloadavg()
+    if IS_SHARE:
+        return
+    assert notify.rate >= books.RATE * MIN_SHARE, os.getloadavg()
+    assert sms.rate >= books.RATE / 2 * MIN_SHARE, os.getloadavg()
     assert notify.gap_of_delivery <= max_gap, os.getloadavg()
 
 
-@pytest.mark.share
 @pytest.mark.parametrize("blow", [kill, freeze, restart, die])
 def test_each_master(
-    platform: RedisPlatform, figures: Figures, run: int, blow: Callable[[Member], None]
+    platform: RedisPlatform, figures: Figures, run: int, blow: Callable[[Group], None]
 ) -> None:
-    if platform.environment.get("SMS_REPLICAS") != "1":
+    if platform.environment["SMS_REPLICAS"] != "1":
         platform.set_replicas(1)
-    check(strike(platform, ("work", "sms"), blow), figures)
+    max_gap = MAX_FROZEN_GAP if blow is freeze else MAX_GAP
+    check(strike(platform, ("work", "sms"), blow), figures, max_gap)
 
 
 def test_without_replicas_a_dead_machine_loses_messages(
     platform: RedisPlatform, figures: Figures, run: int
 ) -> None:
     """The strike that `die` survives with SMS_REPLICAS=1 is a real one."""
-    if platform.environment.get("SMS_REPLICAS") != "0":
+    if platform.environment["SMS_REPLICAS"] != "0":
         platform.set_replicas(0)
     notify, sms = strike(platform, ("sms",), die)
     figures.add(str(sms))

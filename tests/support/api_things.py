@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
-from msgplatform.models import Alert, Biz, BulkJob
-from notify.models import BizMsg, EventType, Receive
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss
+from notify import operations
+from notify.models import BizMsg, BizReceive, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
@@ -41,6 +47,13 @@ class Things:
         """Query parameters that no caller can know by the document."""
         return {"flow": "notify"} if path.endswith("/statistics") else {}
 
+    @staticmethod
+    def body(path: str) -> Mapping[str, str]:
+        """Fields of a body that no caller can know by the document."""
+        if not path.endswith("/rotate"):
+            return {}
+        return {"fingerprint": operations.secret_mark(Receive.objects.get(name="warehouse"))}
+
     def found(self, method: str, path: str) -> Mapping[str, str]:
         """The path parameters with which there is something at this address."""
         ids, spare = self._ids, method == "DELETE"
@@ -50,6 +63,8 @@ class Things:
             "alerts/{id}/acknowledge": {"id": ids["alert"]},
             "alerts/{id}/resolve": {"id": ids["alert"]},
             "consumers/{name}": {"name": "unused" if spare else "warehouse"},
+            "failures/{id}/acknowledge": {"id": ids["failure"]},
+            "failures/{id}/resend": {"id": ids["resent failure"]},
             "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
             "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
             "feed/timelines/{uid}": {"uid": "1001"},
@@ -63,6 +78,15 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "consumers/{name}/rotate": {"name": "warehouse"},
+            "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
+            "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
+            "crms/{name}/tests": {"name": "sales"},
+            "crms/{name}/tests/lead": {"name": "sales"},
+            "sms/accounts/{name}/tests": {"name": "orders"},
+            "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
+            "people/{name}": {"name": "unused" if spare else "anna"},
+            "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
             "sources/{name}": {"name": "unused"},
             "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},
@@ -89,8 +113,11 @@ class Things:
 
 def _managed(orders: Biz) -> None:
     Biz.objects.create(name="spare")
+    for name in ("anna", "unused"):
+        User.objects.create_user(name)
     notify_rows.subscription(orders, "warehouse")
     notify_rows.subscription(orders, "spare")
+    notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)
     Receive.objects.create(name="unused", url="https://unused.example/")
     for name in ("order.paid", "order.gone"):
         EventType.objects.create(name=name)
@@ -119,6 +146,11 @@ def _open_alert() -> Alert:
     return Alert.objects.get(open_key="tests:2")
 
 
+def _failure(answer: str) -> FailureGroup:
+    failure_store.add("notify", [Loss(1, answer, 1, "no room")] * 1000, sql.now())
+    return FailureGroup.objects.get(flow="notify", subject=1, answer=answer)
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -130,6 +162,8 @@ def _owned(shop: Biz) -> dict[str, str]:
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
         "alert": _open_alert(),
+        "failure": _failure("HTTP 503"),
+        "resent failure": _failure("timeout"),
         "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
         "run": Run.objects.first(),
         "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),

@@ -25,6 +25,7 @@ from gateway.sender.link import Link
 from gateway.sender.packing import packs, submits
 from gateway.sender.pending_submits import PendingSubmit
 from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
@@ -297,7 +298,7 @@ class TestFull:
         send(shop.biz, reference="pending")
         respond(seqnos[messages[0]][0])
         full()
-        with pytest.raises(RedisError):
+        with pytest.raises(Unavailable, match="OOM"):
             send(shop.biz)
         presence.report("me", [presence.LinkState(gateway_id(), "submit", "", 0.0)])
         speed = SharedRateLimit(lambda: sms_redis, keys.speed(gateway_id()))

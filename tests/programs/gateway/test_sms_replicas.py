@@ -155,6 +155,21 @@ class TestRefusals:
             accept.accept([request_])
         assert pair.client.dbsize() == 0
 
+    @pytest.mark.parametrize("replica_count", [0, 1])
+    def test_a_full_server(
+        self, pair: Pair, request_: Request, settings: Any, replica_count: int
+    ) -> None:
+        settings.SMS_REPLICAS = replica_count
+        new = submitted(pair, request_)
+        keys_before = set(pair.client.keys("*"))
+        pair.client.config_set("maxmemory", 1)
+        other = Request(biz=request_.biz, to=request_.to, text="other", idempotency_key="two")
+        with pytest.raises(Unavailable, match="OOM"):
+            accept.accept([other])
+        assert set(pair.client.keys("*")) == keys_before
+        # What makes room later is no intake, and goes on.
+        assert store.submit(gateway_of(pair, new[0].members[0].id), "me", new, 60.0) == new
+
     def test_a_replica(self, pair: Pair, request_: Request, settings: Any) -> None:
         settings.SMS_REDIS_URL = pair.replica.url
         with pytest.raises(Unavailable, match="READONLY"):
