@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django import forms
@@ -24,6 +24,13 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import auditing
 from msgplatform.models import AuditLog
+
+if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+    from django.contrib import admin
+
+    UnfoldModelAdmin = admin.ModelAdmin[Any]
+else:
+    from unfold.admin import ModelAdmin as UnfoldModelAdmin
 
 SEEN = "_seen"  # the hidden field
 _DIGITS = 12
@@ -89,60 +96,110 @@ def _digest(row: Model, name: str, value: Any) -> str:
     return salted_hmac("admin form", content, algorithm="sha256").hexdigest()[:_DIGITS]
 
 
-def compared(
-    form_class: type[forms.ModelForm[Any]],
-    request: HttpRequest,
-    row: Model,
-    audit_target: str,
-    audit_prefix: str,
-) -> type[forms.ModelForm[Any]]:
-    """The form that refuses to be saved over changes that its page did not show.
+class ComparedForm:
+    """Mixin of a form that refuses to be saved over changes that its page did not show."""
 
-    `row` is as it is stored, and locked when the request is a POST.
-    """
-    now = seen_now(row, form_class, audit_target)
-    before = Seen.read(request.POST.get(SEEN, ""))
+    row: Model  # as it is stored, and locked when the request is a POST
+    now: Seen
+    before: Seen | None  # None: the form is not compared
+    audit_target: str
+    audit_prefix: str
+    differences: Sequence[Difference] = ()
 
-    class ComparedForm(form_class):  # type: ignore[misc,valid-type]
-        seen = now.text()
-        differences: Sequence[Difference] = ()
+    @property
+    def seen(self) -> str:
+        """The value of the hidden field."""
+        return self.now.text()
 
-        def clean(self) -> Any:
-            values = super().clean()
-            changed_names = before.changed_names(now) if before else []
-            if not changed_names or not self.has_changed():
-                return values  # a form that was sent twice changes nothing the second time
-            entries = _entries(audit_target, audit_prefix, before.entry if before else 0)
-            self.differences = list(_differences(self, changed_names, entries))
-            self.add_error(None, self.sentence())
-            self.data = request.POST.copy()
-            for name in changed_names:
-                if before and self.is_left_alone(name, before.digests.get(name, "")):
-                    _show_stored(self, name)
-            return values
+    def clean(self) -> Any:
+        form: Any = self
+        values = super().clean()  # type: ignore[misc]  # the form's
+        changed_names = self.before.changed_names(self.now) if self.before else []
+        if self.before is None or not changed_names or not form.has_changed():
+            return values  # a form that was sent twice changes nothing the second time
+        entries = _entries(self.audit_target, self.audit_prefix, self.before.entry)
+        self.differences = list(_differences(form, changed_names, entries))
+        form.add_error(None, _sentence(form))
+        form.data = form.data.copy()
+        for name in changed_names:
+            if self._is_left_alone(name, self.before.digests.get(name, "")):
+                _show_stored(form, name)
+        return values
 
-        def is_left_alone(self, name: str, digest: str) -> bool:
-            """True if the field was sent as the page had it."""
-            value = self.cleaned_data.get(name)
-            if auditing.is_secret(name, self) or name not in self.cleaned_data:
-                return False
-            if isinstance(value, Model):
-                value = value.pk
-            elif isinstance(value, QuerySet):
-                value = sorted(each.pk for each in value)
-            return _digest(row, name, value) == digest
+    def _is_left_alone(self, name: str, digest: str) -> bool:
+        """True if the field was sent as the page had it."""
+        form: Any = self
+        if auditing.is_secret(name, form) or name not in form.cleaned_data:
+            return False
+        value = form.cleaned_data[name]
+        if isinstance(value, Model):
+            value = value.pk
+        elif isinstance(value, QuerySet):
+            value = sorted(each.pk for each in value)
+        return _digest(self.row, name, value) == digest
 
-        def sentence(self) -> str:
-            text = _(
-                "Somebody else changed this while you had it open, and nothing was saved. What you "
-                "typed is still in the form; fields that you had not changed have the new values. "
-                "Look at it, and save it again."
-            )
-            names = [name for name in self.changed_data if auditing.is_secret(name, self)]
-            return f"{text} {_('Enter secrets once more.')}" if names else text
 
-    ComparedForm.__name__ = form_class.__name__
-    return ComparedForm
+class ComparedAdmin(UnfoldModelAdmin):
+    """Mixin of an admin whose forms are compared."""
+
+    change_form_template = "admin/compared_form.html"
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> type[forms.ModelForm[Any]]:
+        """The form; on the page of a row that this person may change, a ComparedForm."""
+        form = super().get_form(request, obj, change, **kwargs)
+        is_page = obj is not None and self._is_change_page(request)
+        if not is_page or not self.has_change_permission(request, obj):
+            return form
+        target = self.audit_target(obj)
+        values = {
+            "row": obj,
+            "now": seen_now(obj, form, target),
+            "before": Seen.read(request.POST.get(SEEN, "")),
+            "audit_target": target,
+            "audit_prefix": self.audit_action_name(""),
+        }
+        make: Any = type(form)  # the metaclass of forms
+        compared: type[forms.ModelForm[Any]] = make(form.__name__, (ComparedForm, form), values)
+        return compared
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """The row; locked while its form is saved, so that of two people one is the second."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None or SEEN not in request.POST or not self._is_change_page(request):
+            return row
+        rows = self.model._base_manager.select_for_update().filter(pk=row.pk)
+        rows.values_list("pk").first()
+        return super().get_object(request, object_id, from_field)
+
+    def audit_target(self, obj: Any) -> str:
+        """The name of a row in the audit log."""
+        return str(obj)
+
+    def audit_action_name(self, what: str) -> str:
+        """An action of the audit log: of a consumer and "changed", consumer_changed."""
+        raise NotImplementedError
+
+    def _is_change_page(self, request: HttpRequest) -> bool:
+        page = request.resolver_match
+        is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
+        return bool(is_page)
+
+
+def _sentence(form: Any) -> str:
+    text = _(
+        "Somebody else changed this while you had it open, and nothing was saved. What you "
+        "typed is still in the form; fields that you had not changed have the new values. "
+        "Look at it, and save it again."
+    )
+    names = [name for name in form.changed_data if auditing.is_secret(name, form)]
+    return f"{text} {_('Enter secrets once more.')}" if names else text
+
+
+def _entries(target: str, prefix: str, after: int) -> list[AuditLog]:
+    rows = AuditLog.objects.filter(target=target[:200], id__gt=after)
+    return list(rows.filter(action__startswith=prefix).order_by("-id")[:_MAX_ENTRIES])[::-1]
 
 
 def _show_stored(form: Any, name: str) -> None:
@@ -160,11 +217,6 @@ def _show_stored(form: Any, name: str) -> None:
         form.data.setlist(key, [str(each) for each in value])
     else:
         form.data[key] = "" if value is None else value
-
-
-def _entries(target: str, prefix: str, after: int) -> list[AuditLog]:
-    rows = AuditLog.objects.filter(target=target[:200], id__gt=after)
-    return list(rows.filter(action__startswith=prefix).order_by("-id")[:_MAX_ENTRIES])[::-1]
 
 
 def _differences(
