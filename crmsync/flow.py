@@ -41,9 +41,11 @@ FLOW = flows.Flow(
         "manage:landing-pages": gettext_noop("set up landing pages: the forms that take leads"),
         "manage:crms": gettext_noop("set up CRMs: the systems that get the leads"),
         "manage:sources": gettext_noop("set up sources: the tables whose changes are read"),
+        "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
         "manage:policies": gettext_noop("set up policies: which source is carried to which CRM"),
     },
     scope_permissions={
+        "manage:tests": ("crmsync.change_crm",),
         "manage:crms": ("crmsync.add_crm", "crmsync.change_crm"),
         "manage:sources": ("crmsync.add_source", "crmsync.change_source", "crmsync.delete_source"),
         "manage:policies": ("crmsync.add_policy", "crmsync.change_policy"),

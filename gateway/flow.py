@@ -54,9 +54,11 @@ FLOW = flows.Flow(
     management_scopes={
         "manage:gateways": gettext_noop("set up gateways: over which SMG messages go"),
         "manage:accounts": gettext_noop("set up accounts: with which number a system sends"),
+        "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
     },
     scope_permissions={
         "sms:write": ("gateway.add_sgipmt",),
+        "manage:tests": ("gateway.change_sgipmt",),
         "manage:gateways": ("gateway.add_smsgateway", "gateway.change_smsgateway"),
         "manage:accounts": ("gateway.add_smsaccount", "gateway.change_smsaccount"),
     },

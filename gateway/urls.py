@@ -1,6 +1,6 @@
 from django.urls import path
 
-from gateway.api import setup
+from gateway.api import setup, trials
 from gateway.api.views import IncomingListView, SmsBatchView, SmsListView, SmsView
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
@@ -8,6 +8,7 @@ from msgplatform.api.management.resources import routes
 urlpatterns = [
     *routes(setup.Gateway),
     *routes(setup.Account, setup.AccountListView),
+    path("sms/accounts/<slug:name>/tests", trials.AccountTestView.as_view(), name="account-test"),
     path("sms", SmsListView.as_view(), name="sms"),
     path("sms/batch", SmsBatchView.as_view(), name="sms-batch"),
     path("sms/incoming", IncomingListView.as_view(), name="sms-incoming"),

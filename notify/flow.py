@@ -54,6 +54,7 @@ FLOW = flows.Flow(
         "manage:consumers": gettext_noop("set up consumers: where messages go"),
         "manage:subscriptions": gettext_noop("set up subscriptions: who gets what"),
         "manage:held": gettext_noop("release or skip what is held for paused subscriptions"),
+        "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
         "manage:event-types": gettext_noop("describe event types in the catalogue"),
     },
     scope_permissions={
@@ -63,6 +64,7 @@ FLOW = flows.Flow(
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",
                                  "notify.delete_bizreceive"),
         "manage:held": ("notify.view_bizreceive", "notify.operate_bizreceive"),
+        "manage:tests": ("notify.change_bizreceive",),
         "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
                                "notify.delete_eventtype"),
     },

@@ -2,7 +2,7 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import consumers, event_types, held, rotation, subscriptions
+from notify.api import consumers, event_types, held, rotation, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
@@ -20,6 +20,11 @@ urlpatterns = [
         "subscriptions/<slug:system>/<slug:consumer>/deliver",
         subscriptions.DeliverNowView.as_view(),
         name="subscription-deliver",
+    ),
+    path(
+        "subscriptions/<slug:system>/<slug:consumer>/tests",
+        trials.SubscriptionTestView.as_view(),
+        name="subscription-test",
     ),
     *routes(event_types.SharedEventType, event_types.EventTypeListView),
     *routes(event_types.OwnEventType),

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Style, types, who imports whom, that no migration is missing, and that every test can be collected.
+# Style, types, who imports whom, the compose files by Compose's schema, that no migration is missing, and that
+# every test can be collected.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +16,7 @@ python=.venv/bin/python
 "$python" -m mypy msgplatform notify gateway crmsync tests bench >"$state/types" 2>&1 &
 types=$!
 .venv/bin/lint-imports
+.venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose*.yaml
 "$python" manage.py makemigrations --check --dry-run
 "$python" -m pytest --collect-only -q tests >"$state/tests" || { cat "$state/tests"; exit 1; }
 failed=0

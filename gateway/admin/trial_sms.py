@@ -17,7 +17,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from gateway.intake.accept import intake
-from gateway.intake.request import MAX_TEXT, Request
+from gateway.intake.request import MAX_TEXT
+from gateway.intake.trial_sms import trial_request
 from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
@@ -92,14 +93,7 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
     """The new message's id; '' when it was refused: the form has the reason then."""
     form_values = form.cleaned_data
     account, gateway = form_values["account"], form_values["gateway"]
-    trial = Request(
-        biz=account.biz_id,
-        to=(form_values["number"].strip(),),
-        text=form_values["text"],
-        account=account.name,
-        reference=REFERENCE,
-        gateway=gateway.pk if gateway else 0,
-    )
+    trial = trial_request(account, gateway, form_values["number"], form_values["text"], REFERENCE)
     try:
         batch = intake().prepare([trial])
     except RedisError as error:

@@ -69,6 +69,9 @@ def left(cluster: Cluster) -> int:
 class Inhabitants:
     """Everybody's life on some threads, until `over` is set; `posted` counts their posts."""
 
+    client_class = Client
+    pause = 0.1  # seconds between two steps of a thread
+
     def __init__(self, cluster: Cluster, token: str, threads: int = 3) -> None:
         self.town = Town()
         self.over = threading.Event()
@@ -95,7 +98,7 @@ class Inhabitants:
         changes += [("follow", uid, STAR) for uid in PEOPLE[20:]]
         changes += [("follow", uid, COMET) for uid in PEOPLE if uid not in _WAVE]
         with closing(Connection(self._cluster.base_url)) as connection:
-            client = Client(connection, self.token)
+            client = self.client_class(connection, self.token)
             for start in range(0, len(changes), 1000):
                 client.change_many(changes[start : start + 1000])
             for change in changes:
@@ -134,7 +137,7 @@ class Inhabitants:
     def differences(self) -> Differences:
         """Between what everybody sees, and what they must see."""
         with closing(Connection(self._cluster.base_url)) as connection:
-            client = Client(connection, self.token)
+            client = self.client_class(connection, self.token)
             held = {uid: client.timeline(uid) for uid in self.readers}
         expected = {uid: self.town.timeline(uid) for uid in self.readers}
         return compare(expected, held, is_ordered=True)
@@ -156,8 +159,8 @@ class Inhabitants:
         mine = PEOPLE[number::threads]
         try:
             with closing(Connection(self._cluster.base_url)) as connection:
-                client = Client(connection, self.token)
-                while not self.over.wait(0.1):
+                client = self.client_class(connection, self.token)
+                while not self.over.wait(self.pause):
                     self._step(client, chance, mine, number)
         except BaseException as error:
             self._errors.append(error)

@@ -59,7 +59,7 @@ class HaProxy(PrivateServer):
         self._environment = {
             "FOLDER": str(directory),
             "ADMIN_SOCKET": str(self.socket),
-            **{name: f"127.0.0.1:{free_port()}" for name in ("PEER_ADDRESS", *ports)},
+            **{name: f"127.0.0.1:{free_port()}" for name in ("PEER_1", "PEER_2", *ports)},
             **addresses,
         }
 

@@ -2,73 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core import flows
-from msgplatform.core.servers.private_server import free_port
-from tests.cluster import LEASE_SECONDS, ROOT, WEB, Cluster
+from tests.cluster import LEASE_SECONDS, ROOT
 from tests.flows.traffic import cast
+from tests.scale import every_flow
 from tests.scale.cells import Load
 from tests.scale.conftest import Figures
-from tests.support.cells_proxy import HOST
+from tests.scale.machines import PROGRAMS, TwoMachines
 
 UNITS = ROOT / "deploy" / "systemd"
-PROGRAMS = (WEB, flows.BULK.command, *sorted(
-    daemon.command for flow in flows.all() for daemon in flow.daemons
-))  # fmt: skip
 RATE = 25.0
-
-
-class TwoMachines(Cluster):
-    """Programs named `run_maker@a` and `run_maker@b`: each machine has a STATE_DIR and a port."""
-
-    def __init__(self, folder: Path, database_url: str) -> None:
-        super().__init__(folder, database_url, tuple(f"{name}@a" for name in PROGRAMS))
-        self.ports = {"a": self.port, "b": free_port()}
-        self.environment["ALLOWED_HOSTS"] = f"{HOST},127.0.0.1"
-
-    def _environment(self, name: str) -> dict[str, str]:
-        machine = name.rpartition("@")[2]
-        receiver = {"SMS_RECEIVER_PORT": str(free_port())}
-        return {**self.environment, **receiver, "STATE_DIR": str(self.folder / f"state-{machine}")}
-
-    def _command(self, name: str) -> list[str]:
-        program, _, machine = name.rpartition("@")
-        if program == WEB:
-            port = str(self.ports[machine])
-            return [sys.executable, "-m", "msgplatform.web", "--port", port]
-        return [sys.executable, "manage.py", program]
-
-    def serves(self, machine: str) -> bool:
-        try:
-            url = f"http://127.0.0.1:{self.ports[machine]}/readyz"
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+CALM_SECONDS = 10.0
 
 
 @pytest.fixture
 def machines(mariadb: MariaDb) -> Iterator[TwoMachines]:
+    # Short, because a socket's path may have only 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="mp-two-"))
-    for machine in "ab":
-        (folder / f"state-{machine}").mkdir()
-    running = TwoMachines(folder, mariadb.create(folder.name.replace("-", "_")))
+    running = TwoMachines(folder, mariadb.create(folder.name.replace("-", "_")), every_flow.SMGS)
+    running.environment |= {
+        **every_flow.SETTINGS,
+        "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
+        "NOTIFY_TIMEOUT_SECONDS": "4",
+    }
     with running:
-        for name in PROGRAMS:
-            running.start(f"{name}@b")
-        running.wait_until(lambda: running.serves("b"), "the second machine")
         yield running
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -78,21 +47,23 @@ def test_one_of_two_machines_is_lost(machines: TwoMachines, run: int, figures: F
     with cast(machines, {"one": [], "two": []}, systems) as (keys, sinks):
         first = {"orders": keys["orders"]}
         second = {"stock": keys["stock"]}
-        loads = Load(machines.ports["a"], first, RATE), Load(machines.ports["b"], second, RATE)
+        loads = (
+            Load(machines.web_ports["a"], first, RATE),
+            Load(machines.web_ports["b"], second, RATE),
+        )
         with loads[0], loads[1]:
-            time.sleep(10)
+            time.sleep(CALM_SECONDS)
             # What a balancer does when a machine does not answer.
-            loads[0].port = machines.ports["b"]
+            loads[0].port = machines.web_ports["b"]
             at = loads[0].now()
-            for name in PROGRAMS:
-                machines.kill(f"{name}@a")
+            machines.kill_machine("a")
             before = loads[0].books["orders"].ids | loads[1].books["stock"].ids
             struck_at = time.monotonic()
             machines.wait_until(
                 lambda: before <= sinks["one"].ids() | sinks["two"].ids(), "what was accepted"
             )
             seconds = time.monotonic() - struck_at
-            time.sleep(10)
+            time.sleep(CALM_SECONDS)
         books = {"one": loads[0].books["orders"], "two": loads[1].books["stock"]}
         for sink, book in books.items():
             machines.wait_until(
@@ -110,6 +81,37 @@ def test_one_of_two_machines_is_lost(machines: TwoMachines, run: int, figures: F
         assert all(len(ids) == 1 for book in books.values() for ids in book.ids_by_key.values())
         # A lease, and the time in which a busy machine finds it over and delivers.
         assert seconds < LEASE_SECONDS + 20
+
+
+def test_the_other_flows_when_a_machine_is_lost(
+    machines: TwoMachines, run: int, figures: Figures
+) -> None:
+    """SMS, CRM sync and Feed at work: what the lost machine had in hand, the other one ends."""
+    with every_flow.every_flow(machines) as loads:
+        time.sleep(CALM_SECONDS)
+        waiting = loads.accepted()
+        struck_at = time.monotonic()
+        machines.kill_machine("a")
+        seconds: dict[str, float] = {}
+
+        def has_all() -> bool:
+            for flow in waiting.keys() - seconds.keys():
+                if waiting[flow]():
+                    seconds[flow] = time.monotonic() - struck_at
+            return seconds.keys() == waiting.keys()
+
+        with contextlib.suppress(AssertionError):
+            machines.wait_until(has_all, "what was accepted before the loss", 60)
+        loads.finish()
+        loads.check(figures)
+        with contextlib.suppress(AssertionError):
+            machines.wait_until(has_all, "what was accepted before the loss")
+        times = ", ".join(f"{flow} {value:.1f} s" for flow, value in sorted(seconds.items()))
+        figures.add(
+            f"run {run}: the rest of the lost machine: {times}; load {os.getloadavg()[0]:.1f}"
+        )
+    assert loads.faults == {}
+    assert seconds.keys() == waiting.keys()
 
 
 # Unit → its name as it is started.

@@ -16,6 +16,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
+from notify import operations
 from notify.models import BizMsg, BizReceive, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
@@ -46,6 +47,13 @@ class Things:
         """Query parameters that no caller can know by the document."""
         return {"flow": "notify"} if path.endswith("/statistics") else {}
 
+    @staticmethod
+    def body(path: str) -> Mapping[str, str]:
+        """Fields of a body that no caller can know by the document."""
+        if not path.endswith("/rotate"):
+            return {}
+        return {"fingerprint": operations.secret_mark(Receive.objects.get(name="warehouse"))}
+
     def found(self, method: str, path: str) -> Mapping[str, str]:
         """The path parameters with which there is something at this address."""
         ids, spare = self._ids, method == "DELETE"
@@ -56,7 +64,7 @@ class Things:
             "alerts/{id}/resolve": {"id": ids["alert"]},
             "consumers/{name}": {"name": "unused" if spare else "warehouse"},
             "failures/{id}/acknowledge": {"id": ids["failure"]},
-            "failures/{id}/resend": {"id": ids["failure"]},
+            "failures/{id}/resend": {"id": ids["resent failure"]},
             "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
             "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
             "feed/timelines/{uid}": {"uid": "1001"},
@@ -73,6 +81,10 @@ class Things:
             "consumers/{name}/rotate": {"name": "warehouse"},
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
+            "crms/{name}/tests": {"name": "sales"},
+            "crms/{name}/tests/lead": {"name": "sales"},
+            "sms/accounts/{name}/tests": {"name": "orders"},
+            "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
             "people/{name}": {"name": "unused" if spare else "anna"},
             "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
@@ -134,9 +146,9 @@ def _open_alert() -> Alert:
     return Alert.objects.get(open_key="tests:2")
 
 
-def _failure() -> FailureGroup:
-    failure_store.add("notify", [Loss(1, "HTTP 503", 1, "no room")] * 1000, sql.now())
-    return FailureGroup.objects.get(flow="notify", subject=1, answer="HTTP 503")
+def _failure(answer: str) -> FailureGroup:
+    failure_store.add("notify", [Loss(1, answer, 1, "no room")] * 1000, sql.now())
+    return FailureGroup.objects.get(flow="notify", subject=1, answer=answer)
 
 
 def _owned(shop: Biz) -> dict[str, str]:
@@ -150,7 +162,8 @@ def _owned(shop: Biz) -> dict[str, str]:
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
         "alert": _open_alert(),
-        "failure": _failure(),
+        "failure": _failure("HTTP 503"),
+        "resent failure": _failure("timeout"),
         "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
         "run": Run.objects.first(),
         "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),

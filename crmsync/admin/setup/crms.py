@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +19,15 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import presence, setup_rules
-from crmsync.adapters.base import Check
-from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import probes, trial_lead
 from crmsync.admin.setup.crm_form import CrmForm, kind_title
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
-from crmsync.policies import mapping
+from crmsync.trials import connection
 from msgplatform.admin import HealthList, UndeletableAdmin, audit, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
-from msgplatform.core.errors import InvalidInput, PlatformError
 from msgplatform.core.queues import jobs
 
 # Counted no further: a CRM may have a million dead records.
@@ -198,7 +194,7 @@ class CrmAdmin(UndeletableAdmin):
         row: Crm = form.instance
         addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        result = _check(row)
+        result = connection.check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")
         return probes.piece(request, "answer.html", tone=tone, text=result.message)
 
@@ -211,7 +207,7 @@ class CrmAdmin(UndeletableAdmin):
             raise Http404(gettext("There is no such CRM."))
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        result = _check(row)
+        result = connection.check(row)
         if result.is_usable:
             with transaction.atomic():
                 # Not if it was paused anew during the test.
@@ -263,24 +259,3 @@ class CrmAdmin(UndeletableAdmin):
         url = reverse("admin:crmsync_recoveryentry_changelist")
         query = f"crm={row.pk}&state={RecoveryEntry.State.OPEN.value}"
         return format_html('<a href="{}?{}">{}</a>', url, query, mark)
-
-
-def _check(row: Crm) -> Check:
-    """Test a CRM's settings and credentials, and the fields of its mappings."""
-    names: list[str] = []
-    for text in Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True):
-        with suppress(InvalidInput):  # an alert about the policy says so
-            names += mapping.parse(text).fields
-    try:
-        settings, credentials = row.settings, row.credentials
-
-        def work() -> Check:
-            adapter = open_adapter(row.adapter, settings, credentials)
-            try:
-                return adapter.check(list(dict.fromkeys(names)))
-            finally:
-                adapter.close()
-
-        return probes.ask(work)
-    except PlatformError as error:
-        return Check("settings", probes.sentence(error))

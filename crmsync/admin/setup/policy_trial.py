@@ -15,6 +15,7 @@ from crmsync import directory
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Crm, Policy, Source
+from crmsync.trials import probing
 from msgplatform.admin import ModelAdmin, audit, row_id
 from msgplatform.core import personal
 from msgplatform.core.errors import PlatformError
@@ -37,9 +38,9 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
         policy = directory.policy_from_row(form.instance)
-        rows = probes.ask(lambda: preview.sample(policy))
+        rows = probing.ask(lambda: preview.sample(policy))
     except PlatformError as error:
-        return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+        return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
     return probes.piece(
         request, "sample.html", rows=rows, clear=clear,
         lines=[_line(name, rows, clear) for name in policy.mapping.fields],
@@ -63,9 +64,9 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
             finally:
                 adapter.close()
 
-        outcomes = probes.ask(work)
+        outcomes = probing.ask(work)
     except PlatformError as error:
-        return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+        return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
     # All fates are counted, also those that do not occur.
     counts = Counter(outcome.fate for outcome in outcomes)
     order = list(FATES)
@@ -91,9 +92,9 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = probes.ask(lambda: _fields(crm))
+            fields = probing.ask(lambda: _fields(crm))
         except PlatformError as error:
-            problem = probes.sentence(error)
+            problem = probing.sentence(error)
     return probes.piece(
         request, "mapping_help.html", source=source, crm=crm, fields=fields, problem=problem,
         unknown=bool(crm) and fields is None and not problem,

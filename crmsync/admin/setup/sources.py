@@ -19,6 +19,7 @@ from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
+from crmsync.trials import probing
 from msgplatform.admin import ModelAdmin, audit, cells
 from msgplatform.admin.fields import LinesField, SecretTextField
 from msgplatform.core.data import databases
@@ -63,7 +64,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             for name, value in form_values.items():
                 setattr(row, name, value)
             for name, sentence in setup_rules.source_faults(row):
-                self.add_error(name if name in self.fields else None, probes.as_sentence(sentence))
+                self.add_error(name if name in self.fields else None, probing.as_sentence(sentence))
         return form_values
 
 
@@ -152,9 +153,9 @@ class SourceAdmin(ModelAdmin):
         audit(request, "sync_source_tested", row.name)
         try:
             source = source_from_row(row)
-            facts = probes.ask(lambda: preview.examine(source))
+            facts = probing.ask(lambda: preview.examine(source))
         except PlatformError as error:
-            return probes.piece(request, "answer.html", tone="bad", text=probes.sentence(error))
+            return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
         return probes.piece(
             request, "answer.html", tone="good", text=_result(facts),
             more=list(_reservations(facts, row)),

@@ -14,6 +14,7 @@ from django.db import models
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.relations import MANY_RELATION_KWARGS
 
 from msgplatform.core import durations
 
@@ -100,6 +101,15 @@ class TextListField(serializers.ListField):
         super().__init__(child=TextField(), required=False, allow_null=True, **options)
 
 
+class NamesField(serializers.ManyRelatedField):
+    """Several things, by their names; a list and nothing else."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if not isinstance(data, list):
+            self.fail("not_a_list", input_type=type(data).__name__)
+        return list(super().to_internal_value(data))
+
+
 class NamedField(serializers.SlugRelatedField[Any]):
     """Another thing, by its name."""
 
@@ -107,6 +117,13 @@ class NamedField(serializers.SlugRelatedField[Any]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(slug_field="name", **options)
+
+    @classmethod
+    def many_init(cls, *args: Any, **options: Any) -> NamesField:
+        """The field of `many=True`."""
+        of_list = {name: options[name] for name in MANY_RELATION_KWARGS if name in options}
+        of_list["allow_null"] = options.get("allow_null", False)
+        return NamesField(child_relation=cls(*args, **options), **of_list)
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str) or "\x00" in data:

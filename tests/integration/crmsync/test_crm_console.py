@@ -21,10 +21,10 @@ from django.utils.html import escape
 from bench.harness.mariadb import MariaDb
 from crmsync import presence
 from crmsync.adapters.registry import registry
-from crmsync.admin.setup import probes
 from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
 from crmsync.poller.reading import source as described
+from crmsync.trials import probing
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.breaker import State
@@ -592,11 +592,11 @@ def test_a_question_has_an_end_and_a_place() -> None:
         silence.wait(60)
         answered.set()
 
-    for _ in range(probes.AT_ONCE):
+    for _ in range(probing.AT_ONCE):
         with pytest.raises(Unavailable, match="no answer within"):
-            probes.ask(never, seconds=0.05)
+            probing.ask(never, seconds=0.05)
     with pytest.raises(Unavailable, match="Other tests wait"):
-        probes.ask(never)
+        probing.ask(never)
     silence.set()
     assert answered.wait(60)
 

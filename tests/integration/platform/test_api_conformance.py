@@ -85,6 +85,9 @@ def aimed(case: Case, things: Things) -> None:
         case.headers.pop("If-Match", None)  # a random version is never that of a thing
     if query and query.mode.is_positive:
         case.query |= things.asked(case.path)
+    body = parts.get(ParameterLocation.BODY)
+    if body and body.mode.is_positive and isinstance(case.body, dict):
+        case.body = {**case.body, **things.body(case.path)}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -41,7 +41,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -189,7 +189,9 @@ def test_each_operation_once(manager: Manager) -> None:
     for path in ["consumers/nobody", *things[:2], *things[3:-1], "sources/unused"]:
         assert manager.send("DELETE", path).status_code == 204, path
         assert manager.send("DELETE", path).status_code in {204, 404}, path
-    assert manager.done == {(found.method, found.path) for found in operations()}
+    # Test sends need somebody who answers: `test_management_trials.py` sends them.
+    rest = {(found.method, found.path) for found in operations() if "/tests" not in found.path}
+    assert manager.done == rest
 
 
 # -- two people at once --------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""A trial lead: one made-up record, sent to a CRM at once, past the queues, and not counted."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext
+
+from crmsync.adapters.base import CRMAdapter, Record, Stored
+from crmsync.adapters.client import record_answers
+from crmsync.adapters.outcomes import Ok, Outcome, sentence
+from crmsync.adapters.registry import open_adapter
+from crmsync.models import Crm, Policy
+from crmsync.policies import mapping
+from crmsync.trials import probing
+from msgplatform.core.errors import InvalidInput, PlatformError
+from msgplatform.core.http.engine import Request, Response
+
+# The key begins so, so that no real lead is changed.
+KEY = re.compile(r"test-[A-Za-z0-9-]{1,40}")
+_SHOWN = 16_384  # characters of a body
+# Session tokens in a CRM's answers; the adapter masks the credentials themselves.
+_TOKEN = re.compile(r'("[^"]*(?:token|session|secret|password)[^"]*"\s*:\s*)"[^"]*"', re.I)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request and its answer over HTTP, without secrets."""
+
+    request: str
+    status: int
+    seconds: float
+    answer: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result; `removed` is None when the lead was to be left in the CRM."""
+
+    outcome: Outcome
+    calls: Sequence[Call]
+    stored: Stored | None
+    removed: Outcome | None
+
+    @property
+    def held(self) -> str:
+        """The CRM's record before it was deleted, as JSON; '' when it was not found."""
+        record = self.stored
+        if record is None:
+            return ""
+        return json.dumps(dict(record.fields), indent=2, ensure_ascii=False, default=str)
+
+    @property
+    def is_good(self) -> bool:
+        return isinstance(self.outcome, Ok)
+
+    @property
+    def words(self) -> str:
+        if not isinstance(self.outcome, Ok):
+            return sentence(self.outcome)
+        return gettext("The CRM took it; its id there is %s.") % (self.outcome.remote_id or "–")
+
+    @property
+    def removal(self) -> str:
+        if self.removed is None:
+            return gettext("It was left in the CRM.")
+        if isinstance(self.removed, Ok):
+            return gettext("It was deleted from the CRM afterwards.")
+        return gettext("It could not be deleted afterwards. %s") % sentence(self.removed)
+
+
+def usual_key() -> str:
+    """A new key."""
+    return f"test-{int(time.time())}"
+
+
+def usual_fields(row: Crm) -> dict[str, str]:
+    """The fields that the CRM's policies fill in, with a value for a test."""
+    names: list[str] = []
+    for text in Policy.objects.filter(crm=row).values_list("mapping", flat=True)[:20]:
+        with suppress(InvalidInput):  # an alert about the policy says so
+            names += mapping.parse(text).fields
+    return dict.fromkeys(names, "test")
+
+
+def send(row: Crm, key: str, fields: Mapping[str, Any], remove: bool) -> Trial:
+    """Send a record with this KEY; with `remove` it is deleted afterwards.
+
+    Raises PlatformError when the CRM cannot be asked, or has no such field.
+    """
+    name, settings, credentials = row.adapter, row.settings, row.credentials
+    record = Record(key, int(time.time()), fields)
+
+    def work() -> Trial:
+        adapter = open_adapter(name, settings, credentials)
+        try:
+            # Signs in too, so the login is not among the calls on the page.
+            adapter.check_mapping(list(record.fields))
+            return _send(adapter, record, remove)
+        finally:
+            adapter.close()
+
+    return probing.ask(work)
+
+
+def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
+    with record_answers() as answers:
+        (outcome,) = adapter.send([record])
+    calls = [_call(adapter, answer) for answer in answers]
+    crm_record = None
+    with suppress(PlatformError):  # not every CRM can be read
+        crm_record = adapter.read([record.key]).get(record.key)
+    removal_outcome: Outcome | None = None
+    if remove and isinstance(outcome, Ok):
+        deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
+        (removal_outcome,) = adapter.send([deletion])
+    return Trial(outcome, calls, crm_record, removal_outcome)
+
+
+def _call(adapter: CRMAdapter, answer: Response) -> Call:
+    def clean(text: bytes) -> str:
+        words = text[: 4 * _SHOWN].decode("utf-8", "replace")[:_SHOWN]
+        return _TOKEN.sub(r'\1"•••"', adapter.without_secrets(words))
+
+    return Call(
+        request="\n".join([*_head(adapter, answer.request), "", clean(answer.request.body)]),
+        status=answer.status,
+        seconds=answer.seconds,
+        answer=clean(answer.body) or answer.detail,
+    )
+
+
+def _head(adapter: CRMAdapter, request: Request) -> list[str]:
+    """Method, address and headers; of those that may sign in only the name."""
+    lines = [f"{request.method} {adapter.without_secrets(request.url)}"]
+    for name, value in request.headers:
+        text = value if name.lower() in ("content-type", "accept") else "•••"
+        lines.append(f"{name}: {text}")
+    return lines

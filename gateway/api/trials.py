@@ -1,0 +1,88 @@
+"""A test SMS over the management API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from django.http import Http404
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from gateway.intake.accept import accept
+from gateway.intake.request import MAX_TEXT
+from gateway.intake.trial_sms import trial_request
+from gateway.models import SmsAccount, SmsGateway
+from msgplatform.api.bodies import text
+from msgplatform.api.json import decode
+from msgplatform.api.management.resources import audit
+from msgplatform.api.schema import operation
+from msgplatform.core.errors import InvalidInput, NotNow
+
+_BODY_BYTES = 16_384
+_REFERENCE = "test over the API"
+
+
+class TestSmsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A text to one number."""
+
+    __test__ = False  # to pytest the name looks like a test's
+
+    to: Annotated[str, text("Such as 13800000000: it gets a real message", 32)]
+    text: Annotated[str, text("The text", MAX_TEXT)]
+    gateway: Annotated[
+        str | None, text("The name of the gateway; left out: the one that fits the number", 64)
+    ] = None
+
+
+class TestSmsSerializer(serializers.Serializer[Any]):
+    __test__ = False
+
+    id = serializers.CharField(help_text="Of the message: its page in the console shows its way")
+
+
+class AccountTestView(APIView):
+    """Send a test SMS."""
+
+    tag = "test sends"
+    required_scope = "manage:tests"
+    answers_not_now = True
+    max_body_bytes = _BODY_BYTES
+
+    @operation(
+        TestSmsBody,
+        {202: (TestSmsSerializer, "Accepted and durable.")},
+        ("over a gateway", {"to": "13800000000", "text": "A test message", "gateway": "north"}),
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Send a test SMS.
+
+        One real message with the account's number, signature and fees; its daily limit counts it.
+        Each request sends one. 409 when the account, its business system or the gateway is switched
+        off.
+        """
+        body = decode(request, TestSmsBody, _BODY_BYTES)
+        account = SmsAccount.objects.select_related("biz").filter(name=name).first()
+        if account is None:
+            raise Http404("There is no such account.")
+        if not (account.enabled and account.biz.enabled):
+            raise NotNow("The account or its business system is switched off.")
+        gateway = None if body.gateway is None else _gateway(body.gateway)
+        trial = trial_request(account, gateway, body.to, body.text, _REFERENCE)
+        (verdict,) = accept([trial])
+        verdict.raise_rejected()
+        (message,) = verdict.ids
+        gateway_name = gateway.name if gateway else ""
+        audit(request, "sms_tested", str(message), account=account.name, gateway=gateway_name)
+        return Response({"id": str(message)}, status.HTTP_202_ACCEPTED)
+
+
+def _gateway(name: str) -> SmsGateway:
+    row = SmsGateway.objects.filter(name=name).first()
+    if row is None:
+        raise InvalidInput("There is no such gateway.", "gateway")
+    if not row.enabled:
+        raise NotNow("The gateway is switched off.")
+    return row
