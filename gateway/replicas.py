@@ -1,18 +1,30 @@
-"""The replicas of the SMS Redis: what makes an acknowledged message, or a failover, unsafe."""
+"""The replicas of the SMS Redis: what makes an acknowledged message, or a failover, unsafe, and the
+alert for missing ones."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.utils.translation import gettext_noop as _
 
 from gateway.connections import SMS, sms_redis
+from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.flows import Finding
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.alert_store import AlertTable
 
+MISSING = "sms.replicas"  # the kind of the alert
+# Seconds that replicas may be missing, as when one is restarted, and after which a replica that is
+# connected and confirms nothing is missing, too.
+MISSING_SECONDS = 10.0
+# After so many seconds without a look this process knows nothing of what is missing.
+_FORGET_SECONDS = 60.0
 _MIN_REPLICAS = "min-replicas-to-write"
 
 
@@ -84,6 +96,45 @@ def _replica(host: str, port: int) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E217",
         )
+
+
+class Shortage:
+    """How long replicas have been missing, as far as this process has looked. Redis cannot keep it:
+    without replicas it may refuse writes."""
+
+    def __init__(self) -> None:
+        self._since = self._looked_at = -_FORGET_SECONDS  # monotonic
+
+    def conditions(self) -> Iterator[Condition]:
+        """The alert for missing replicas, if it holds. Raises RedisError."""
+        info: Any = sms_redis().info("replication")
+        count = sum(one.get("lag", 0) < MISSING_SECONDS for one in connected(info))
+        now = time.monotonic()
+        if count >= settings.SMS_REPLICAS or now - self._looked_at > _FORGET_SECONDS:
+            self._since = now
+        self._looked_at = now
+        if count >= settings.SMS_REPLICAS:
+            return
+        # An open alert is not over because another process has looked until now.
+        if now - self._since >= MISSING_SECONDS or AlertTable().open_keys(MISSING):
+            yield _missing(count)
+
+
+def _missing(count: int) -> Condition:
+    return Condition(
+        f"{MISSING}:redis",
+        lazy_message(_("Replicas of the SMS Redis are missing")),
+        lazy_message(
+            _(
+                "%(count)d of %(replicas)d replicas are connected (SMS_REPLICAS). Until they are "
+                "back, short messages are answered with 503 (unavailable or outcome-unknown), no "
+                "Submit is written to a gateway, and Reports and MOs are refused. Start the "
+                "replicas, and see their logs if they do not connect."
+            ),
+            count=count,
+            replicas=settings.SMS_REPLICAS,
+        ),
+    )
 
 
 def examine() -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import limits, signing
+from notify.subscriptions import formats, limits, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -51,6 +51,8 @@ class Subscription:
     rate_limit: float  # requests a second; 0: no limit
     failing_since: datetime | None
     own_process: bool = False  # only a sender that was started for it takes its orders
+    format: str = formats.Format.STANDARD
+    source: str = ""  # of its CloudEvents: a URI reference
 
     @property
     def is_sendable(self) -> bool:
@@ -69,7 +71,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         self._rows = Rows(from_row, KIND, _unusable)
 
     def load(self) -> dict[int, Subscription]:
-        rows = list(BizReceive.objects.select_related("receive").order_by("id"))
+        rows = list(BizReceive.objects.select_related("biz", "receive").order_by("id"))
         before_at = time.time()
         database = sql.now().timestamp()
         self.clock_ahead = (before_at + time.time()) / 2 - database
@@ -146,6 +148,8 @@ def from_row(row: BizReceive) -> Subscription:
         rate_limit=row.rate_limit or 0.0,
         failing_since=row.failing_since,
         own_process=row.own_process,
+        format=row.format,
+        source=formats.source(row.biz.name),
     )
 
 

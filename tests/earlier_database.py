@@ -1,6 +1,6 @@
 """A database as a tree before the migrations were squashed left it (commit 3f92bdf).
 
-Its tables are those of today without that of the cell, and one of one-time passwords; that was
+Its tables are those of today without what LATER takes back, and one of one-time passwords; that was
 compared once, table by table, on SQLite (where the order of some columns differs) and MariaDB. Else
 only its rows of django_migrations and of content types differ; the content type of the cell stays
 here, as permissions of groups hold it.
@@ -41,6 +41,13 @@ ONE_TIME_PASSWORDS = (
 )
 
 
+# App → statements that take back what its later migrations added.
+LATER = {
+    "msgplatform": ("DROP TABLE cell",),
+    "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
+}
+
+
 def disguise(*apps: str) -> list[str]:
     """Statements after which a database that was migrated looks as that tree left it."""
     statements = []
@@ -55,5 +62,6 @@ def disguise(*apps: str) -> list[str]:
     return [
         *statements,
         "UPDATE django_content_type SET model = 'givenup' WHERE model = 'failuregroup'",
-        *((*ONE_TIME_PASSWORDS, "DROP TABLE cell") if "msgplatform" in (apps or NAMES) else ()),
+        *(ONE_TIME_PASSWORDS if "msgplatform" in (apps or NAMES) else ()),
+        *(statement for app in apps or NAMES for statement in LATER.get(app, ())),
     ]

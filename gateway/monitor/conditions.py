@@ -1,6 +1,7 @@
 """The alerts of SMS that stay open as long as a condition holds, and the findings of `doctor`.
 
 sms.gateway   no sender has had a connection to a gateway for a minute
+sms.replicas  fewer replicas than SMS_REPLICAS have been connected to the SMS Redis for 10 s
 sms.failing   every message of SMS_FAILING_MINUTES failed at a gateway: it is connected, and useless
 
 One daemon of the platform asks for them (`core/daemons/watch`), so that no program of SMS is needed
@@ -32,18 +33,20 @@ from msgplatform.models import MinuteCounter
 from msgplatform.monitor.alert_store import AlertTable, open_conditions, unless_away
 
 OUTAGE, FAILING = "sms.gateway", "sms.failing"
-KINDS = (OUTAGE, FAILING)
+KINDS = (OUTAGE, FAILING, replicas.MISSING)
 # Longer than a restart of either side; messages wait or take another way meanwhile.
 OUTAGE_SECONDS = 60.0
 MIN_FAILED = 10  # messages: two wrong numbers need no person
 _Final = SgipMt.Final
 _GOOD = (_Final.DELIVERED, _Final.ACCEPTED)
+_shortage = replicas.Shortage()
 
 
 def conditions() -> Iterator[Condition]:
     """The conditions that hold now. Raises errors of the database."""
     yield from _failing()
     yield from unless_away(_outages, OUTAGE)
+    yield from unless_away(_shortage.conditions, replicas.MISSING)
 
 
 # -- no connection -------------------------------------------------------------------------------

@@ -21,5 +21,6 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "sms.report": Runbook(_GATEWAYS),
     "sms.stranger": Runbook(_GATEWAYS),
     "sms.login": Runbook(_GATEWAYS),
+    "sms.replicas": Runbook("console:overview"),
     "sms.retention": Runbook("console:overview"),
 }

@@ -56,7 +56,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     class Meta:
         model = BizReceive
         fields = [
-            "biz", "receive", "status", "event_types", "channels", "timeout", "schedule",
+            "biz", "receive", "status", "event_types", "channels", "format", "timeout", "schedule",
             "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
         ]  # fmt: skip
 
@@ -125,7 +125,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     change_form_outer_before_template = "notify/subscription_card.html"
     fieldsets = [
         (None, {"fields": ["biz", "receive"]}),
-        (_("What it gets"), {"fields": ["event_types", "channels"]}),
+        (_("What it gets"), {"fields": ["event_types", "channels", "format"]}),
         (_("Attempts"), {"fields": ["schedule", "attempts_limit", "timeout"]}),
         (_("Pace"), {"fields": ["in_flight_limit", "rate_limit", "own_process"]}),
     ]

@@ -126,8 +126,8 @@ class SubscriptionSerializer(WholeSerializer):
     class Meta:
         model = BizReceive
         fields = [
-            "id", "name", "system", "consumer", "status", "event_types", "channels", "timeout",
-            "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
+            "id", "name", "system", "consumer", "status", "event_types", "channels", "format",
+            "timeout", "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
             "failing_since", "failures", "disabled_reason", "created_at",
         ]  # fmt: skip
         read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]

@@ -29,6 +29,7 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.api_list import MessageListView
+from notify.api import cloud_events
 from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
 from notify.messages import records
@@ -129,9 +130,12 @@ class EventListView(MessageListView):
         safe. To be able to repeat a request whose answer was lost, send an idempotency key. For a
         business system that validates its events, the payload must match the JSON Schema of its
         event type.
+
+        A CloudEvent (version 1.0, structured as `application/cloudevents+json` or binary with
+        headers `ce-…`) is read too: its `type` is the event type, its `data` the payload, an
+        extension `channel` the channel, and its `source` and `id` together are the idempotency key.
         """
-        body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
-        body.idempotency_key = idempotency_key(request, body.idempotency_key)
+        body = _body(request)
         biz = caller_of(request).biz_id
         try:
             catalogue.check(biz, body.event_type, body.payload)
@@ -164,6 +168,17 @@ class MessageBatchView(BatchView):
         events = [item for item in items if isinstance(item, intake.Event)]
         verdicts = iter(intake.publish_many(events) if events else ())
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
+
+
+def _body(request: Request) -> PublishBody:
+    """The event of the request, plain or as a CloudEvent. Raises what `decode` raises."""
+    if not cloud_events.is_cloud_event(request):
+        body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
+        body.idempotency_key = idempotency_key(request, body.idempotency_key)
+        return body
+    event = cloud_events.read(request, MAX_MESSAGE_BYTES)
+    key = idempotency_key(request, None) or cloud_events.key_of(event)
+    return PublishBody(event.type, event.data, event.channel, key)
 
 
 def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:

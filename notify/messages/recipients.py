@@ -21,6 +21,7 @@ from notify.messages import states
 from notify.messages.explanations import Circumstances
 from notify.messages.states import FAILED, OPEN, TONES, Status
 from notify.models import BizReceive
+from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
 from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # on a page
@@ -185,15 +186,21 @@ def _call(message: Any, subscription: BizReceive, consumer: str) -> flows.Call:
     """The request as it would be made today; nobody kept it."""
     prefix = subscription.receive.header_prefix
     at = f"{message.created_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    body = orders.body(message.event_type, at, bytes(message.payload))
+    attributes: tuple[str, ...] = ()
+    if cloud_events := CloudEvents.of(subscription.format, source(subscription.biz.name)):
+        content, attributes = cloud_events.render(str(message.pk), body)
+        body = content.decode()
     return flows.Call(
         _("Repeat this delivery with curl"),
         shown_url(subscription.receive.url),
         {
-            "Content-Type": "application/json",
+            "Content-Type": CONTENT_TYPES[subscription.format],
+            **dict(line.split(": ", 1) for line in attributes),
             f"{prefix}-id": str(message.pk),
             f"{prefix}-timestamp": "UNIX_SECONDS",
             f"{prefix}-signature": "v1,SIGNATURE",
         },
-        orders.body(message.event_type, at, bytes(message.payload)),
+        body,
         note=_SIGNATURE_NOTE,
     )

@@ -19,7 +19,7 @@ from msgplatform.core.fields import (
 )
 from msgplatform.core.lazy_text import translate
 from msgplatform.models import Biz
-from notify.subscriptions import limits, signing
+from notify.subscriptions import formats, limits, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -133,6 +133,17 @@ class BizReceive(models.Model):
         blank=True,
         validators=[limits.channels],
         help_text=_('Exact names such as ["eu", "us"]; empty: every channel'),
+    )
+    format = models.CharField(
+        _("format"),
+        max_length=20,
+        choices=formats.Format,
+        default=formats.Format.STANDARD,
+        db_default=formats.Format.STANDARD,
+        help_text=_(
+            "How a message is written. CloudEvents 1.0: all in the body, or (binary) attributes "
+            "in headers and the payload alone as the body. Each is signed."
+        ),
     )
     timeout = models.FloatField(
         _("timeout"),

@@ -83,7 +83,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
         message_id=str(item.msg_id),
         url=subscription.url,
         sent_headers="\n".join(_headers(subscription, request)),
-        sent=item.body,
+        sent=request.body.decode(),
         status=response.status,
         seconds=response.seconds,
         address=response.address,
@@ -96,7 +96,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
 
 
 def _headers(subscription: directory.Subscription, request: http.Request) -> Iterator[str]:
-    yield "content-type: application/json"
+    yield f"content-type: {webhook.envelope(subscription).content_type}"
     for name, _secret in subscription.headers:
         yield f"{name}: {MASK}"
     yield from request.lines

@@ -1,4 +1,5 @@
-"""One request and its answer, as Notify writes them: Standard Webhooks out, a Result back."""
+"""One request and its answer, as Notify writes them: Standard Webhooks out (in the subscription's
+format), a Result back."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from notify.directory import Subscription
 from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions import limits, signing
+from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents
 
 _MAX_RETRY_AFTER = 24 * 3600.0
 
@@ -23,9 +25,11 @@ class Envelope:
 
     def __init__(self, subscription: Subscription) -> None:
         prefix = subscription.header_prefix
+        self._cloud_events = CloudEvents.of(subscription.format, subscription.source)
+        self.content_type: str = CONTENT_TYPES[subscription.format]
         self._outline = http.outline(
             subscription.url,
-            [("content-type", "application/json"), *subscription.headers],
+            [("content-type", self.content_type), *subscription.headers],
             subscription.timeout,
             networks=subscription.networks,
             own=limits.own_headers(prefix),
@@ -38,12 +42,22 @@ class Envelope:
         """A signed request for each entry at `timestamp` (unix seconds), with the entry as its
         tag."""
         stamp = f"{self._timestamp}{timestamp}"
-        outline, sign, requests = self._outline, self._sign, []
+        outline, sign, cloud_events = self._outline, self._sign, self._cloud_events
+        requests = []
         for entry in entries:
             item = entry[1]
-            body, number = item.body.encode(), str(item.msg_id)
+            number, attributes = str(item.msg_id), ()  # type: str, tuple[str, ...]
+            if cloud_events:
+                body, attributes = cloud_events.render(number, item.body)
+            else:
+                body = item.body.encode()
             signature = sign(f"{number}.{timestamp}.".encode() + body)
-            lines: tuple[str, ...] = (self._id + number, stamp, self._signature + signature)
+            lines: tuple[str, ...] = (
+                self._id + number,
+                stamp,
+                self._signature + signature,
+                *attributes,
+            )
             if item.key:
                 lines += (self._key + item.key,)
             requests.append(outline.request(body, lines, entry))

@@ -35,6 +35,7 @@ _OWN_HEADERS = frozenset({
     "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
     "trailer", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding",
 })  # fmt: skip
+CLOUD_EVENT_PREFIX = "ce-"  # of the headers of a CloudEvent in binary mode
 CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
 MIN_TIMEOUT = 0.5  # seconds
@@ -73,7 +74,8 @@ def headers(value: Any) -> None:
             _('Write at most %d headers such as {"X-Api-Key": "…"}.') % MAX_HEADERS
         )
     for name, content in value.items():
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+        is_own = name.lower() in _OWN_HEADERS or name.lower().startswith(CLOUD_EVENT_PREFIX)
+        if is_own or not _HEADER_NAME.fullmatch(name):
             raise ValidationError(_("%r cannot be set as a header.") % name)
         if not isinstance(content, str) or not _HEADER_VALUE.fullmatch(content):
             raise ValidationError(

@@ -27,6 +27,7 @@ WAITS: dict[str, dict[str, dict[str, float]]] = {
         },
         "crmsync.retention": {"EVERY_SECONDS": 1.0},
         "gateway.monitor.conditions": {"OUTAGE_SECONDS": 1.0},
+        "gateway.replicas": {"MISSING_SECONDS": 2.0},
         "gateway.receiver.wrong_logins": {"FIRST_DELAY": 0.0},
     },
     # The policies that a killed poller held are free soon.

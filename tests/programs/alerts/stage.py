@@ -66,10 +66,13 @@ print(json.dumps([list(rows), events]))
 
 
 class Stage(SmsCluster):
-    """All programs in a hurry (`hasty_program.py`), and servers for what they speak to."""
+    """Programs in a hurry (`hasty_program.py`), and servers for what they speak to; without
+    `mariadb` there is no database that CRM sync reads."""
 
-    def __init__(self, folder: Path, mariadb: MariaDb) -> None:
-        super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", {}, PROGRAMS)
+    def __init__(
+        self, folder: Path, mariadb: MariaDb | None, programs: tuple[str, ...] = PROGRAMS
+    ) -> None:
+        super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", {}, programs)
         self.environment |= ENVIRONMENT
         self.mariadb = mariadb
         self._open = ExitStack()
@@ -80,7 +83,9 @@ class Stage(SmsCluster):
         for name, status in SINKS.items():
             sink = SinkProcess(self.folder / f"{name}.seen", ["--status", str(status)])
             self.places[name] = self._open.enter_context(sink).url
-        self.places |= {"receiver": str(self.receiver_port), **_shop(self.mariadb)}
+        self.places["receiver"] = str(self.receiver_port)
+        if self.mariadb is not None:
+            self.places |= _shop(self.mariadb)
         self.console.run(_PAGER.format(url=self.places["well"]))
         return self
 

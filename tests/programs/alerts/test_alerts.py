@@ -5,8 +5,10 @@ The programs have settings of their own, without pages. Whoever adds a kind adds
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from msgplatform.core.connections import build
+from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.programs.alerts.crm_incidents import WITHOUT_PROGRAMS
 from tests.programs.alerts.stage import PROGRAMS, Stage, of
 
@@ -26,7 +30,10 @@ OF_PROCESSES = {
     CLOCK: r"By \+60 seconds",
 }
 # Kinds that no program can be brought to raise here, and why.
-NOT_STAGED = {"platform.galera": "it needs a cluster of databases: tests/scale/test_galera.py"}
+NOT_STAGED = {
+    "platform.galera": "it needs a cluster of databases: tests/scale/test_galera.py",
+    "sms.replicas": "no other incident of SMS is possible meanwhile: the last test of this module",
+}
 SECONDS = 180.0
 
 
@@ -123,3 +130,28 @@ def test_alerts_of_crm_sync_while_its_programs_do_not_run(stage: Stage) -> None:
     expect_nothing(lambda: missing(stage, WITHOUT_PROGRAMS))
     stage.end_without_programs()
     expect_nothing(lambda: still_open(stage, WITHOUT_PROGRAMS))
+
+
+def test_replicas_of_the_sms_redis_that_are_missing() -> None:
+    """They are raised for, published and resolved by the watch of a program that needs no SMS."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-alert-"))
+    stage = Stage(folder, None, ("run_bulk",))
+    stage.sms_server = RedisServer(
+        folder / "sms", folder / "sms.sock", port=free_port(), appendonly=True
+    )
+    stage.environment |= {"SMS_REDIS_URL": stage.sms_server.url, "SMS_REPLICAS": "1"}
+    replica = RedisServer(folder / "replica", folder / "replica.sock", appendonly=True)
+    says = {"sms.replicas": r"0 of 1 replicas are connected.*no Submit is written"}
+    with stage:
+        expect_nothing(lambda: missing(stage, says))
+        replica.start()
+        build(replica.url).execute_command("REPLICAOF", "127.0.0.1", stage.sms_server.port)
+        expect_nothing(lambda: still_open(stage, says))
+        # A replica that hangs stays connected.
+        assert replica.pid
+        os.kill(replica.pid, signal.SIGSTOP)
+        expect_nothing(lambda: {} if "sms.replicas:redis" in stage.open_keys() else {"it": "hangs"})
+        os.kill(replica.pid, signal.SIGCONT)
+        expect_nothing(lambda: still_open(stage, says))
+        replica.kill()
+    shutil.rmtree(folder, ignore_errors=True)
