@@ -11,7 +11,6 @@ from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
@@ -19,18 +18,15 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import auditing, versions
+from msgplatform.admin import auditing
 from msgplatform.admin.auditing import audit, hidden_fields
+from msgplatform.admin.versions import ComparedAdmin
 from msgplatform.core import personal
 from msgplatform.core.flows.text import Text
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
-    from django.contrib import admin
     from django.contrib.admin.views.main import ChangeList
-
-    UnfoldModelAdmin = admin.ModelAdmin[Any]
 else:
-    from unfold.admin import ModelAdmin as UnfoldModelAdmin
     from unfold.views import ChangeList
 
 
@@ -80,7 +76,7 @@ class HealthList(PlainList):
             row.health = health_by_id[row.pk]
 
 
-class ModelAdmin(UnfoldModelAdmin):
+class ModelAdmin(ComparedAdmin):
     """The theme's admin with our defaults. Every change of a row is audited."""
 
     list_per_page = 50
@@ -95,34 +91,8 @@ class ModelAdmin(UnfoldModelAdmin):
     # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
     sentence_fields: Sequence[str] = ()
 
-    # Shows what somebody else has changed (`versions.py`).
-    change_form_template = "admin/compared_form.html"
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
-
-    def get_form(
-        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
-    ) -> type[ModelForm[Any]]:
-        """The form; on the page of a row, one that is not saved over somebody else's changes."""
-        form = super().get_form(request, obj, change, **kwargs)
-        if obj is None or not self._is_change_page(request):
-            return form
-        return versions.compared(form, request, obj, self.audit_target(obj), self._action_name(""))
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """The row; locked while its form is saved, so that of two people one is the second."""
-        row = super().get_object(request, object_id, from_field)
-        if row is None or versions.SEEN not in request.POST or not self._is_change_page(request):
-            return row
-        rows = self.model._base_manager.select_for_update().filter(pk=row.pk)
-        rows.values_list("pk").first()
-        return super().get_object(request, object_id, from_field)
-
-    def _is_change_page(self, request: HttpRequest) -> bool:
-        page = request.resolver_match
-        is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
-        return bool(is_page)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """People who may not change a row see its fields as they are stored, without the hidden
@@ -186,25 +156,22 @@ class ModelAdmin(UnfoldModelAdmin):
             audit(request, action, self.audit_target(form.instance), changes=changes)
 
     def audit_action(self, form: Any, change: bool) -> str:
-        return self._action_name("changed" if change else "created")
+        return self.audit_action_name("changed" if change else "created")
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
         return auditing.of_form(form, change)
 
-    def audit_target(self, obj: Any) -> str:
-        return str(obj)
-
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        audit(request, self._action_name("deleted"), self.audit_target(obj))
+        audit(request, self.audit_action_name("deleted"), self.audit_target(obj))
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         with transaction.atomic():
             for row in queryset:
-                audit(request, self._action_name("deleted"), self.audit_target(row))
+                audit(request, self.audit_action_name("deleted"), self.audit_target(row))
             super().delete_queryset(request, queryset)
 
-    def _action_name(self, what: str) -> str:
+    def audit_action_name(self, what: str) -> str:
         return f"{self.audit_name or self.opts.model_name}_{what}"
 
 

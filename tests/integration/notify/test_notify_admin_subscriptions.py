@@ -247,7 +247,7 @@ def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
     row = subscription(biz, schedule=[5, 90, 5400])
     form = {
         "event_types": "order.*\r\n  stock.empty \r\n\r\n", "channels": "eu",
-        "schedule": "5 s\n5min\n1.5 h\n2 d\n7", "in_flight_limit": "4",
+        "schedule": "5 s\n5min\n1.5 h\n2 d\n7", "in_flight_limit": "4", "format": "standard",
     }  # fmt: skip
     shown = page(admin_client, row)
     assert "5 s\n90 s\n90 min" in shown
@@ -273,7 +273,12 @@ def test_the_state_is_not_in_the_form_of_an_existing_one(biz: Biz, admin_client:
     row = subscription(biz)
     admin_client.post(
         f"{SUBSCRIPTIONS}{row.pk}/change/",
-        {"status": Status.DISCARDED, "schedule": "5 s", "in_flight_limit": "4"},
+        {
+            "status": Status.DISCARDED,
+            "schedule": "5 s",
+            "in_flight_limit": "4",
+            "format": "standard",
+        },
     )
     row.refresh_from_db()
     assert (row.status, row.in_flight_limit) == (Status.NORMAL, 4)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django import forms
 from django.contrib.auth.models import Group, User
 from django.db import connections, transaction
 from django.test import Client
 
+from crmsync.models import Crm
 from gateway.models import SmsGateway
 from msgplatform.admin import versions
+from msgplatform.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.models import BizReceive, Receive
 from tests.support.lock_waits import until_somebody_waits
@@ -23,6 +27,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("work_redis", "sms_redis"),
 ]
+HUBSPOT, TOKEN = {"object": "contacts", "id_property": "hive_id"}, {"token": "s3cret"}
 
 
 def client_of(name: str) -> Client:
@@ -45,13 +50,30 @@ def filled(client: Client, address: str) -> dict[str, Any]:
     """The form of a page as a browser would send it."""
     answer = client.get(address)
     form = answer.context["adminform"].form
-    values = {name: form[name].value() for name in form.fields}
-    sent = {
-        name: "on" if value is True else value
-        for name, value in values.items()
-        if value is not None and value is not False
-    }
     assert f'name="{versions.SEEN}"' in answer.content.decode()
+    sent = shown_again(form)
+    for name, field in form.fields.items():
+        widget, is_split = field.widget, isinstance(field.widget, forms.MultiWidget)
+        if is_split:  # it is not split yet
+            parts = widget.decompress(form.initial.get(name))
+            for suffix, each, part in zip(widget.widgets_names, widget.widgets, parts, strict=True):
+                sent[f"{name}{suffix}"] = each.format_value(part) or ""
+    return sent
+
+
+def shown_again(form: Any) -> dict[str, Any]:
+    """The refused form as the browser shows it, to be sent again."""
+    sent = {}
+    for name, field in form.fields.items():
+        value = form[name].value()
+        widget, is_split = field.widget, isinstance(field.widget, forms.MultiWidget)
+        if is_split:
+            if not form.is_bound:
+                continue
+            for suffix, part in zip(widget.widgets_names, value or (), strict=True):
+                sent[f"{name}{suffix}"] = part
+        elif value is not None and value is not False:
+            sent[name] = "on" if value is True else value
     return {**sent, versions.SEEN: form.seen}
 
 
@@ -82,11 +104,53 @@ def test_the_second_is_told_and_nothing_is_saved(li: Client, wang: Client) -> No
     consumer.refresh_from_db()
     assert (consumer.title, consumer.url) == ("B", "https://a.example/")
     assert AuditLog.objects.filter(action="consumer_changed").count() == 1
-    # The form that wang sees now knows of the change: the next save counts.
+    # The form that wang sees now has both, and the next save counts.
     form = wang.post(address, {**second, "url": "https://typed.example/"}).context["adminform"].form
-    save(wang, address, {**second, "url": "https://typed.example/", versions.SEEN: form.seen})
+    save(wang, address, shown_again(form))
     consumer.refresh_from_db()
-    assert (consumer.title, consumer.url) == ("A", "https://typed.example/")
+    assert (consumer.title, consumer.url) == ("B", "https://typed.example/")
+
+
+def test_what_both_have_typed_is_the_seconds(li: Client, wang: Client) -> None:
+    consumer = Receive.objects.create(name="warehouse", title="A", url="https://a.example/")
+    address = f"/admin/notify/receive/{consumer.pk}/change/"
+    first, second = filled(li, address), filled(wang, address)
+    save(li, address, {**first, "title": "B", "networks": "10.2.0.0/16"})
+    form = wang.post(address, {**second, "title": "C"}).context["adminform"].form
+    assert (form["title"].value(), form["networks"].value()) == ("C", "10.2.0.0/16")
+    save(wang, address, shown_again(form))
+    consumer.refresh_from_db()
+    assert (consumer.title, consumer.networks) == ("C", ["10.2.0.0/16"])
+
+
+def test_fields_of_every_kind_get_the_stored_value(li: Client, wang: Client) -> None:
+    """Numbers, choices, checkboxes, relations, JSON, and a date with its time."""
+    biz = Biz.objects.create(name="orders")
+    until = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    key, _plain = keys.create(biz, "checkout", ["events:write"], until)
+    row = gateway("north")
+    crm = Crm.objects.create(name="sales", adapter="hubspot", settings=HUBSPOT, credentials=TOKEN)
+    cases: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
+        (key, "msgplatform/apikey", {"expires_at": datetime(2031, 1, 2, 3, 4, 5, tzinfo=UTC),
+                                     "scopes": ["events:read"]}, {"name": "till"}),
+        (row, "gateway/smsgateway", {"enabled": False, "window": 7, "prefixes": ["86130"]},
+         {"priority": 3}),
+        (crm, "crmsync/crm", {"settings": {**HUBSPOT, "id_property": "other_id"},
+                              "concurrency": 7, "retry_seconds": [5, 9]}, {"enabled": False}),
+    ]  # fmt: skip
+    for stored, page, theirs, typed in cases:
+        address = f"/admin/{page}/{stored.pk}/change/"
+        second = filled(wang, address)
+        for name, value in typed.items():
+            second[name] = value
+            if value is False:
+                del second[name]
+        type(stored).objects.filter(pk=stored.pk).update(**theirs)
+        form = wang.post(address, second).context["adminform"].form
+        assert {one.label for one in form.differences}
+        save(wang, address, shown_again(form))
+        stored.refresh_from_db()
+        assert {name: getattr(stored, name) for name in {**theirs, **typed}} == {**theirs, **typed}
 
 
 def test_what_an_api_key_has_changed_is_told_too(wang: Client) -> None:
