@@ -32,6 +32,7 @@ test-full: tools  ## every test, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/test.sh
 
 test-scale: tools  ## clusters: kill, freeze and cut off databases, Redis and proxies (SCALE_RUNS, SCALE_SHARE=yes)
+	@scripts/packages.sh $(PYTHON) scale
 	@scripts/test.sh scale
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)

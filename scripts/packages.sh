@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What tests and benchmarks need from the system. As root on Debian or Ubuntu: install what is
 # missing. Otherwise: say the line that installs it, and fail.
-# Usage: packages.sh [python]
+# Usage: packages.sh [python [scale]]; `scale` adds what only `make test-scale` needs.
 set -euo pipefail
 
 python=${1:-python3}
@@ -31,6 +31,13 @@ compgen -G "/usr/lib*/galera/libgalera_smm.so" >/dev/null || need galera-4
 for program in rsync lsof; do  # a node of Galera copies the data of another one with them
   have "$program" || need "$program"
 done
+
+if [[ ${2:-} == scale ]]; then
+  have keepalived || need keepalived
+  have curl || need curl
+  have ip || need iproute2
+  have sysctl || need procps
+fi
 
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 line="apt-get install --no-install-recommends ${missing[*]}"
