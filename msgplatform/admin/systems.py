@@ -38,9 +38,6 @@ _PLATFORM = {
 }  # fmt: skip
 
 
-_OF_SUPERUSERS = frozenset({"manage:people"})
-
-
 def scope_permissions(scope: str) -> set[str]:
     """The permissions of the console that allow as much as the scope."""
     if scope not in _PLATFORM:
@@ -64,7 +61,7 @@ def scope_permissions(scope: str) -> set[str]:
 def can_give(user: Any, scope: str) -> bool:
     """True if the person has every permission that the scope stands for. Of the scope that makes
     people of any group nobody has all but a superuser."""
-    if scope in _OF_SUPERUSERS and not user.is_superuser:
+    if scope in keys.SUPERUSER_SCOPES and not user.is_superuser:
         return False
     return bool(user.has_perms(scope_permissions(scope)))
 

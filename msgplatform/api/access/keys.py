@@ -53,6 +53,8 @@ _PLATFORM_SCOPES = {
     "manage:jobs": gettext_noop("start, watch, pause and cancel bulk jobs, such as sending again"),
     "manage:statistics": gettext_noop("read statistics"),
 }
+# Scopes that only a superuser gives: who makes people can become anybody.
+SUPERUSER_SCOPES = frozenset({"manage:people"})
 
 _cache = KeyCache()
 _writing = threading.Lock()  # of the one thread that stores `last_used_at`

@@ -10,7 +10,7 @@ from msgplatform.models import AuditLog
 class Command(BaseCommand):
     help = (
         "Make a key for the management API and print it, this once. It sets up business systems, "
-        "their keys, consumers, subscriptions and event types, and sends no message."
+        "their keys, consumers, subscriptions and event types, and sends no message but tests."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -19,12 +19,17 @@ class Command(BaseCommand):
             "--scope",
             action="append",
             default=[],
-            help="what it may do, such as manage:systems; repeat it for several (default: all)",
+            help="what it may do, such as manage:systems; repeat it for several (default: all but "
+            "manage:people)",
         )
+
+    def _usual_scopes(self) -> list[str]:
+        """A key that lets people in is made on purpose only."""
+        return [each for each in keys.management_scopes() if each not in keys.SUPERUSER_SCOPES]
 
     def handle(self, *args: Any, name: str, scope: list[str], **options: Any) -> None:
         try:
-            key, plain = keys.create(None, name, scope or keys.management_scopes())
+            key, plain = keys.create(None, name, scope or self._usual_scopes())
         except InvalidInput as error:
             raise CommandError(str(error)) from None
         AuditLog.objects.create(
