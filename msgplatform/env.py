@@ -41,6 +41,9 @@ class Problem:
 
 problems: list[Problem] = []
 
+# Every variable that was read, by its present name.
+names: set[str] = set()
+
 # New name → the name that a variable had before. The old one is still read, with a warning.
 OLD_NAMES = {
     "NOTIFY_BREAKER_ENABLED": "NOTIFY_BREAKER",
@@ -58,6 +61,7 @@ renamed: dict[str, str] = {}
 
 def _value(name: str) -> str:
     """The value of the variable, or of its old name; '' when it is unset or empty."""
+    names.add(name)
     value = os.environ.get(name, "").strip()
     old_name = OLD_NAMES.get(name, "")
     old_value = os.environ.get(old_name, "").strip() if old_name else ""
@@ -198,6 +202,7 @@ def networks(name: str) -> list[str]:
 
 def secret(name: str, default_file: Path | None = None) -> str:
     """A secret from `NAME`, or from the file that `NAME_FILE` names (surrounding space dropped)."""
+    names.add(name)
     if value := os.environ.get(name, "").strip():
         return value
     file_name = os.environ.get(f"{name}_FILE", "").strip()

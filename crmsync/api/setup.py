@@ -63,7 +63,9 @@ class LandingPageSerializer(WholeSerializer):
 class LandingPageResource(Resource):
     noun, nouns = "landing page", "landing pages"
     list_path, path = "landing-pages", "landing-pages/<str:appkey>"
+    address_lookups = {"appkey": "appkey"}
     scope = "manage:landing-pages"
+    system_lookup = "biz__name"
     model = LandingPage
     serializer_class = LandingPageSerializer
     example = {
@@ -89,9 +91,6 @@ class LandingPageResource(Resource):
     @property
     def name(self) -> str:
         return self.address["appkey"]
-
-    def rows(self) -> QuerySet[LandingPage]:
-        return LandingPage.objects.filter(appkey=self.name)
 
     def new(self) -> LandingPage:
         return LandingPage(appkey=self.name)

@@ -12,7 +12,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from crmsync import setup_rules
-from crmsync.models import Crm, Policy, Source
+from crmsync.models import Crm, LandingPage, Policy, Source
+from crmsync.models.sources import HIVE
 from msgplatform.api.management.fields import DurationField, NamedField, TextField, TextListField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import ResourceListView
@@ -166,6 +167,10 @@ class SourceResource(Resource):
                     raise InvalidInput(words, name)
         _refuse(setup_rules.source_faults(row))
 
+    @classmethod
+    def all_rows(cls) -> QuerySet[Source]:
+        return Source.objects.exclude(name=HIVE)
+
     def remove(self, row: Source) -> None:
         if row.is_hive or Policy.objects.filter(source=row).exists():
             raise NotNow("A policy carries this source, or it is the hive.")
@@ -195,12 +200,17 @@ class SyncPolicySerializer(WholeSerializer):
                   "interval_seconds", "cron", "hours", "batch_size", "sweep_cron", "on_conflict",
                   "delete_adopted", "enabled", "created_at"]  # fmt: skip
         read_only_fields = ["created_at"]
+        # Lines as they are stored: what is read can be sent back, and changes nothing.
+        extra_kwargs = {"mapping": {"trim_whitespace": False}}
 
 
 class PolicyResource(Resource):
     noun, nouns = "policy", "policies"
     list_path, path = "policies", "policies/<str:source>/<slug:crm>"
+    address_lookups = {"source": "source__name", "crm": "crm__name"}
     scope = "manage:policies"
+    system_lookup = "biz__name"
+    named_models = (LandingPage,)
     model = Policy
     serializer_class = SyncPolicySerializer
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
@@ -214,11 +224,6 @@ class PolicyResource(Resource):
         OpenApiParameter("source", _SOURCE_NAME, OpenApiParameter.PATH),
         OpenApiParameter("crm", {"type": "string"}, OpenApiParameter.PATH),
     ]
-
-    def rows(self) -> QuerySet[Policy]:
-        return Policy.objects.filter(
-            source__name=self.address["source"], crm__name=self.address["crm"]
-        )
 
     def new(self) -> Policy:
         source = Source.objects.filter(name=self.address["source"]).first()

@@ -127,6 +127,7 @@ class Account(Resource):
     audit_noun = "sms_account"
     list_path, path = "sms/accounts", "sms/accounts/<slug:name>"
     scope = "manage:accounts"
+    system_lookup = "biz__name"
     model = SmsAccount
     serializer_class = AccountSerializer
     example = {"system": "orders", "sp_number": "10655012", "corp_id": "12345", "is_default": True}

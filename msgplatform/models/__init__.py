@@ -1,5 +1,5 @@
 """The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people
-of the console, the audit log."""
+of the console, the audit log, the objects that platform files keep."""
 
 from msgplatform.models.alerts import Alert
 from msgplatform.models.bulk import BulkBatch, BulkJob
@@ -7,11 +7,12 @@ from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
+from msgplatform.models.kept_objects import KeptObject
 from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "MinuteCounter", "Preferences",
+    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter", "Preferences",
     "Role", "SavedFilter",
 ]  # fmt: skip

@@ -86,6 +86,10 @@ class SharedEventType(Resource):
     parameters = _ADDRESS
     audit_noun = "event_type"
 
+    @classmethod
+    def all_rows(cls) -> QuerySet[EventType]:
+        return EventType.objects.filter(owner=0)
+
     def system(self) -> Biz | None:
         """The system of the address; None for a shared entry. Raises Http404."""
         return None
@@ -115,8 +119,15 @@ class OwnEventType(SharedEventType):
     noun = "system's own event type"
     list_path = ""  # the list of the shared ones has them too
     path = "systems/<slug:system>/event-types/<str:name>"
+    address_lookups = {"system": "biz__name", "name": "name"}
+    system_lookup = "biz__name"
+    section = "event-types"  # orders/order.paid beside order.paid
     on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
     notes = f"It goes before a shared entry of the same name. {_NOTES}"
+
+    @classmethod
+    def all_rows(cls) -> QuerySet[EventType]:
+        return EventType.objects.exclude(owner=0)
 
     def system(self) -> Biz | None:
         return system_of(self.address["system"])

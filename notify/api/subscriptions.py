@@ -5,7 +5,7 @@ The name of a subscription is those of both: orders/warehouse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import QuerySet
@@ -139,7 +139,9 @@ class SubscriptionSerializer(WholeSerializer):
 class Subscription(Resource):
     noun, nouns = "subscription", "subscriptions"
     list_path, path = "subscriptions", "subscriptions/<slug:system>/<slug:consumer>"
+    address_lookups = {"system": "biz__name", "consumer": "receive__name"}
     scope = "manage:subscriptions"
+    system_lookup = "biz__name"
     model = BizReceive
     serializer_class = SubscriptionSerializer
     kept_fields = frozenset({"status"})
@@ -154,10 +156,17 @@ class Subscription(Resource):
     )
     list_notes = "Every subscription, discarded ones too, in the order in which they were made."
 
-    def rows(self) -> QuerySet[BizReceive]:
-        return BizReceive.objects.filter(
-            biz__name=self.address["system"], receive__name=self.address["consumer"]
-        )
+    @classmethod
+    def is_removed(cls, row: BizReceive) -> bool:
+        return row.status == _Status.DISCARDED
+
+    @classmethod
+    def is_written(cls, row: BizReceive, field_name: str) -> bool:
+        """Only a status that people set is written, not one that comes of failures."""
+        return field_name != "status" or row.status in _SETTABLE
+
+    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"status": _Status.NORMAL.name.lower(), **body}
 
     def new(self) -> BizReceive:
         consumer = Receive.objects.filter(name=self.address["consumer"]).first()

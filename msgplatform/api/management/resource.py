@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
+from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import Field, Model, QuerySet
 from django.http import Http404
@@ -55,11 +56,17 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 
 @dataclass(frozen=True)
 class Stored:
-    """The row after a `put`, and fields that only this answer shows, such as a secret."""
+    """The row after a `put`, and fields that only this answer shows, such as a secret.
+
+    `differences` has what the `put` has changed: field → {"stored": value before, "sent": after}.
+    It has no secret; `changed_secrets` names the secret fields that changed.
+    """
 
     row: Any
     is_new: bool = False
     shown_once: Mapping[str, Any] = field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    changed_secrets: Sequence[str] = ()
 
 
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
@@ -70,6 +77,13 @@ def record(actor: str, action: str, target: str, **detail: Any) -> None:
         target=target[:200],
         detail=msgspec.to_builtins(detail, enc_hook=str),
     )
+
+
+def value_at(row: Any, lookup: str) -> Any:
+    """The value of a lookup such as `biz__name`; None where a row on the way is missing."""
+    for name in lookup.split("__"):
+        row = getattr(row, name, None)
+    return row
 
 
 def system_of(name: str) -> Biz:
@@ -83,8 +97,8 @@ def system_of(name: str) -> Biz:
 class Resource:
     """One kind of object, such as consumers. An instance is the object that its address names.
 
-    A subclass sets the class attributes and implements `remove`; it overrides `rows` and `new` when
-    the address is more than a name. `actor` is the name that the audit log shows.
+    A subclass sets the class attributes and implements `remove`; it overrides `new` when the
+    address is more than a name. `actor` is the name that the audit log shows.
     """
 
     noun: ClassVar[str]  # "consumer", for sentences
@@ -92,7 +106,17 @@ class Resource:
     list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
     path: ClassVar[str]  # "consumers/<slug:name>"
     audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
+    # Part of the address → lookup of its value in a row.
+    address_lookups: ClassVar[Mapping[str, str]] = {"name": "name"}
     scope: ClassVar[str]  # scope that a management key needs
+    # Lookup of the business system that an object belongs to; '': it belongs to the platform.
+    system_lookup: ClassVar[str] = ""
+    # In a platform file: the name of the section ('': `list_path`), and whether there is one.
+    section: ClassVar[str] = ""
+    is_in_files: ClassVar[bool] = True
+    # Models of other kinds that values name as text; those of the address and of NamedFields are
+    # known without it.
+    named_models: ClassVar[tuple[type[Model], ...]] = ()
     model: ClassVar[type[Model]]
     serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
     # Serializer of the answer to the PUT that creates an object, when that answer shows more.
@@ -109,6 +133,9 @@ class Resource:
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
     conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 
+    # Names of the business systems whose objects the caller may see and change; empty: no limit.
+    systems: frozenset[str] = frozenset()
+
     def __init__(self, actor: str, **address: str) -> None:
         self.actor, self.address = actor, address
 
@@ -119,7 +146,27 @@ class Resource:
 
     def rows(self) -> QuerySet[Any]:
         """The row that the address names, or none."""
-        return self.model._default_manager.filter(name=self.name)
+        lookups = {lookup: self.address[part] for part, lookup in self.address_lookups.items()}
+        return self.model._default_manager.filter(**lookups)
+
+    @classmethod
+    def all_rows(cls) -> QuerySet[Any]:
+        """The rows that a platform file has."""
+        return cls.model._default_manager.all()
+
+    @classmethod
+    def is_removed(cls, row: Any) -> bool:
+        """True if `remove` has nothing left to do."""
+        return not getattr(row, "enabled", True)
+
+    @classmethod
+    def is_written(cls, row: Any, field_name: str) -> bool:
+        """True if a platform file has this field of the row when it is not the default."""
+        return True
+
+    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body that takes up an object that was removed, from that of a platform file."""
+        return body
 
     def new(self) -> Any:
         """An unsaved row for the address, with default values."""
@@ -167,7 +214,19 @@ class Resource:
         row = (rows.select_for_update() if for_change else rows).first()
         if row is None:
             raise Http404("There is nothing of this name.")
+        self.check_system(row)
         return row
+
+    def check_system(self, row: Any) -> None:
+        """Raise PermissionDenied for a row of a business system that is not the caller's."""
+        self.check_owner(value_at(row, self.system_lookup) if self.system_lookup else None)
+
+    def check_owner(self, system: str | None) -> None:
+        """Raise PermissionDenied unless the caller may change this business system's objects; None:
+        objects of the platform."""
+        if self.systems and system not in self.systems:
+            names = ", ".join(sorted(self.systems))
+            raise PermissionDenied(f"This key is limited to the business systems {names}.")
 
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
         """Create the object, or replace its values by `data`.
@@ -194,7 +253,10 @@ class Resource:
         body: Any = self.serializer_class(row, data=data)
         body.is_valid(raise_exception=True)
         before = self.values(row)
+        if not is_new:
+            self.check_system(stored_row)
         related = self._fill(row, body)
+        self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
         after = self.values(row) | related
         changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
@@ -203,6 +265,7 @@ class Resource:
         if not is_new and not changed_names:
             return Stored(row)
         self.check_change(row, before, body.validated_data.keys())
+        differences = {} if is_new else self._differences(stored_row, row, before, related)
         dependent_names = self.set_dependent_fields(row, changed_names)
         columns = [name for name in changed_names if name not in related]
         row.save(update_fields=None if is_new else [*columns, *dependent_names])
@@ -210,7 +273,8 @@ class Resource:
             getattr(row, name).set(body.validated_data.get(name, ()))
         shown_once = self.after_save(row, is_new)
         self._audit_put(row, is_new, changed_names, before, after)
-        return Stored(row, is_new, shown_once)
+        changed_secrets = sorted(self.secret_fields.intersection(changed_names))
+        return Stored(row, is_new, shown_once, differences, changed_secrets)
 
     def delete(self, version: str = "") -> None:
         """Delete the object, or switch it off. Raises Http404, Changed when the object does not
@@ -279,20 +343,30 @@ class Resource:
         before: Mapping[str, Any],
         related: Mapping[str, Sequence[str]],
     ) -> Changed:
-        """The error with every difference that the API shows. `related` has the names of related
-        objects that were sent, `before` the stored ones."""
+        """The error with every difference that the API shows."""
+        differences = self._differences(stored_row, sent_row, before, related)
+        words = "It was changed meanwhile: `differences` has what is stored and what was sent."
+        return Changed(words, differences)
+
+    def _differences(
+        self,
+        stored_row: Any,
+        sent_row: Any,
+        before: Mapping[str, Any],
+        related: Mapping[str, Sequence[str]],
+    ) -> dict[str, dict[str, Any]]:
+        """Every difference that the API shows. `related` has the names of related objects that were
+        sent, `before` the stored ones."""
         stored = {
             **self.serializer_class(stored_row).data,
             **{name: before[name] for name in related},
         }
         sent = {**self.serializer_class(sent_row).data, **related}
-        differences = {
+        return {
             name: {"stored": stored[name], "sent": sent[name]}
             for name in stored
             if not is_same(stored[name], sent[name])
         }
-        words = "It was changed meanwhile: `differences` has what is stored and what was sent."
-        return Changed(words, differences)
 
     def _audit_put(
         self,

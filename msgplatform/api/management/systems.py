@@ -33,6 +33,7 @@ class System(Resource):
     audit_noun = "system"
     list_path, path = "systems", "systems/<slug:name>"
     scope = "manage:systems"
+    system_lookup = "name"
     model = Biz
     serializer_class = SystemSerializer
     example = {"title": "Order service", "validates_events": True}
@@ -89,7 +90,10 @@ class NewKeySerializer(KeySerializer):
 class Key(Resource):
     noun, nouns = "API key", "API keys"
     list_path, path = "systems/<slug:system>/keys", "systems/<slug:system>/keys/<str:name>"
+    address_lookups = {"system": "biz__name", "name": "name"}
     scope = "manage:keys"
+    system_lookup = "biz__name"
+    is_in_files = False  # a key is shown once, and cannot be written down again
     model = ApiKey
     serializer_class = KeySerializer
     created_serializer_class = NewKeySerializer
@@ -162,6 +166,7 @@ class Key(Resource):
 
     def _locked_system(self) -> Biz:
         """The system's row, locked: two requests that create one key cannot make two."""
+        self.check_owner(self.address["system"])
         system = Biz.objects.select_for_update().filter(name=self.address["system"]).first()
         if system is None:
             raise Http404("There is no such business system.")

@@ -1,0 +1,168 @@
+"""Bring the platform to what files say: one PUT by name for each entry, in one transaction.
+
+Kinds are taken in the order of their references, so that an object may refer to another one of the
+same files. A fault undoes everything. A trial run does the same and is undone too, so that it shows
+what would happen and not what somebody has worked out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.http import Http404
+from rest_framework.exceptions import APIException
+
+from msgplatform.api.management.platform_file import kinds, labels
+from msgplatform.api.management.platform_file.faults import Fault, FileFaults
+from msgplatform.api.management.platform_file.kinds import Kind
+from msgplatform.api.management.platform_file.outcome import Action, Change, Outcome
+from msgplatform.api.management.platform_file.reading import Description, Entry
+from msgplatform.api.management.resource import Resource, Stored, value_at
+from msgplatform.api.problems import handler
+from msgplatform.core.errors import NotNow, Permanent
+from msgplatform.models import KeptObject
+
+_REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404, PermissionDenied)
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to apply.
+
+    `systems` are the business systems whose objects may be changed (empty: all), `label` names
+    where the files come from, such as a commit. `removable` are the titles of objects that may be
+    removed; None: all.
+    """
+
+    actor: str
+    is_trial: bool = False
+    should_prune: bool = False
+    systems: frozenset[str] = frozenset()
+    label: str = ""
+    removable: Collection[str] | None = None
+
+
+def apply(description: Description, options: Options) -> Outcome:
+    """Create and replace objects, and with `should_prune` remove those of the same sections that
+    the files do not have. Raises FileFaults; then nothing was changed."""
+    with transaction.atomic():
+        outcome = _Application(description, options).run()
+        if options.is_trial:
+            transaction.set_rollback(True)
+    return outcome
+
+
+class _Application:
+    def __init__(self, description: Description, options: Options) -> None:
+        self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
+        self._sections = description.sections
+        self._entries: dict[Kind, list[Entry]] = {}
+        for entry in description.entries:
+            self._entries.setdefault(entry.kind, []).append(entry)
+
+    def run(self) -> Outcome:
+        for kind in kinds.kinds():
+            kept = labels.of_section(kinds.section_of(kind)) if kind in self._entries else {}
+            for entry in self._entries.get(kind, ()):
+                self._put(entry, kept.get(entry.name))
+        if self._faults:
+            raise FileFaults(self._faults)
+        for kind in reversed(kinds.kinds()):
+            if kinds.section_of(kind) in self._sections:
+                self._prune(kind)
+        if self._faults:
+            raise FileFaults(self._faults)
+        return self._outcome
+
+    def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
+        resource = kind(self._options.actor, **address)
+        resource.systems = self._options.systems
+        return resource
+
+    def _put(self, entry: Entry, kept: KeptObject | None) -> None:
+        resource = self._resource(entry.kind, entry.address)
+        try:
+            row, body = resource.rows().first(), entry.body
+            version = resource.version(row) if row is not None and kept is not None else ""
+            if row is not None and resource.is_removed(row):
+                body = dict(resource.body_of_removed(body))
+            stored = resource.put(body)
+        except _REFUSALS as error:
+            self._faults += _faults_of(entry, error)
+            return
+        note = ""
+        if kept is not None and version not in ("", kept.version):
+            note = f"It was changed by hand since {kept.label} was applied."
+        self._outcome.changes.append(_change(entry, stored, note))
+        labels.keep(resource, stored.row, kept, self._options.label)
+
+    def _prune(self, kind: Kind) -> None:
+        """Remove the stored objects of this kind that the files do not have, or list them."""
+        section, listed = kinds.section_of(kind), {e.name for e in self._entries.get(kind, ())}
+        for row in self._own_rows(kind):
+            address = kinds.address_of(kind, row)
+            name = kinds.name_of(address)
+            if name in listed or kind.is_removed(row):
+                continue
+            action, note = Action.UNLISTED, ""
+            if self._options.should_prune:
+                action, note = self._remove(kind, address)
+            self._outcome.changes.append(Change(action, section, name, note=note))
+
+    def _own_rows(self, kind: Kind) -> Iterator[Any]:
+        systems = self._options.systems
+        if systems and not kind.system_lookup:
+            return
+        relations = [each.rpartition("__")[0] for each in kind.address_lookups.values()]
+        rows = kind.all_rows().order_by("pk")
+        if relations := [each for each in relations if each]:
+            rows = rows.select_related(*relations)
+        for row in rows:
+            if not systems or value_at(row, kind.system_lookup) in systems:
+                yield row
+
+    def _remove(self, kind: Kind, address: dict[str, str]) -> tuple[Action, str]:
+        section, name = kinds.section_of(kind), kinds.name_of(address)
+        removable = self._options.removable
+        if removable is not None and f"{section} {name}" not in removable:
+            words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
+            self._faults.append(Fault("", 0, f"{section}.{name}", words))
+            return Action.UNLISTED, ""
+        try:
+            self._resource(kind, address).delete()
+        except NotNow as error:  # the database needs it: what refers to it stays for good
+            return Action.UNLISTED, str(error)
+        labels.drop(section, name)
+        return Action.REMOVED, ""
+
+
+def _change(entry: Entry, stored: Stored, note: str) -> Change:
+    section, name = entry.section, entry.name
+    if stored.is_new:
+        serializer: Any = entry.kind.serializer_class()
+        secret_names = {
+            each for each, field in serializer.fields.items()
+            if field.source in entry.kind.secret_fields
+        }  # fmt: skip
+        body = {key: value for key, value in entry.body.items() if key not in secret_names}
+        secrets = sorted(secret_names & entry.body.keys())
+        return Change(Action.ADDED, section, name, body, {}, secrets, "", stored.shown_once)
+    if not stored.differences and not stored.changed_secrets:
+        return Change(Action.UNCHANGED, section, name)
+    return Change(
+        Action.CHANGED, section, name, {}, stored.differences, stored.changed_secrets, note
+    )
+
+
+def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
+    problem = handler.describe(error, None)
+    errors = problem.more.get("errors") if problem else None
+    for each in errors or [{"field": "", "message": problem.detail if problem else str(error)}]:
+        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
+        yield entry.fault(path, each["message"])

@@ -1,0 +1,124 @@
+"""Write the platform file of what there is.
+
+Values that are the default are left out, as a PUT leaves them out. Secrets are never written: a
+comment says where one is stored, with a reference that can take its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from django.db.models import Model
+from rest_framework import serializers
+
+from msgplatform.api.management.platform_file import kinds, text
+from msgplatform.api.management.platform_file.kinds import Kind
+from msgplatform.api.management.platform_file.reading import VERSION, VERSION_KEY
+from msgplatform.api.management.resource import value_at
+from msgplatform.core.fields import Unreadable
+from msgplatform.core.json.values import is_same
+
+_INDENT = "    "
+
+
+def export(
+    sections: Collection[str] = (),
+    systems: Collection[str] = (),
+    has_references: bool = False,
+) -> Iterator[str]:
+    """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
+    the references to secrets are no comments: the file can be applied to an empty platform."""
+    yield f"{VERSION_KEY}: {VERSION}"
+    for section, kinds_of_section in kinds.sections().items():
+        if sections and section not in sections:
+            continue
+        lines = [
+            line
+            for kind in kinds_of_section
+            for row in _rows(kind, systems)
+            for line in _entry(kind, row, has_references)
+        ]
+        if lines:
+            yield from ("", f"{section}:", *lines)
+
+
+def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
+    rows = kind.all_rows().order_by(*kind.address_lookups.values())
+    if systems:
+        rows = rows.filter(**{f"{kind.system_lookup}__in": systems}) if kind.system_lookup else ()
+    yield from rows
+
+
+def _entry(kind: Kind, row: Any, has_references: bool) -> Iterator[str]:
+    name = kinds.name_of(kinds.address_of(kind, row))
+    body, secrets = _body(kind, row), _references(kind, row, name)
+    if has_references:
+        body, secrets = body | secrets, {}
+    key = text.write({name: None}).removesuffix(" null\n")
+    if not body and not secrets:
+        yield f"  {key} {{}}"
+        return
+    yield f"  {key}" if body else f"  {key} {{}}"
+    for line in text.write(body).splitlines() if body else ():
+        yield f"{_INDENT}{line}".rstrip()
+    if secrets:
+        yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
+        yield from (f"{_INDENT}# {line}" for line in text.write(secrets).splitlines())
+
+
+def _body(kind: Kind, row: Any) -> dict[str, Any]:
+    """The fields that are not the default, without secrets."""
+    serializer: Any = kind.serializer_class(row)
+    columns = {column.name: column for column in kind.model._meta.concrete_fields}
+    body = {}
+    for name, field in serializer.fields.items():
+        source = str(field.source)
+        if field.read_only or field.write_only or source in kind.secret_fields:
+            continue
+        if not kind.is_written(row, name):
+            continue
+        if isinstance(field, serializers.ManyRelatedField):
+            if names := sorted(getattr(row, source).values_list("name", flat=True)):
+                body[name] = names
+            continue
+        column = columns[source]
+        if is_same(column.value_from_object(row), column.get_default()):
+            continue
+        value = value_at(row, source)
+        body[name] = None if value is None else _plain(field.to_representation(value))
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _references(kind: Kind, row: Any, name: str) -> dict[str, Any]:
+    """For each secret that is stored a reference whose name says which one it is."""
+    serializer: Any = kind.serializer_class()
+    references: dict[str, Any] = {}
+    for field_name, field in serializer.fields.items():
+        if field.source not in kind.secret_fields:
+            continue
+        column: Any = kind.model._meta.get_field(field.source)
+        value = column.value_from_object(row)
+        if isinstance(value, dict):
+            if value:
+                references[field_name] = {
+                    key: _reference(kind, name, field_name, key) for key in sorted(value)
+                }
+        elif isinstance(value, Unreadable) or value:
+            references[field_name] = _reference(kind, name, field_name)
+    return references
+
+
+def _reference(kind: Kind, *words: str) -> str:
+    text_of_name = "_".join((kind.noun, *words))
+    return "${" + re.sub(r"\W+", "_", text_of_name, flags=re.ASCII).upper() + "}"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,55 @@
+"""What an application of platform files has changed, or would change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Action(StrEnum):
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+    UNCHANGED = "unchanged"
+    UNLISTED = "unlisted"  # the files do not have it, and it is left alone
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one object.
+
+    `differences`: field → {"stored": before, "sent": after}, without secrets; `changed_secrets` are
+    names of fields. `note` is a sentence: why the object stays, or who had changed it.
+    """
+
+    action: Action
+    section: str
+    name: str
+    body: Mapping[str, Any] = field(default_factory=dict)  # of one that is added, without secrets
+    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    changed_secrets: Sequence[str] = ()
+    note: str = ""
+    shown_once: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.section} {self.name}"
+
+
+@dataclass
+class Outcome:
+    """All changes, in the order in which they were made."""
+
+    changes: list[Change] = field(default_factory=list)
+
+    def of(self, *actions: Action) -> list[Change]:
+        return [change for change in self.changes if change.action in actions]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Action → number of objects."""
+        numbers = Counter(change.action for change in self.changes)
+        return {action.value: numbers[action] for action in Action}

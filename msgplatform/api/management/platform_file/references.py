@@ -1,0 +1,105 @@
+"""References in the place of secrets: `${NAME}`, a variable of the environment, and `file:NAME`, a
+file of the folder for secrets. A secret itself does not belong in a file that is kept in a
+repository, and is refused there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgplatform import env
+from msgplatform.api.management.platform_file import text
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FILE = "file:"
+_MAX_BYTES = 64 * 1024
+HOW = "write ${NAME}, a variable of the environment, or file:NAME, a file of the folder --secrets"
+
+
+class WrongReference(Exception):
+    """A reference that cannot be resolved; `path` leads to it from the field."""
+
+    def __init__(self, path: text.Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Where references lead: the environment, and the folder that holds secrets, if any."""
+
+    environment: Mapping[str, str]
+    folder: Path | None = None
+
+    def resolve(self, value: Any, path: text.Path = ()) -> Any:
+        """The value with all references resolved. Raises WrongReference for the first text that is
+        no reference, or whose secret is not there."""
+        if isinstance(value, dict):
+            return {name: self.resolve(each, (*path, name)) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(each, (*path, index)) for index, each in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        try:
+            if value.startswith(_FILE):
+                return self._content(value.removeprefix(_FILE))
+            if not _VARIABLE.search(value):
+                raise ValueError(f"A secret does not belong in a file: {HOW}.")
+            return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
+        except ValueError as error:
+            raise WrongReference(path, str(error)) from None
+
+    def _variable(self, name: str) -> str:
+        # Whoever writes a platform file is not for that reason one who may read these.
+        if name in env.names or name.removesuffix("_FILE") in env.names:
+            raise ValueError(f"{name} is a setting of the platform itself: use another variable.")
+        value = self.environment.get(name, "")
+        if not value:
+            raise ValueError(f"The environment has no variable {name}.")
+        return value
+
+    def _content(self, name: str) -> str:
+        if self.folder is None:
+            raise ValueError("Name the folder that holds secrets: --secrets FOLDER.")
+        folder = self.folder.resolve()
+        try:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder):
+                raise ValueError(f"{name} is not in the folder {self.folder}.")
+            with path.open("rb") as stream:
+                content = stream.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read: {error.strerror}.") from None
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"{name} has more than {_MAX_BYTES} bytes.")
+        try:
+            return content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name} is not UTF-8.") from None
+
+
+class SentSecrets(Secrets):
+    """Secrets of a request: the values themselves. References would lead to the secrets of the
+    machine that answers, so they are refused."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def resolve(self, value: Any, path: text.Path = ()) -> Any:
+        for below, each in _texts(value, path):
+            if each.startswith(_FILE) or _VARIABLE.search(each):
+                words = "References are resolved where manage.py apply runs: send the value itself."
+                raise WrongReference(below, words)
+        return value
+
+
+def _texts(value: Any, path: text.Path) -> Iterator[tuple[text.Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        members = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, each in members:
+            yield from _texts(each, (*path, name))

@@ -1,0 +1,75 @@
+"""A JSON Schema of platform files, for editors: the bodies are those of the OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
+
+from msgplatform.api.management.platform_file import kinds
+from msgplatform.api.management.platform_file.kinds import Kind
+from msgplatform.api.management.platform_file.reading import VERSION, VERSION_KEY
+
+_COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
+# A reference takes the place of a secret: these words would describe the secret itself.
+_OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of draft 2020-12. It takes seconds."""
+    with GENERATOR_STATS.silence():
+        document: Any = SchemaGenerator(urlconf="msgplatform.urls").get_schema(
+            request=None, public=True
+        )
+    definitions: dict[str, Any] = {}
+    properties: dict[str, Any] = {VERSION_KEY: {"const": VERSION}}
+    for section, kinds_of_section in kinds.sections().items():
+        kind = kinds_of_section[0]
+        names = " or ".join("/".join(each.address_lookups) for each in kinds_of_section)
+        properties[section] = {
+            "description": f"{kind.nouns[0].upper()}{kind.nouns[1:]}, by name: {names}",
+            "type": ["object", "null"],
+            "additionalProperties": {
+                "anyOf": [_body(kind, document, definitions), {"type": "null"}]
+            },
+        }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Platform file of msgplatform",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+def _body(kind: Kind, document: Any, definitions: dict[str, Any]) -> Any:
+    """The body of this kind's PUT; what it refers to is added to `definitions`."""
+    path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
+    content = document["paths"][path]["put"]["requestBody"]["content"]
+    body = _moved(content["application/json"]["schema"], document, definitions)
+    properties = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
+    serializer: Any = kind.serializer_class()
+    for name, field in serializer.fields.items():
+        if field.source in kind.secret_fields:
+            for word in _OF_SECRETS:
+                properties[name].pop(word, None)
+    return body
+
+
+def _moved(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with its references to components as references to definitions."""
+    if isinstance(schema, list):
+        return [_moved(each, document, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(reference := schema.get("$ref"), str):
+        name = reference.removeprefix(_COMPONENTS)
+        if name not in definitions:
+            definitions[name] = {}  # before it is looked into: it may refer to itself
+            component = document["components"]["schemas"][name]
+            definitions[name].update(_moved(component, document, definitions))
+        return {**schema, "$ref": _DEFINITIONS + name}
+    return {key: _moved(value, document, definitions) for key, value in schema.items()}

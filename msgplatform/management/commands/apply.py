@@ -1,0 +1,120 @@
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.api.management.platform_file import applying, difference, labels, reading
+from msgplatform.api.management.platform_file.faults import FileFaults
+from msgplatform.api.management.platform_file.outcome import Action, Outcome
+from msgplatform.api.management.platform_file.references import Secrets
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.models import Biz
+
+
+class Command(BaseCommand):
+    help = (
+        "Bring the platform to what files say: everything that they describe is created or "
+        "replaced as by PUT of the management API, all of it or nothing."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "paths", nargs="+", type=Path, help="files, and folders with *.yaml and *.yml"
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would be changed, and change nothing"
+        )
+        parser.add_argument(
+            "--prune", action="store_true",
+            help="remove, or switch off, what the sections of the files do not have; asks first",
+        )  # fmt: skip
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument(
+            "--system", action="append", default=[], metavar="NAME",
+            help="refuse objects that do not belong to this business system, and remove no others; "
+            "repeat it for several",
+        )  # fmt: skip
+        parser.add_argument(
+            "--label", default="",
+            help="where the files come from, such as a commit; the console shows it",
+        )  # fmt: skip
+        parser.add_argument(
+            "--secrets", type=Path, metavar="FOLDER", help="the folder that file:NAME refers to"
+        )
+        parser.add_argument(
+            "--new-secrets", type=Path, metavar="FILE",
+            help="where to write secrets that the platform makes, such as a consumer's signing "
+            "secret; a new file, which its owner alone can read",
+        )  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if len(options["label"]) > labels.MAX_LABEL:
+            raise CommandError(f"A label has at most {labels.MAX_LABEL} characters.")
+        try:
+            self._apply(options)
+        except (FileFaults, *UNAVAILABLE) as error:
+            raise CommandError(f"{error}\nNothing was changed.") from None
+
+    def _apply(self, options: dict[str, Any]) -> None:
+        secrets = Secrets(os.environ, options["secrets"])
+        description = reading.read_files(options["paths"], secrets)
+        given = {
+            "actor": "manage.py apply", "should_prune": options["prune"],
+            "systems": self._systems(options["system"]), "label": options["label"],
+        }  # fmt: skip
+        removable = None
+        if options["dry_run"] or (options["prune"] and not options["yes"]):
+            trial = applying.apply(description, applying.Options(**given, is_trial=True))
+            if options["dry_run"]:
+                self._show(trial, options)
+                return
+            removable = {change.title for change in trial.of(Action.REMOVED)}
+            if removable and not self._is_agreed(trial):
+                raise CommandError("Nothing was changed.")
+        with self._new_secrets(options["new_secrets"]) as file:
+            outcome = applying.apply(description, applying.Options(**given, removable=removable))
+            self._write_secrets(outcome, file)
+        self._show(outcome, options)
+
+    @staticmethod
+    def _systems(names: list[str]) -> frozenset[str]:
+        stored = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
+        if missing := sorted(set(names) - stored):
+            raise CommandError(f"There is no business system {', '.join(missing)}.")
+        return frozenset(names)
+
+    def _is_agreed(self, trial: Outcome) -> bool:
+        for line in difference.lines(trial):
+            self.stdout.write(line)
+        if not sys.stdin.isatty():
+            raise CommandError("--prune asks first: answer with --yes. Nothing was changed.")
+        count = len(trial.of(Action.REMOVED))
+        return input(f"Remove or switch off {count} objects? [yes/no] ").strip() == "yes"
+
+    @staticmethod
+    def _new_secrets(path: Path | None) -> TextIO:
+        """A new file. It is made before anything is applied: afterwards the secrets would be
+        lost."""
+        if path is None:
+            return Path(os.devnull).open("w")
+        try:
+            return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+        except OSError as error:
+            raise CommandError(f"{path} cannot be made: {error.strerror}.") from None
+
+    def _write_secrets(self, outcome: Outcome, file: TextIO) -> None:
+        for change in outcome.changes:
+            for name, value in change.shown_once.items():
+                file.write(f"{change.title} {name} {value}\n")
+
+    def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
+        for line in difference.lines(outcome, is_verbose=options["verbosity"] > 1):
+            self.stdout.write(line)
+        new_names = [change.title for change in outcome.changes if change.shown_once]
+        if new_names and not options["new_secrets"] and not options["dry_run"]:
+            self.stderr.write(
+                f"New secrets of {', '.join(new_names)} are stored and were not shown: rotate them "
+                "in the console to see them, or name a file with --new-secrets the next time."
+            )
