@@ -42,9 +42,14 @@ def crm_faults(row: Crm) -> Faults:
 
 def kept_credentials_faults(row: Crm, adapter: str, settings: Mapping[str, Any]) -> Faults:
     """A fault when the stored credentials would be sent to an address that is not in the stored
-    `adapter` and `settings`."""
+    `adapter` and `settings`, or by another adapter."""
+    if not row.credentials:
+        return
+    if row.adapter != adapter:
+        yield "credentials", _("The stored credentials were entered for the adapter %s: enter them "
+                               "again.") % adapter  # fmt: skip
     new_addresses = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
-    if new_addresses and row.credentials:
+    if new_addresses:
         words = _("The stored credentials were entered for another address: enter them again for "
                   "%(addresses)s.")  # fmt: skip
         yield "credentials", words % {"addresses": ", ".join(sorted(new_addresses))}
@@ -123,13 +128,14 @@ def _prefix_faults(row: Policy) -> Faults:
     # Locked: of two requests with one prefix, the second sees the first one's policy.
     if transaction.get_connection().in_atomic_block:
         list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
-    same_prefix = Policy.objects.filter(crm_id=row.crm_id, key_prefix=row.key_prefix)
-    if other := same_prefix.exclude(pk=row.pk).first():
-        yield (
-            "key_prefix",
-            _("%s uses it: two sources of one CRM need different prefixes, or one overwrites the "
-              "other's records.") % other,
-        )  # fmt: skip
+    for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
+        if _are_mixed(row.key_prefix.casefold(), other.key_prefix.casefold()):
+            yield (
+                "key_prefix",
+                _("%s uses it, or its prefix and a digit are the same: two sources of one CRM need "
+                  "different prefixes, or one overwrites the other's records.") % other,
+            )  # fmt: skip
+            break
     # Compared here: in MariaDB's collation “A” and “a” are equal, and are other keys in the CRM.
     prefixes = Policy.objects.filter(pk=row.pk).values_list("key_prefix", flat=True)
     stored_prefix = prefixes.first()
@@ -140,3 +146,11 @@ def _prefix_faults(row: Policy) -> Faults:
             _("Records were sent under “%s”: with another prefix all of them would be made a "
               "second time.") % stored_prefix,
         )  # fmt: skip
+
+
+def _are_mixed(prefix: str, other: str) -> bool:
+    """True if keys of numbers under both prefixes can be equal: under “1”, the key 23 is the key
+    123 of a policy without a prefix."""
+    short, long = sorted((prefix, other), key=len)
+    rest = long.removeprefix(short)
+    return long.startswith(short) and (not rest or rest.isdecimal())

@@ -53,6 +53,7 @@ FLOW = flows.Flow(
     management_scopes={
         "manage:consumers": gettext_noop("set up consumers: where messages go"),
         "manage:subscriptions": gettext_noop("set up subscriptions: who gets what"),
+        "manage:held": gettext_noop("release or skip what is held for paused subscriptions"),
         "manage:event-types": gettext_noop("describe event types in the catalogue"),
     },
     scope_permissions={
@@ -61,6 +62,7 @@ FLOW = flows.Flow(
                              "notify.delete_receive"),
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",
                                  "notify.delete_bizreceive"),
+        "manage:held": ("notify.view_bizreceive", "notify.operate_bizreceive"),
         "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
                                "notify.delete_eventtype"),
     },

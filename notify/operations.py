@@ -1,10 +1,12 @@
-"""Actions on a subscription or its consumer: deliver now, and a new signing secret."""
+"""Actions on a subscription or its consumer: pause, resume, deliver now, a new signing secret."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -22,6 +24,44 @@ MAX_MADE_DUE = 5_000
 MAX_ROTATION_HOURS = 168
 _PAGE = claims.CHUNK
 _Status = BizReceive.Status
+
+
+# -- pause, resume, discard ----------------------------------------------------------------------
+@dataclass(frozen=True)
+class StateChange:
+    """A state to which a person brings subscriptions; `audit` is the action of the audit log."""
+
+    audit: str
+    to: int
+    also: Mapping[str, Any] = field(default_factory=dict)  # further columns
+
+
+PAUSE = StateChange("subscription_paused", _Status.PAUSED)
+RELEASE = StateChange("subscription_resumed", _Status.NORMAL, BizReceive.RESUMED)
+# Deliveries that are held now are skipped: they are never sent.
+SKIP = StateChange("subscription_resumed_skipping", _Status.SKIPPING, BizReceive.RESUMED)
+DISCARD = StateChange("subscription_discarded", _Status.DISCARDED)
+
+
+def change_state(
+    ids: Collection[int], change: StateChange, audit: Callable[[str, str, dict[str, Any]], object]
+) -> int:
+    """Set the state of the subscriptions that have another one; returns their number.
+
+    `audit` is called with an action, a subscription and its states before and after.
+    """
+    with transaction.atomic():
+        # Under lock: the audit log has the state that was replaced, also beside a marker.
+        locked_rows = BizReceive.objects.select_for_update().filter(pk__in=ids).order_by("pk")
+        changed_rows = [row for row in locked_rows if row.status != change.to]
+        for row in changed_rows:
+            states = [_Status(row.status).name, _Status(change.to).name]
+            audit(change.audit, f"{row} #{row.pk}", {"status": states})
+        BizReceive.objects.filter(pk__in=[row.pk for row in changed_rows]).update(
+            status=change.to, **change.also
+        )
+        transaction.on_commit(signals.SUBSCRIPTIONS.send)
+    return len(changed_rows)
 
 
 # -- deliver now ---------------------------------------------------------------------------------

@@ -2,11 +2,19 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import consumers, event_types, subscriptions
+from notify.api import consumers, event_types, held, rotation, subscriptions
 from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
     *routes(consumers.Consumer),
+    path("consumers/<slug:name>/rotate", rotation.RotateView.as_view(), name="consumer-rotate"),
+    path("held", held.HeldListView.as_view(), name="held"),
+    path(
+        "held/<slug:system>/<slug:consumer>/release",
+        held.HeldReleaseView.as_view(),
+        name="held-release",
+    ),
+    path("held/<slug:system>/<slug:consumer>/skip", held.HeldSkipView.as_view(), name="held-skip"),
     *routes(subscriptions.Subscription, subscriptions.SubscriptionListView),
     path(
         "subscriptions/<slug:system>/<slug:consumer>/deliver",

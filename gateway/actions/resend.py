@@ -64,7 +64,7 @@ _FIELDS: Fields = {
     "state": filter_fields.choice(
         gettext_lazy("State"),
         [(final.value, final.label) for final in RESENDABLE],
-        nothing=gettext_lazy("failed"),
+        nothing=gettext_lazy("failed; of named messages every one"),
     ),
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
@@ -117,8 +117,7 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]
     row = SgipMt.objects.filter(pk=number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
-    selection = Failed({"ids": str(row.pk), "state": row.final if row.final in RESENDABLE else ""},
-                       sql.now())  # fmt: skip
+    selection = Failed({"ids": str(row.pk)}, sql.now())
     # Not one that is too old: its key may be forgotten, and it would be sent twice.
     return selection, selection.page("", 1).ids
 
@@ -161,18 +160,20 @@ def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
 def _values(filter: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
-    state = values.get("state", SgipMt.Final.FAILED.value)
-    if state not in RESENDABLE:
+    finals = [values["state"]] if "state" in values else [SgipMt.Final.FAILED]
+    if "ids" in values and "state" not in values:
+        finals = list(RESENDABLE)
+    if not set(finals) <= set(RESENDABLE):
         raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
-    return {**values, "state": state, "since": min(since, MAX_ID)}
+    return {**values, "finals": finals, "since": min(since, MAX_ID)}
 
 
 def _indexed(values: Values) -> QuerySet[SgipMt]:
     """Rows by the conditions that indexes narrow; `_fits` decides about the others."""
     columns = {
-        "ids": "id__in", "number": "user_number", "account": "account_id", "state": "final",
+        "ids": "id__in", "number": "user_number", "account": "account_id", "finals": "final__in",
         "since": "id__gte", "until": "id__lt",
     }  # fmt: skip
     conditions = {column: values[name] for name, column in columns.items() if name in values}
@@ -240,6 +241,7 @@ ACTION = BulkAction(
     show=_show,
     outcome=outcome,
     lines=lines,
+    has_message_ids=True,
     makes_messages=True,
     select_message=select_message,
 )  # fmt: skip

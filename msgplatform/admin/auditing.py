@@ -58,12 +58,24 @@ def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
         field = form.fields[name]
         before = _as_json(form.get_initial_for_field(field, name), field) if change else NOTHING
         after = _as_json(form.cleaned_data.get(name), field)
-        is_password = isinstance(field.widget, forms.PasswordInput)
-        if name in hidden_fields() or is_password or getattr(field, "is_secret", False):
+        if is_secret(name, form):
             before, after = (SECRET if change else NOTHING), SECRET
         if change or after not in (NOTHING, "", [], {}):
             changes[name] = [before, after]
     return changes
+
+
+def is_secret(name: str, form: forms.BaseForm) -> bool:
+    """True if the field's value is never shown."""
+    field = form.fields[name]
+    is_password = isinstance(field.widget, forms.PasswordInput)
+    return name in hidden_fields() or is_password or getattr(field, "is_secret", False)
+
+
+def initial_value(form: forms.BaseForm, name: str) -> Any:
+    """The stored value of a field as the log would have it; the field must not be a secret."""
+    field = form.fields[name]
+    return _as_json(form.get_initial_for_field(field, name), field)
 
 
 def of_formset(formset: Any) -> dict[str, list[Any]]:

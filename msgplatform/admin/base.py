@@ -11,6 +11,7 @@ from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
+from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
@@ -18,7 +19,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import auditing
+from msgplatform.admin import auditing, versions
 from msgplatform.admin.auditing import audit, hidden_fields
 from msgplatform.core import personal
 from msgplatform.core.flows.text import Text
@@ -94,8 +95,34 @@ class ModelAdmin(UnfoldModelAdmin):
     # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
     sentence_fields: Sequence[str] = ()
 
+    # Shows what somebody else has changed (`versions.py`).
+    change_form_template = "admin/compared_form.html"
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> type[ModelForm[Any]]:
+        """The form; on the page of a row, one that is not saved over somebody else's changes."""
+        form = super().get_form(request, obj, change, **kwargs)
+        if obj is None or not self._is_change_page(request):
+            return form
+        return versions.compared(form, request, obj, self.audit_target(obj), self._action_name(""))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """The row; locked while its form is saved, so that of two people one is the second."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None or versions.SEEN not in request.POST or not self._is_change_page(request):
+            return row
+        rows = self.model._base_manager.select_for_update().filter(pk=row.pk)
+        rows.values_list("pk").first()
+        return super().get_object(request, object_id, from_field)
+
+    def _is_change_page(self, request: HttpRequest) -> bool:
+        page = request.resolver_match
+        is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
+        return bool(is_page)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """People who may not change a row see its fields as they are stored, without the hidden

@@ -60,7 +60,7 @@ class OwnPermissionsOnly(ModelAdmin):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[type-arg]  # none at run time
+class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type-arg]  # has no types
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

@@ -30,9 +30,15 @@ _PLATFORM = {
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
     "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
+    "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
+                        personal.PERMISSION),
+    "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
-}
+}  # fmt: skip
+
+
+_OF_SUPERUSERS = frozenset({"manage:people"})
 
 
 def scope_permissions(scope: str) -> set[str]:
@@ -48,15 +54,18 @@ def scope_permissions(scope: str) -> set[str]:
     names = {*_PLATFORM[scope]}
     if scope == "manage:keys":  # it makes keys with any scope of a business system
         names.update(name for other in keys.scopes() for name in scope_permissions(other))
-    if scope in ("manage:jobs", "manage:statistics"):  # of every flow
+    if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # of every flow
         names.update(flow.permission for flow in flows.all())
-    if scope == "manage:jobs":
+    if scope in ("manage:jobs", "manage:failures"):
         names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
     return names - {""}
 
 
 def can_give(user: Any, scope: str) -> bool:
-    """True if the person has every permission that the scope stands for."""
+    """True if the person has every permission that the scope stands for. Of the scope that makes
+    people of any group nobody has all but a superuser."""
+    if scope in _OF_SUPERUSERS and not user.is_superuser:
+        return False
     return bool(user.has_perms(scope_permissions(scope)))
 
 

@@ -22,8 +22,8 @@ from django.db.models import F, Sum
 from django.db.models.functions import Greatest
 
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.flows import MAX_FAILURES, Failure
-from msgplatform.models import Acknowledgement, FailureGroup
+from msgplatform.core.flows import MAX_FAILURES, Failure, Flow
+from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_ANSWER, MAX_NOTE, MAX_SAID
 
 _TABLE = FailureGroup._meta.db_table
@@ -204,6 +204,27 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
             return acknowledged_count
 
     return transactions.retrying(attempt)
+
+
+def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str) -> int:
+    """Acknowledge what a person or a key has seen of a group of the flow, with a line in the audit
+    log; returns the number of failures, 0 when nothing is left of the group."""
+    group = FailureGroup.objects.filter(pk=snapshot.id, flow=flow.name).first()
+    if group is None:
+        return 0
+    place = next(
+        (str(each.where) for each in flow.health.failures() if each.id == group.pk),
+        str(group.subject),
+    )
+    count = acknowledge(snapshot, place, group.answer, note, actor)
+    if count:
+        AuditLog.objects.create(
+            actor=actor,
+            action="failures_acknowledged",
+            target=f"{flow.name}: {place}, {group.answer}"[:200],
+            detail={"count": count, "note": note, "until": snapshot.until.isoformat()},
+        )
+    return count
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:

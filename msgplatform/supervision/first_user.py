@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from urllib.parse import urlencode
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.tokens import default_token_generator
 from django.db import IntegrityError, connection
-from django.utils.encoding import force_bytes
-from django.utils.http import urlsafe_base64_encode
+
+from msgplatform.core import invitations
 
 NAME = "admin"
-# The address of `console:choose-password`. Not reversed: that would load every page into `up`.
-_PAGE = "/console/password/"
 
 
 def link() -> str:
@@ -33,7 +29,6 @@ def link() -> str:
         user = superusers[0] if len(superusers) == 1 else None
         if user is None or user.last_login or user.has_usable_password():
             return ""
-        query = urlencode({"token": default_token_generator.make_token(user)})
-        return f"{_PAGE}{urlsafe_base64_encode(force_bytes(user.pk))}?{query}"
+        return invitations.link(user)
     finally:
         connection.close()

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from msgplatform.api.management.fields import TextField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.core.errors import NotNow, Undecryptable
+from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
 from notify.subscriptions.limits import shown_url
@@ -42,12 +43,18 @@ class ConsumerSerializer(WholeSerializer):
         help_text="Where the consumer may be: 10.2.0.0/16. Empty: wherever the platform may "
         "deliver to",
     )
+    secret_fingerprint = serializers.SerializerMethodField(
+        help_text="Of the signing secret: a rotation names it. It tells nothing about the secret"
+    )
 
     class Meta:
         model = Receive
         fields = ["name", "title", "url", "header_prefix", "headers", "header_names", "networks",
-                  "created_at"]  # fmt: skip
-        read_only_fields = ["name", "created_at"]
+                  "secret_fingerprint", "previous_secret_until", "created_at"]  # fmt: skip
+        read_only_fields = ["name", "previous_secret_until", "created_at"]
+
+    def get_secret_fingerprint(self, row: Receive) -> str:
+        return operations.secret_mark(row)
 
     def get_header_names(self, row: Receive) -> list[str]:
         try:
@@ -81,8 +88,7 @@ class Consumer(Resource):
         "since deliveries refer to it. Discard its subscriptions instead."
     )
     notes = (
-        "Only the answer that creates it (201) has the signing secret; it is rotated in the "
-        "console."
+        "Only the answer that creates it (201) has the signing secret; `rotate` makes a new one."
     )
     list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)

@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
-from msgplatform.models import Alert, Biz, BulkJob
-from notify.models import BizMsg, EventType, Receive
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss
+from notify.models import BizMsg, BizReceive, EventType, Receive
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
@@ -50,6 +55,8 @@ class Things:
             "alerts/{id}/acknowledge": {"id": ids["alert"]},
             "alerts/{id}/resolve": {"id": ids["alert"]},
             "consumers/{name}": {"name": "unused" if spare else "warehouse"},
+            "failures/{id}/acknowledge": {"id": ids["failure"]},
+            "failures/{id}/resend": {"id": ids["failure"]},
             "event-types/{name}": {"name": "order.gone" if spare else "order.paid"},
             "feed/posts/{id}": {"id": ids["gone post" if spare else "post"]},
             "feed/timelines/{uid}": {"uid": "1001"},
@@ -63,6 +70,11 @@ class Things:
             "leads/{id}/crms": {"id": ids["lead"]},
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
+            "consumers/{name}/rotate": {"name": "warehouse"},
+            "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
+            "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
+            "people/{name}": {"name": "unused" if spare else "anna"},
+            "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
             "sources/{name}": {"name": "unused"},
             "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},
@@ -89,8 +101,11 @@ class Things:
 
 def _managed(orders: Biz) -> None:
     Biz.objects.create(name="spare")
+    for name in ("anna", "unused"):
+        User.objects.create_user(name)
     notify_rows.subscription(orders, "warehouse")
     notify_rows.subscription(orders, "spare")
+    notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)
     Receive.objects.create(name="unused", url="https://unused.example/")
     for name in ("order.paid", "order.gone"):
         EventType.objects.create(name=name)
@@ -119,6 +134,11 @@ def _open_alert() -> Alert:
     return Alert.objects.get(open_key="tests:2")
 
 
+def _failure() -> FailureGroup:
+    failure_store.add("notify", [Loss(1, "HTTP 503", 1, "no room")] * 1000, sql.now())
+    return FailureGroup.objects.get(flow="notify", subject=1, answer="HTTP 503")
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -130,6 +150,7 @@ def _owned(shop: Biz) -> dict[str, str]:
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
         "alert": _open_alert(),
+        "failure": _failure(),
         "policy": Policy.objects.filter(enabled=True, crm__name="sales").first(),
         "run": Run.objects.first(),
         "cancel": BulkJob.objects.create(flow="notify", created_by="somebody"),

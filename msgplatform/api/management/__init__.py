@@ -3,6 +3,8 @@
 resources    what every named thing has in common: list, show, create or replace, delete
 systems      business systems
 api_keys     their keys
+failures     what was given up: list, acknowledge, send again
+people       who uses the console, and their groups
 jobs         bulk jobs: start, watch, pause, resume, cancel
 statistics   counters over time
 urls         their addresses; flows add those of their own things

@@ -1,7 +1,7 @@
 from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.api.management import alerts, jobs, statistics, systems
+from msgplatform.api.management import alerts, failures, jobs, people, statistics, systems
 from msgplatform.api.management.resources import routes
 
 urlpatterns = [
@@ -16,10 +16,20 @@ urlpatterns = [
     ),
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
     path("audit", alerts.AuditListView.as_view(), name="audit"),
+    path("failures", failures.FailureListView.as_view(), name="failures"),
+    path(
+        "failures/<id:pk>/acknowledge",
+        failures.FailureAcknowledgeView.as_view(),
+        name="failure-acknowledge",
+    ),
+    path("failures/<id:pk>/resend", failures.FailureResendView.as_view(), name="failure-resend"),
     path("jobs", jobs.JobListView.as_view(), name="jobs"),
     path("jobs/<id:pk>", jobs.JobView.as_view(), name="job"),
     path("jobs/<id:pk>/pause", jobs.JobPauseView.as_view(), name="job-pause"),
     path("jobs/<id:pk>/resume", jobs.JobResumeView.as_view(), name="job-resume"),
     path("jobs/<id:pk>/cancel", jobs.JobCancelView.as_view(), name="job-cancel"),
+    *routes(people.Person, people.PersonListView),
+    path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
+    path("roles", people.RoleListView.as_view(), name="roles"),
     path("statistics", statistics.StatisticsView.as_view(), name="statistics"),
 ]

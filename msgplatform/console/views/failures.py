@@ -24,7 +24,7 @@ from msgplatform.console.views.page import can_start_jobs, flow_of, page, visibl
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
+from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_store
 
@@ -204,26 +204,13 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         messages.error(request, sentence)
         return redirect("console:failures")
     values = form.cleaned_data
-    failures_by_id = {failure.id: failure for failure in flow.health.failures()}
-    group = FailureGroup.objects.filter(pk=values["id"], flow=flow.name).first()
-    if group is None:
-        messages.warning(request, _("There is nothing left to acknowledge."))
-        return redirect("console:failures")
-    place = (
-        str(failures_by_id[group.pk].where) if group.pk in failures_by_id else str(group.subject)
+    snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
+    count = failure_store.acknowledge_group(
+        flow, snapshot, values["note"], request.user.get_username()
     )
-    actor = request.user.get_username()
-    snapshot = failure_store.GroupSnapshot(group.pk, values["lost"], values["until"])
-    count = failure_store.acknowledge(snapshot, place, group.answer, values["note"], actor)
     if not count:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")
-    AuditLog.objects.create(
-        actor=actor,
-        action="failures_acknowledged",
-        target=f"{flow.name}: {place}, {group.answer}"[:200],
-        detail={"count": count, "note": values["note"], "until": values["until"].isoformat()},
-    )
     text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
     messages.success(request, text % count)
     return redirect("console:failures")

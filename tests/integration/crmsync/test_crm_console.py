@@ -462,6 +462,7 @@ class TestPolicies:
             ({"hours": "8-20"}, "8-20 is no span of hours"),
             ({"sweep_cron": "never"}, "is no line of a crontab"),
             ({"key_prefix": ""}, "two sources of one CRM need different prefixes"),
+            ({"key_prefix": "12"}, "two sources of one CRM need different prefixes"),
             ({"appkeys": "a"}, "The source has no column appkey"),
             ({"interval_seconds": "0"}, "greater than or equal to 1"),
             ({"batch_size": "501"}, "less than or equal to 500"),

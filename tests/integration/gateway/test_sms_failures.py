@@ -86,6 +86,13 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     assert counted() == {"result 11": 1}
 
 
+def test_named_messages_are_sent_however_they_failed(shop: Caller) -> None:
+    refused, (silent, _seqno), delivered = archived(shop, result=5), unknown(shop), archived(shop)
+    ids = f"{refused},{silent},{delivered}"
+    assert resend(ids=ids, state="unknown") == 1
+    assert resend(ids=ids) == 2
+
+
 def test_what_turns_out_otherwise_leaves_the_count_once(shop: Caller) -> None:
     _first, seqno = unknown(shop)
     second, other = unknown(shop)

@@ -25,6 +25,8 @@ from msgplatform.core.data import sql
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from tests.support.answers import Answer
@@ -39,7 +41,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -90,14 +92,15 @@ def fields(answer: Answer) -> list[str]:
 
 
 # -- every operation -----------------------------------------------------------------------------
-def test_each_operation_needs_its_own_scope() -> None:
+def test_each_operation_needs_its_own_scope(work_redis: Any) -> None:
     """Not a key of a business system, whatever it may do; nor a management key with all the other
     scopes."""
     found = list(operations())
     assert len(found) >= 30
     everything = keys.create(Biz.objects.create(name="shop"), "all", keys.scopes())[1]
     for operation in found:
-        named = re.findall(_RESOURCES, operation.path)
+        work_redis.delete(*work_redis.keys("throttle:*") or ["throttle:"])  # more than a minute's
+        named = re.findall(_RESOURCES, operation.path.replace("/roles", "/people"))
         assert operation.scope == f"manage:{named[-1]}", operation.path
         path = re.sub(r"\{id\}", "1", operation.path)
         path = re.sub(r"\{\w+\}", "x", path).removeprefix("/api/v1/")
@@ -156,6 +159,30 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.send("GET", f"alerts/{alert.pk}").json()["state"] == "open"
     manager.send("POST", f"alerts/{alert.pk}/acknowledge", {"note": "on it"})
     manager.send("POST", f"alerts/{alert.pk}/resolve")
+    manager.send("PUT", "subscriptions/orders/warehouse", {"status": "paused"})
+    publish(Biz.objects.get(name="orders"), 2)
+    Maker().turn()
+    (held,) = manager.send("GET", "held").json()["results"]
+    assert (held["subscription"], held["held"]) == ("orders/warehouse", 2)
+    for change in ("skip", "release"):
+        assert manager.send("POST", f"held/orders/warehouse/{change}").json()["held"] == 2
+    mark = manager.send("GET", "consumers/warehouse").json()["secret_fingerprint"]
+    rotated = manager.send("POST", "consumers/warehouse/rotate", {"fingerprint": mark})
+    assert rotated.json()["secret"].startswith("whsec_")
+    assert manager.send("PUT", "people/anna", {"email": "anna@example.com"}).status_code == 201
+    shown = manager.send("GET", "people/anna").json()
+    assert manager.send("PUT", "people/anna", shown).json() == shown
+    assert manager.send("GET", "people").json()["results"] == [shown]
+    assert manager.send("POST", "people/anna/invite").json()["invitation"]
+    assert manager.send("DELETE", "people/anna").status_code == 204
+    assert manager.send("GET", "roles").status_code == 200
+    row = BizReceive.objects.get()
+    failure_store.add("notify", [Loss(row.pk, "HTTP 503", 1)] * 2, sql.now())
+    (failure,) = manager.send("GET", "failures").json()["results"]
+    assert manager.send("POST", f"failures/{failure['id']}/resend", {}).status_code == 201
+    seen = {"note": "known", "lost": failure["lost"], "last_at": failure["last_at"]}
+    acknowledged = manager.send("POST", f"failures/{failure['id']}/acknowledge", seen)
+    assert acknowledged.json() == {"acknowledged": 2}
     manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
     manager.send("PUT", "sources/unused", SOURCE)
     problem(manager.send("DELETE", "sources/shop"), 409, "not-now")
@@ -314,12 +341,14 @@ def test_crms_sources_and_policies_are_as_the_console_checks_them(manager: Manag
         assert answer.status_code == 201
         assert "s3cret" not in answer.content.decode()
     elsewhere = {**HUBSPOT, "base_url": "https://thief.example"}
+    same_host = {"url": "https://api.hubapi.com/x", "headers": {"X-Key": "{secret.token}"}}
     cases: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("crms/a", {**CRM, "adapter": "none"}, "adapter"),
         ("crms/a", {**CRM, "settings": {"colour": "red"}}, "settings"),
         ("crms/a", {**CRM, "credentials": {}}, "credentials"),
         ("crms/a", {**CRM, "retry_seconds": [-1]}, "retry_seconds"),
         ("crms/sales", {"adapter": "hubspot", "settings": elsewhere}, "credentials"),
+        ("crms/sales", {"adapter": "http", "settings": same_host}, "credentials"),
         ("sources/a", {**SOURCE, "database": "mysql://x"}, "database"),
         ("sources/a", {**SOURCE, "zone": "Mars/City"}, "zone"),
         ("sources/a", {**SOURCE, "value_columns": []}, "value_columns"),
