@@ -11,7 +11,7 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full test-scale chaos check bench docs lock tools
+.PHONY: help demo up test test-full test-scale chaos check bench docs clients lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -48,6 +48,9 @@ bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 
 docs: tools  ## write the pages of docs/ that come from the code
 	@$(python) manage.py write_docs
+
+clients: tools  ## the wheel of the Python client, into clients/python/dist
+	@scripts/clients.sh
 
 lock: tools  ## resolve pyproject.toml into requirements.lock (ARGS="--upgrade")
 	@$(python) scripts/lock.py $(ARGS)

@@ -1,0 +1,141 @@
+"""Errors of the platform and of the way to it, each with the answer to: is it worth repeating?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+_TEMPORARY_STATUSES = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+
+
+class PlatformError(Exception):
+    """The base of all errors of this package.
+
+    `is_permanent` is True if the same request can never succeed: correct it, or the API key. After
+    any other error the same request may be repeated with the same idempotency key.
+    """
+
+    is_permanent: bool = False
+
+
+class Unreachable(PlatformError):
+    """No answer: the platform is away, or the connection broke. It may or may not have happened."""
+
+
+class UnexpectedAnswer(PlatformError):
+    """An answer that this release of the client cannot read: the platform may be newer, or
+    something else answers at its address."""
+
+    is_permanent = True
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """A wrong field of a request, and what to change."""
+
+    field: str
+    message: str
+
+
+class ProblemError(PlatformError):
+    """The platform's answer to a request that it did not carry out (RFC 9457).
+
+    `kind` is the stable name, such as `invalid-input`; it is '' when something between has
+    answered. `retry_after` is in seconds, None if the answer does not say it.
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None) -> None:
+        self.status = status
+        self.kind = str(problem.get("type", "")).rpartition("/problems/")[2]
+        self.title = str(problem.get("title", "")) or HTTPStatus(status).phrase
+        self.detail = str(problem.get("detail", ""))
+        self.errors: Sequence[FieldError] = [
+            FieldError(str(each.get("field", "")), str(each.get("message", "")))
+            for each in problem.get("errors", ())
+        ]
+        self.retry_after = retry_after
+        self.problem = problem
+        super().__init__(f"{status} {self.title}: {self.detail}".removesuffix(": "))
+
+
+class Refused(ProblemError):
+    """The request is wrong, and repeating it does not help."""
+
+    is_permanent = True
+
+
+class NotAuthorized(Refused):
+    """The API key is not valid, or lacks a scope (401, 403)."""
+
+
+class NotFound(Refused):
+    """Nothing has this id or this address (404)."""
+
+
+class KeyConflict(Refused):
+    """This idempotency key was used for another content (409)."""
+
+
+class NotNow(ProblemError):
+    """The platform cannot do it now; the detail says what prevents it (409)."""
+
+
+class Throttled(ProblemError):
+    """Too many requests: repeat after `retry_after` seconds (429)."""
+
+
+class Unavailable(ProblemError):
+    """The platform, or something before it, is out of order at the moment (408, 5xx)."""
+
+
+class OutcomeUnknown(Unavailable):
+    """It may or may not have happened: repeat it with the same idempotency key (503)."""
+
+
+_BY_KIND: Mapping[str, type[ProblemError]] = {
+    "conflict": KeyConflict,
+    "not-now": NotNow,
+    "outcome-unknown": OutcomeUnknown,
+}
+_BY_STATUS: Mapping[int, type[ProblemError]] = {
+    401: NotAuthorized,
+    403: NotAuthorized,
+    404: NotFound,
+    429: Throttled,
+}
+
+
+def problem_of(response: httpx.Response) -> Mapping[str, Any]:
+    """The problem document of an answer that was read; {} when it has none."""
+    if "json" not in response.headers.get("content-type", ""):
+        return {}
+    try:
+        document = response.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """Seconds, None without the header or with a date in it."""
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdecimal() else None
+
+
+def error_of(response: httpx.Response) -> PlatformError:
+    """The error that stands for an answer that was read and is none of 2xx."""
+    if response.has_redirect_location:
+        return UnexpectedAnswer(
+            f"The platform is at another address: {response.headers['location']}"
+        )
+    problem = problem_of(response)
+    error = ProblemError(response.status_code, problem, retry_after(response))
+    kind = _BY_KIND.get(error.kind) or _BY_STATUS.get(error.status)
+    if kind is None:
+        is_temporary = error.status >= 500 or error.status in _TEMPORARY_STATUSES
+        kind = Unavailable if is_temporary else Refused
+    return kind(response.status_code, problem, error.retry_after)
