@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from django import forms
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import auditing
+from msgplatform.api.management.platform_file import labels
 from msgplatform.models import AuditLog
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
@@ -172,6 +173,13 @@ class ComparedAdmin(UnfoldModelAdmin):
         rows = self.model._base_manager.select_for_update().filter(pk=row.pk)
         rows.values_list("pk").first()
         return super().get_object(request, object_id, from_field)
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, obj: Any = None, **kwargs: Any
+    ) -> HttpResponse:
+        """The page, which says so when a platform file keeps the row."""
+        context["kept"] = labels.of_row(obj) if obj is not None else None
+        return super().render_change_form(request, context, *args, obj=obj, **kwargs)
 
     def audit_target(self, obj: Any) -> str:
         """The name of a row in the audit log."""

@@ -13,6 +13,6 @@ from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter", "Preferences",
-    "Role", "SavedFilter",
+    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
+    "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

@@ -74,16 +74,6 @@ class ApiKey(models.Model):
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
     hash = models.CharField(max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
-    # NULL as well as an empty list: no limit.
-    systems = models.JSONField(
-        _("limited to systems"),
-        null=True,
-        blank=True,
-        help_text=_(
-            "For a management key: names of the business systems whose objects it may see and "
-            "change; empty: all"
-        ),
-    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)

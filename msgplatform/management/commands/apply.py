@@ -60,13 +60,13 @@ class Command(BaseCommand):
     def _apply(self, options: dict[str, Any]) -> None:
         secrets = Secrets(os.environ, options["secrets"])
         description = reading.read_files(options["paths"], secrets)
-        given = {
+        options_of_run = {
             "actor": "manage.py apply", "should_prune": options["prune"],
             "systems": self._systems(options["system"]), "label": options["label"],
         }  # fmt: skip
         removable = None
         if options["dry_run"] or (options["prune"] and not options["yes"]):
-            trial = applying.apply(description, applying.Options(**given, is_trial=True))
+            trial = applying.apply(description, applying.Options(**options_of_run, is_trial=True))
             if options["dry_run"]:
                 self._show(trial, options)
                 return
@@ -74,7 +74,9 @@ class Command(BaseCommand):
             if removable and not self._is_agreed(trial):
                 raise CommandError("Nothing was changed.")
         with self._new_secrets(options["new_secrets"]) as file:
-            outcome = applying.apply(description, applying.Options(**given, removable=removable))
+            outcome = applying.apply(
+                description, applying.Options(**options_of_run, removable=removable)
+            )
             self._write_secrets(outcome, file)
         self._show(outcome, options)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
 from jsonschema import Draft202012Validator
 
 from crmsync.demo import scenario as leads
@@ -18,8 +17,8 @@ from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.demo import scenario as sms
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.management.platform_file import kinds, schema, text
-from msgplatform.models import ApiKey, AuditLog, Biz, KeptObject
+from msgplatform.api.management.platform_file import schema, text
+from msgplatform.models import AuditLog, Biz
 from notify.demo import scenario as events
 from notify.models import BizReceive, EventType, Receive
 
@@ -87,7 +86,9 @@ def rows() -> dict[str, list[Any]]:
                 if column.name not in _OWN_COLUMNS:
                     values[column.name] = value
             for relation in model._meta.many_to_many:
-                values[relation.name] = sorted(each.name for each in getattr(row, relation.name).all())
+                values[relation.name] = sorted(
+                    each.name for each in getattr(row, relation.name).all()
+                )
             of_model.append(values)
         of_model.sort(key=lambda values: json.dumps(values, sort_keys=True, default=str))
     return content
@@ -121,8 +122,6 @@ def demo(tmp_path: Path, settings: Any) -> None:
         name="shop table", database="mysql://a:b@db.example/shop", table="customer",
         time_column="updated_at", version_column="version", value_columns=["name", "email"],
     )  # fmt: skip
-
-
 
 
 def test_the_demo_is_written_and_applied_to_an_empty_platform(
@@ -164,3 +163,159 @@ def _secrets_by_reference() -> dict[str, str]:
     for key, value in Receive.objects.get(name="warehouse").headers.items():
         found[f"CONSUMER_WAREHOUSE_HEADERS_{key}".upper().replace("-", "_")] = value
     return found
+
+
+def test_a_difference_is_shown_before_it_is_made(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    before = rows()
+    shown = apply(path, "--dry-run")
+    assert "+ systems orders" in shown
+    assert "+ subscriptions orders/warehouse" in shown
+    assert "3 added, 0 changed, 0 removed" in shown
+    assert (rows(), AuditLog.objects.count()) == (before, 0)
+    assert apply(path) == shown
+    changed = written(tmp_path, SMALL.replace("Order service", "Orders"))
+    assert "    ~ title: Order service → Orders" in apply(changed, "--dry-run")
+    apply(changed)
+    assert Biz.objects.get().title == "Orders"
+    assert AuditLog.objects.filter(action="system_changed", actor="manage.py apply").count() == 1
+
+
+def test_several_files_are_one_platform(tmp_path: Path) -> None:
+    """Of a folder, in which references go from file to file."""
+    head, subscriptions = SMALL.split("subscriptions:")
+    (tmp_path / "a").mkdir()
+    written(tmp_path / "a", "subscriptions:" + subscriptions, "first.yml")
+    written(tmp_path, head, "second.yaml")
+    assert "3 added" in apply(tmp_path)
+    written(tmp_path, "systems:\n  orders:\n", "third.yaml")
+    assert "third.yaml:2: systems.orders: It is there already, in " in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("systems:", "system:", "platform.yaml:2: system: There is no such section. Did you mean"),
+        ("title:", "titel:", "platform.yaml:4: systems.orders.titel: There is no such field. Did"),
+        ("  orders:", "  or ders:", "platform.yaml:3: systems.or ders: Write the name"),
+        ("https://", "ftp://", "platform.yaml:7: consumers.warehouse.url: "),
+        ("orders/warehouse", "orders", "platform.yaml:9: subscriptions.orders: The name of"),
+        ("orders/warehouse", "orders/none", "platform.yaml:9: subscriptions.orders/none: There is"),
+        ("[order.*]", "order.*", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
+        ("[order.*]", "[1]", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
+        ("[order.*]", "*all", "platform.yaml:10: Anchors and aliases"),
+        ("[order.*]", "!!python/name:os.system", "platform.yaml:10: Tags are not read"),
+        ("Order service", "a: b", "platform.yaml:4: This is not YAML"),
+        (
+            "msgplatform: 1",
+            "msgplatform: 2",
+            "The file is of form 2, and this release reads form 1",
+        ),
+        ("consumers:", "systems: {}\nconsumers:", "systems is there already, in line 2"),
+        ("Order service", "\x07", "A control character"),
+        ("[order.*]", "[" * 200 + "]" * 200, "levels deep"),
+    ],
+)
+def test_a_fault_is_named_with_its_line_and_nothing_is_applied(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    assert old in SMALL
+    told = refused(written(tmp_path, SMALL.replace(old, new, 1)))
+    assert fault in told
+    assert "Nothing was changed." in told
+
+
+def test_a_name_in_another_case_is_another_name_that_is_refused(tmp_path: Path) -> None:
+    apply(written(tmp_path, SMALL))
+    told = refused(written(tmp_path, SMALL.replace("  orders:", "  Orders:")))
+    assert "systems.Orders" in told
+
+
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
+    assert "divide it" in refused(written(tmp_path, "#" * (text.MAX_BYTES + 1)))
+    assert "divide it" in refused(written(tmp_path, "systems: [" + "0," * 200_000 + "]"))
+
+
+def test_what_the_files_do_not_have_is_removed_on_request_only(tmp_path: Path) -> None:
+    Biz.objects.create(name="old")
+    Receive.objects.create(name="spare", url="http://127.0.0.1/")
+    assert "2 left alone" in apply(written(tmp_path, SMALL))
+    assert "asks first: answer with --yes" in refused(written(tmp_path, SMALL), "--prune")
+    shown = apply(written(tmp_path, SMALL), "--prune", "--yes")
+    assert "- systems old" in shown
+    assert "- consumers spare" in shown
+    assert not Biz.objects.get(name="old").enabled
+    assert not Receive.objects.filter(name="spare").exists()
+    assert "0 added, 0 changed, 0 removed" in apply(written(tmp_path, SMALL), "--prune", "--yes")
+    # Another section is nobody's concern.
+    only_systems = SMALL.split("consumers:", maxsplit=1)[0]
+    assert "0 removed" in apply(written(tmp_path, only_systems), "--prune", "--yes")
+
+
+def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
+    Biz.objects.create(name="orders")
+    Receive.objects.create(name="warehouse", url="https://warehouse.example/hooks")
+    other = Biz.objects.create(name="other")
+    BizReceive.objects.create(biz=other, receive=Receive.objects.get())
+    own = "subscriptions:\n  orders/warehouse:\n    event_types: [a]\n"
+    assert "1 added" in apply(written(tmp_path, own), "--system", "orders")
+    told = refused(written(tmp_path, own + "  other/warehouse: {}\n"), "--system", "orders")
+    assert "limited to the business systems orders" in told
+    assert "limited to" in refused(written(tmp_path, "consumers:\n  x: {url: 'http://a/'}\n"),
+                                   "--system", "orders")  # fmt: skip
+    apply(written(tmp_path, "subscriptions: {}\n"), "--system", "orders", "--prune", "--yes")
+    statuses = dict(BizReceive.objects.values_list("biz__name", "status"))
+    assert statuses == {"orders": BizReceive.Status.DISCARDED, "other": BizReceive.Status.NORMAL}
+
+
+def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("of a file\n")
+    (tmp_path / "outside").write_text("hidden")
+    monkeypatch.setenv("WAREHOUSE_KEY", "of a variable")
+    head = SMALL.split("subscriptions:", maxsplit=1)[0] + "    headers:\n"
+
+    def with_headers(value: str) -> Path:
+        return written(tmp_path, f"{head}      X-Key: {value}\n")
+
+    secrets = ("--secrets", tmp_path / "secrets")
+    apply(with_headers('"${WAREHOUSE_KEY}"'))
+    assert Receive.objects.get().headers == {"X-Key": "of a variable"}
+    shown = apply(with_headers("file:key"), *secrets)
+    assert "~ headers: (secret)" in shown
+    assert Receive.objects.get().headers == {"X-Key": "of a file"}
+    assert "of a file" not in str(list(AuditLog.objects.values())) + run("export")
+    assert "does not belong in a file" in refused(with_headers("plain"))
+    assert "is a setting of the platform" in refused(with_headers("${SECRET_KEY}"))
+    assert "no variable NOBODY" in refused(with_headers("${NOBODY}"))
+    assert "is not in the folder" in refused(with_headers("file:../outside"), *secrets)
+    assert "Name the folder" in refused(with_headers("file:key"))
+
+
+def test_new_secrets_are_written_once_to_a_file_of_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "new"
+    apply(written(tmp_path, SMALL), "--new-secrets", file)
+    assert file.read_text() == f"consumers warehouse secret {Receive.objects.get().secret}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "cannot be made" in refused(written(tmp_path, SMALL), "--new-secrets", file)
+
+
+def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client) -> None:
+    path = written(tmp_path, SMALL)
+    apply(path, "--label", "commit 4f2a")
+    pk = BizReceive.objects.get().pk
+    page = admin_client.get(f"/admin/notify/bizreceive/{pk}/change/").content.decode()
+    assert "A platform file keeps this: commit 4f2a" in page
+    BizReceive.objects.update(event_types=["stock.*"])
+    shown = apply(path, "--dry-run")
+    assert "It was changed by hand since commit 4f2a was applied." in shown
+    apply(path)
+    assert BizReceive.objects.get().event_types == ["order.*"]
+
+
+def test_the_file_of_the_manual_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = (Path(__file__).parents[3] / "docs/platform-file.md").read_text(encoding="utf-8")
+    path = written(tmp_path, manual.partition("```yaml\n")[2].partition("```")[0])
+    monkeypatch.setenv("WAREHOUSE_KEY", "k")
+    assert "3 added" in apply(path)
+    assert "0 added, 0 changed" in apply(written(tmp_path, run("export"), "again.yaml"))

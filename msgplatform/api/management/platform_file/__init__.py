@@ -10,7 +10,6 @@ references  `${NAME}` and `file:NAME` in the place of secrets
 applying    creates, replaces and removes objects: all of them, or nothing
 labels      which objects a file keeps, and by which commit
 exporting   writes the file of what there is
-difference  what was changed, for people and for pipelines
+difference  what was changed, in lines for people
 schema      a JSON Schema for editors
-views       PUT /api/v1/platform
 """

@@ -1,13 +1,13 @@
-"""An outcome as lines for people, and as JSON for pipelines."""
+"""An outcome as lines for people."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from msgplatform.api.management.platform_file import text
-from msgplatform.api.management.platform_file.outcome import Action, Change, Outcome
+from msgplatform.api.management.platform_file.outcome import Action, Outcome
 
 _SIGNS = {Action.ADDED: "+", Action.CHANGED: "~", Action.REMOVED: "-", Action.UNLISTED: "."}
 _SECRET = "(secret)"  # noqa: S105 - takes the place of one
@@ -39,19 +39,6 @@ def summary(outcome: Outcome) -> str:
         f"{', '.join(words)}, {counts['unchanged']} unchanged, "
         f"{counts['unlisted']} left alone that the files do not have."
     )
-
-
-def as_json(change: Change) -> Mapping[str, Any]:
-    """A change as the API shows it."""
-    return {
-        "action": change.action.value,
-        "section": change.section,
-        "name": change.name,
-        "differences": change.differences,
-        "changed_secrets": list(change.changed_secrets),
-        "note": change.note,
-        "shown_once": change.shown_once,
-    }
 
 
 def _difference(name: str, before: Any, after: Any) -> Iterator[str]:

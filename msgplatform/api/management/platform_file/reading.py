@@ -94,15 +94,6 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     return result
 
 
-def read_value(content: text.Text, secrets: Secrets, file: str = "") -> Description:
-    """The entries of a text that was read already. Raises FileFaults."""
-    result, faults = Description(), list[Fault]()
-    _Reader(file, content, secrets, result, faults).read()
-    if faults:
-        raise FileFaults(faults)
-    return result
-
-
 def _files(paths: Iterable[Path], faults: list[Fault]) -> Iterator[Path]:
     """All files; of a folder those that end as YAML does, in order, without links to folders."""
     for path in paths:

@@ -5,7 +5,7 @@ repository, and is refused there."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,27 +79,3 @@ class Secrets:
             return content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"{name} is not UTF-8.") from None
-
-
-class SentSecrets(Secrets):
-    """Secrets of a request: the values themselves. References would lead to the secrets of the
-    machine that answers, so they are refused."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-
-    def resolve(self, value: Any, path: text.Path = ()) -> Any:
-        for below, each in _texts(value, path):
-            if each.startswith(_FILE) or _VARIABLE.search(each):
-                words = "References are resolved where manage.py apply runs: send the value itself."
-                raise WrongReference(below, words)
-        return value
-
-
-def _texts(value: Any, path: text.Path) -> Iterator[tuple[text.Path, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        members = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, each in members:
-            yield from _texts(each, (*path, name))

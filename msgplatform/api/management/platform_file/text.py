@@ -105,10 +105,9 @@ def write_inline(value: Any) -> str:
 
 def _refuse_more_than_json(text: str) -> None:
     """Refuse tags, anchors and aliases, and texts that are too deep or too large to be read."""
-    depth = count = documents = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    depth = documents = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         line = event.start_mark.line + 1
-        count += 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise TextFault(line, "Anchors and aliases (&, *) are not read: write the value out.")
         # A quoted text has no tag; only a tag that is written is refused, `!` too.
@@ -124,7 +123,7 @@ def _refuse_more_than_json(text: str) -> None:
             depth -= 1
         if depth > _MAX_DEPTH:
             raise TextFault(line, f"This is nested more than {_MAX_DEPTH} levels deep.")
-        if count > _MAX_NODES:
+        if count >= _MAX_NODES:
             raise TextFault(line, f"The file has more than {_MAX_NODES} values: divide it.")
 
 
