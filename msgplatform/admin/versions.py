@@ -175,11 +175,17 @@ class ComparedAdmin(UnfoldModelAdmin):
         return super().get_object(request, object_id, from_field)
 
     def render_change_form(
-        self, request: HttpRequest, context: Any, *args: Any, obj: Any = None, **kwargs: Any
+        self,
+        request: HttpRequest,
+        context: Any,
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
     ) -> HttpResponse:
         """The page, which says so when a platform file keeps the row."""
         context["kept"] = labels.of_row(obj) if obj is not None else None
-        return super().render_change_form(request, context, *args, obj=obj, **kwargs)
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def audit_target(self, obj: Any) -> str:
         """The name of a row in the audit log."""

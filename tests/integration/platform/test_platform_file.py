@@ -70,7 +70,7 @@ def written(folder: Path, content: str, name: str = "platform.yaml") -> Path:
 def rows() -> dict[str, list[Any]]:
     """The tables as they are, with names in the place of numbers: neither writes nor reads a
     file."""
-    names = {(model, row.pk): str(getattr(row, "name", row.pk)) for model in _MODELS
+    names: dict[Any, str] = {(model, row.pk): str(getattr(row, "name", row.pk)) for model in _MODELS
              for row in model.objects.all()}  # fmt: skip
     content: dict[str, list[Any]] = {}
     for model in _MODELS:

@@ -48,8 +48,8 @@ def _difference(name: str, before: Any, after: Any) -> Iterator[str]:
         yield f"    ~ {name}: {one} → {other}"
         return
     yield f"    ~ {name}:"
-    texts = [_long(value).splitlines() for value in (before, after)]
-    for line in difflib.unified_diff(*texts, n=1, lineterm=""):
+    old, new = _long(before).splitlines(), _long(after).splitlines()
+    for line in difflib.unified_diff(old, new, n=1, lineterm=""):
         if not line.startswith(("---", "+++", "@@")):
             yield f"        {line}"
 

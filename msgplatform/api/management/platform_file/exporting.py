@@ -46,8 +46,10 @@ def export(
 
 def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
     rows = kind.all_rows().order_by(*kind.address_lookups.values())
+    if systems and not kind.system_lookup:
+        return
     if systems:
-        rows = rows.filter(**{f"{kind.system_lookup}__in": systems}) if kind.system_lookup else ()
+        rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
     yield from rows
 
 
@@ -72,7 +74,7 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
     """The fields that are not the default, without secrets."""
     serializer: Any = kind.serializer_class(row)
     columns = {column.name: column for column in kind.model._meta.concrete_fields}
-    body = {}
+    body: dict[str, Any] = {}
     for name, field in serializer.fields.items():
         source = str(field.source)
         if field.read_only or field.write_only or source in kind.secret_fields:

@@ -96,6 +96,8 @@ def _named_models(kind: Kind) -> Iterator[type[Model]]:
             yield kind.model._meta.get_field(relation).related_model  # type: ignore[misc]
     serializer: Any = kind.serializer_class()
     for field in serializer.fields.values():
-        related = getattr(field, "child_relation", field)
-        if isinstance(related, serializers.RelatedField) and related.queryset is not None:
-            yield related.queryset.model
+        related: Any = getattr(field, "child_relation", field)
+        is_relation = isinstance(related, serializers.RelatedField)
+        queryset: Any = getattr(related, "queryset", None) if is_relation else None
+        if queryset is not None:
+            yield queryset.model

@@ -8,6 +8,7 @@ are read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +107,8 @@ def write_inline(value: Any) -> str:
 def _refuse_more_than_json(text: str) -> None:
     """Refuse tags, anchors and aliases, and texts that are too deep or too large to be read."""
     depth = documents = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+    events: Iterable[Any] = yaml.parse(text, Loader=_Loader)
+    for count, event in enumerate(events):
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise TextFault(line, "Anchors and aliases (&, *) are not read: write the value out.")
