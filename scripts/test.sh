@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Every test, in four runs side by side: most tests wait for something most of their time.
+# Every test, in three runs side by side: most tests wait for something most of their time.
 #   1. units, programs, and integration on SQLite
 #   2. integration on MariaDB, then the browser
-#   3. the flows as real processes, and some chaos
-#   4. the share of the tests of clusters: each engine is killed once, under a small load
+#   3. the flows as real processes, and some chaos; then the share of the tests of clusters: each
+#      engine is killed once, under a small load
 # Tests that need the machine for themselves come last. How tests are spread over processes is in
 # tests/spreading.py.
 #
@@ -57,13 +57,10 @@ on_sqlite >"$logs/sqlite" 2>&1 &
 sqlite=$!
 on_mariadb >"$logs/mariadb" 2>&1 &
 mariadb=$!
-share_on_clusters >"$logs/share" 2>&1 &
-clusters=$!
 if [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]]; then
   flows 3 || failed=$?
 fi
-wait "$clusters" || failed=$?
-cat "$logs/share"
+share_on_clusters || failed=$?
 wait "$mariadb" || failed=$?
 cat "$logs/mariadb"
 wait "$sqlite" || failed=$?

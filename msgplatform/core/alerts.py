@@ -97,15 +97,16 @@ def raise_alert(kind: str, subject: str, text: str, key: str) -> None:
     raise_event(AlertEvent(kind, subject, text, key))
 
 
-def raise_event(event: AlertEvent) -> None:
-    """Like `raise_alert`, for an event that was made before."""
+def raise_event(event: AlertEvent, comes_again: bool = False) -> None:
+    """Like `raise_alert`, for an event that was made before; `comes_again`: it is raised once more
+    while no alert is open."""
     log.warning("alert_raised", kind=event.kind, subject=event.subject, key=event.key)
-    _when_committed(event)
+    _when_committed(event, comes_again)
 
 
 def resolve(key: str) -> None:
     """The condition is over; nothing happens when no such alert is open."""
-    _when_committed(AlertEvent("", "", "", key, resolved=True))
+    _when_committed(_resolution(key))
 
 
 def reconcile(
@@ -127,7 +128,8 @@ def reconcile(
     conditions = {condition.key: condition for condition in holding}
     for key, condition in conditions.items():
         if key not in open_keys:
-            raise_alert(condition.kind, condition.subject, condition.text, key)
+            event = AlertEvent(condition.kind, condition.subject, condition.text, key)
+            raise_event(event, comes_again=True)
     try:
         for store in _stores:
             store.renew([condition for key, condition in conditions.items() if key in open_keys])
@@ -135,7 +137,7 @@ def reconcile(
         _log_unread("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
     for key in sorted(open_keys - conditions.keys()):
         if key not in undecided_keys:
-            resolve(key)
+            _when_committed(_resolution(key), comes_again=True)
     return True
 
 
@@ -144,12 +146,16 @@ def open_kinds() -> dict[str, int]:
     return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
 
 
-def _when_committed(event: AlertEvent) -> None:
+def _resolution(key: str) -> AlertEvent:
+    return AlertEvent("", "", "", key, resolved=True)
+
+
+def _when_committed(event: AlertEvent, comes_again: bool = False) -> None:
     if transactions.is_in_transaction():
         # robust: an error here must not keep the caller's other hooks from running.
-        transaction.on_commit(partial(_hand_out, event), robust=True)
+        transaction.on_commit(partial(_hand_out, event, comes_again), robust=True)
     else:
-        _hand_out(event)
+        _hand_out(event, comes_again)
 
 
 def _log_unread(event: str, error: Exception, **facts: object) -> None:
@@ -160,13 +166,16 @@ def _log_unread(event: str, error: Exception, **facts: object) -> None:
         log.error(event, exc_info=error, **facts)
 
 
-def _hand_out(event: AlertEvent) -> None:
+def _hand_out(event: AlertEvent, comes_again: bool) -> None:
     change: AlertEvent | None = event
     try:
         for store in _stores:
             change = store.store(event)
-    except Exception:
-        log.exception("alert_not_stored", key=event.key)
+    except Exception as error:
+        if comes_again:
+            _log_unread("alert_not_stored", error, key=event.key)
+        else:
+            log.error("alert_not_stored", exc_info=error, key=event.key)
         return
     if change is None:  # the alert was open already, or none was: no news for the handlers
         return
