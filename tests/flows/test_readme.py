@@ -144,7 +144,8 @@ def choose_password(address: str, link: str) -> Console:
 def first_message(console: Console, readme: str, clone: Path) -> None:
     """The README's steps, with the ports of this test."""
     port = free_port()
-    assert "Nothing has gone through this platform yet" in console.get("/console/").text
+    # While everything starts, the overview may say that a server does not answer yet.
+    until(lambda: "Nothing has gone through this platform yet" in console.get("/console/").text)
     key, secret = set_up(console, f"http://127.0.0.1:{port}/")
     shown = html.unescape(console.get("/console/getting-started").text)
     assert f"curl -X POST {console.address}/api/v1/messages" in shown

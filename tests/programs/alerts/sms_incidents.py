@@ -37,10 +37,15 @@ def accepted(request: Request) -> None:
 def _send(of: SmsAccount, count: int, to: int = 15000000000) -> None:
     """Texts that expire soon, since their gateway does not answer."""
     numbers = [str(to + n) for n in range(count)]
-    request = Request(
-        biz=of.biz_id, to=numbers, text="hello", expire_at=time.time() + VALID_SECONDS
-    )
-    accepted(request)
+    accept.intake.cache_clear()  # it knows the accounts of the incident before
+    accept.intake()  # what it reads first takes a busy machine longer than such a text is valid
+    for valid_seconds in (VALID_SECONDS, 4 * VALID_SECONDS, 16 * VALID_SECONDS):
+        expire_at = time.time() + valid_seconds
+        request = Request(biz=of.biz_id, to=numbers, text="hello", expire_at=expire_at)
+        (verdict,) = accept.intake().send_many([request])
+        if verdict.field != "expire_at":
+            break
+    assert verdict.outcome == "created", verdict
 
 
 @incident("sms.gateway", r"127\.0\.0\.1:1: .*call failed.*wait")
