@@ -43,11 +43,11 @@ integration=(tests/integration)
 [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
   mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
 
-on_sqlite() { TEST_DATABASE=sqlite "${pytest[@]}" -n 3 tests/unit tests/programs "${integration[@]}"; }
+on_sqlite() { TEST_DATABASE=sqlite "${pytest[@]}" -n 2 tests/unit tests/programs "${integration[@]}"; }
 # A browser's tests have an event loop, in whose process Django asks no database.
 on_mariadb() {
-  TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/integration &&
-    TEST_DATABASE=mariadb "${pytest[@]}" -n 3 tests/browser
+  TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/integration &&
+    TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/browser
 }
 # Processes at a time, 0: one test after another.
 flows() { TEST_DATABASE=mariadb "${pytest[@]}" -n "$1" tests/flows tests/chaos; }
@@ -58,7 +58,7 @@ sqlite=$!
 on_mariadb >"$logs/mariadb" 2>&1 &
 mariadb=$!
 if [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]]; then
-  flows 3 || failed=$?
+  flows 2 || failed=$?
 fi
 share_on_clusters || failed=$?
 wait "$mariadb" || failed=$?
