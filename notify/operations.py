@@ -43,12 +43,10 @@ SKIP = StateChange("subscription_resumed_skipping", _Status.SKIPPING, BizReceive
 DISCARD = StateChange("subscription_discarded", _Status.DISCARDED)
 
 
-def change_state(
-    ids: Collection[int], change: StateChange, audit: Callable[[str, str, dict[str, Any]], object]
-) -> int:
+def change_state(ids: Collection[int], change: StateChange, audit: Callable[..., object]) -> int:
     """Set the state of the subscriptions that have another one; returns their number.
 
-    `audit` is called with an action, a subscription and its states before and after.
+    `audit` is called with an action, a subscription and `changes`, its states before and after.
     """
     with transaction.atomic():
         # Under lock: the audit log has the state that was replaced, also beside a marker.
@@ -56,7 +54,7 @@ def change_state(
         changed_rows = [row for row in locked_rows if row.status != change.to]
         for row in changed_rows:
             states = [_Status(row.status).name, _Status(change.to).name]
-            audit(change.audit, f"{row} #{row.pk}", {"status": states})
+            audit(change.audit, f"{row} #{row.pk}", changes={"status": states})
         BizReceive.objects.filter(pk__in=[row.pk for row in changed_rows]).update(
             status=change.to, **change.also
         )

@@ -94,7 +94,7 @@ class TestCallSerializer(serializers.Serializer[lead.Call]):
 
 
 class TestLeadSerializer(serializers.Serializer[lead.Trial]):
-    """What became of the lead."""
+    """The outcome of a test lead."""
 
     __test__ = False
 

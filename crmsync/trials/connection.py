@@ -12,19 +12,27 @@ from crmsync.trials import probing
 from msgplatform.core.errors import InvalidInput, PlatformError
 
 
-def check(row: Crm) -> Check:
-    """Test a CRM's settings and credentials, and the fields of its mappings."""
+def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
+    """The fields of a CRM, saved or not, that its policies fill in, each once; only of the first
+    `max_policies`."""
     names: list[str] = []
-    for text in Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True):
+    mappings = Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True)
+    for text in mappings[:max_policies]:
         with suppress(InvalidInput):  # an alert about the policy says so
             names += mapping.parse(text).fields
+    return list(dict.fromkeys(names))
+
+
+def check(row: Crm) -> Check:
+    """Test a CRM's settings and credentials, and the fields of its mappings."""
+    names = mapped_fields(row)
     try:
         settings, credentials = row.settings, row.credentials
 
         def work() -> Check:
             adapter = open_adapter(row.adapter, settings, credentials)
             try:
-                return adapter.check(list(dict.fromkeys(names)))
+                return adapter.check(names)
             finally:
                 adapter.close()
 

@@ -16,10 +16,10 @@ from crmsync.adapters.base import CRMAdapter, Record, Stored
 from crmsync.adapters.client import record_answers
 from crmsync.adapters.outcomes import Ok, Outcome, sentence
 from crmsync.adapters.registry import open_adapter
-from crmsync.models import Crm, Policy
-from crmsync.policies import mapping
+from crmsync.models import Crm
 from crmsync.trials import probing
-from msgplatform.core.errors import InvalidInput, PlatformError
+from crmsync.trials.connection import mapped_fields
+from msgplatform.core.errors import PlatformError
 from msgplatform.core.http.engine import Request, Response
 
 # The key begins so, so that no real lead is changed.
@@ -82,11 +82,7 @@ def usual_key() -> str:
 
 def usual_fields(row: Crm) -> dict[str, str]:
     """The fields that the CRM's policies fill in, with a value for a test."""
-    names: list[str] = []
-    for text in Policy.objects.filter(crm=row).values_list("mapping", flat=True)[:20]:
-        with suppress(InvalidInput):  # an alert about the policy says so
-            names += mapping.parse(text).fields
-    return dict.fromkeys(names, "test")
+    return dict.fromkeys(mapped_fields(row, max_policies=20), "test")
 
 
 def send(row: Crm, key: str, fields: Mapping[str, Any], remove: bool) -> Trial:

@@ -52,8 +52,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a page was made of: the last entry of the audit log about its row, and a digest of each
-    field."""
+    """The state of a row that a page shows: the last entry of the audit log about it, and a digest
+    of each field."""
 
     entry: int
     digests: Mapping[str, str]

@@ -37,10 +37,15 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
     Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
     UnsupportedMediaType.
     """
-    media_type = request.META.get("CONTENT_TYPE", "")
-    if media_type != MEDIA_TYPE and media_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
-        raise UnsupportedMediaType(media_type)
+    content_type = request.META.get("CONTENT_TYPE", "")
+    if content_type != MEDIA_TYPE and media_type(content_type) != MEDIA_TYPE:
+        raise UnsupportedMediaType(content_type)
     return parse(read_body(request, max_bytes), type)
+
+
+def media_type(header: str) -> str:
+    """The media type of a Content-Type or of a range of Accept, without parameters."""
+    return header.partition(";")[0].strip().lower()
 
 
 def parse(body: bytes, type: type[T]) -> T:
@@ -228,8 +233,7 @@ class JsonFirst(DefaultContentNegotiation):
 
 def accepts_problems(accept: str) -> bool:
     """True if the header names the media type of errors, with or without parameters."""
-    ranges = (part.partition(";")[0].strip().lower() for part in accept.split(","))
-    return CONTENT_TYPE in ranges
+    return CONTENT_TYPE in map(media_type, accept.split(","))
 
 
 def is_bodiless(request: Request) -> bool:

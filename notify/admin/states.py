@@ -6,7 +6,7 @@ action that loses messages asks for confirmation first.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -89,11 +89,8 @@ class StateActions(ModelAdmin):
             }  # fmt: skip
             return TemplateResponse(request, "notify/confirm.html", context)
 
-        def write_audit(action: str, target: str, changes: dict[str, Any]) -> None:
-            audit(request, action, target, changes=changes)
-
         ids = list(rows.values_list("pk", flat=True))
-        count = operations.change_state(ids, _CHANGES[name], write_audit)
+        count = operations.change_state(ids, _CHANGES[name], partial(audit, request))
         text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
         messages.success(request, text % count)
         page_id = request.POST.get("back_to", "")

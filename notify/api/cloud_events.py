@@ -42,7 +42,7 @@ class CloudEvent(msgspec.Struct):
 
 def is_cloud_event(request: Request) -> bool:
     """True if the request announces a CloudEvent, in either mode."""
-    media_type = _media_type(request.META.get("CONTENT_TYPE", ""))
+    media_type = json.media_type(request.META.get("CONTENT_TYPE", ""))
     return media_type == MEDIA_TYPE or f"{_HEADER}SPECVERSION" in request.META
 
 
@@ -51,7 +51,7 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
     raises."""
     content_type = request.META.get("CONTENT_TYPE", "")
     body = json.read_body(request, max_bytes)
-    if _media_type(content_type) == MEDIA_TYPE:
+    if json.media_type(content_type) == MEDIA_TYPE:
         event = json.parse(body, CloudEvent)
     else:
         attributes: dict[str, str | None] = dict(_attributes(request.META))
@@ -83,7 +83,7 @@ def _check(event: CloudEvent) -> None:
             raise InvalidInput("it must not be empty", name)
     if event.data_base64 is not None:
         raise InvalidInput("payloads are JSON: send it as `data`", "data_base64")
-    media_type = _media_type(event.datacontenttype or json.MEDIA_TYPE)
+    media_type = json.media_type(event.datacontenttype or json.MEDIA_TYPE)
     if media_type != json.MEDIA_TYPE and not media_type.endswith("+json"):
         raise UnsupportedMediaType(media_type)
 
@@ -93,7 +93,3 @@ def _attributes(meta: Any) -> Iterator[tuple[str, str]]:
     for name, value in meta.items():
         if name.startswith(_HEADER):
             yield name.removeprefix(_HEADER).lower(), unquote(value)
-
-
-def _media_type(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()

@@ -1,12 +1,12 @@
-"""What is held for subscriptions that are paused or disabled: list, release, skip."""
+"""The deliveries that are held for paused and disabled subscriptions: list, release, skip."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +17,7 @@ from msgplatform.api.schema import operation
 from msgplatform.core.data.counting import capped
 from msgplatform.core.errors import NotNow
 from notify import operations
+from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive, ReceiveMsg, first_due
 
 SCOPE = "manage:held"
@@ -94,17 +95,12 @@ class _ResumeView(APIView):
 
     @operation(None, {200: ResumedSerializer})
     def post(self, request: Request, system: str, consumer: str) -> Response:
-        def write_audit(action: str, target: str, changes: dict[str, Any]) -> None:
-            audit(request, action, target, changes=changes)
-
         with transaction.atomic():
             rows = BizReceive.objects.select_for_update()
-            row = rows.filter(biz__name=system, receive__name=consumer).first()
-            if row is None:
-                raise Http404("There is no such subscription.")
+            row = subscription_of(rows, system, consumer)
             self.check(row)
             (held,) = _counts([row.pk])
-            operations.change_state([row.pk], self.change, write_audit)
+            operations.change_state([row.pk], self.change, partial(audit, request))
         return Response({"status": _Status(self.change.to).name.lower(), "held": held})
 
     def check(self, row: BizReceive) -> None:

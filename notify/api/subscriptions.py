@@ -213,6 +213,14 @@ class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     )
 
 
+def subscription_of(rows: QuerySet[BizReceive], system: str, consumer: str) -> BizReceive:
+    """The subscription of `rows` with these names. Raises Http404."""
+    row = rows.filter(biz__name=system, receive__name=consumer).first()
+    if row is None:
+        raise Http404("There is no such subscription.")
+    return row
+
+
 class DeliverNowView(APIView):
     """The deliveries of a subscription that wait."""
 
@@ -229,9 +237,7 @@ class DeliverNowView(APIView):
         paused, disabled or discarded: resume it instead.
         """
         rows = BizReceive.objects.select_related("biz", "receive")
-        row = rows.filter(biz__name=system, receive__name=consumer).first()
-        if row is None:
-            raise Http404("There is no such subscription.")
+        row = subscription_of(rows, system, consumer)
         result = operations.deliver_now(row)
         audit(
             request, "subscription_deliver_now", f"{row} #{row.pk}",

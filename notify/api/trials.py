@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
-from django.http import Http404
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,6 +19,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, NotNow, Unavailable
 from notify import directory, operations
 from notify.api.serializers import EVENT_TYPE
+from notify.api.subscriptions import subscription_of
 from notify.intake import intake
 from notify.models import BizReceive
 from notify.sender import trial_send
@@ -85,9 +85,7 @@ class SubscriptionTestView(APIView):
         intake.check_event_type(event_type)
         payload = _payload(body)
         rows = BizReceive.objects.select_related("biz", "receive")
-        row = rows.filter(biz__name=system, receive__name=consumer).first()
-        if row is None:
-            raise Http404("There is no such subscription.")
+        row = subscription_of(rows, system, consumer)
         # Before it is sent: if the process dies in between, the log has who did it.
         audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
         outcome = _send(row, event_type, payload)

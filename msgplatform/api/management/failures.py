@@ -135,7 +135,7 @@ class _GroupView(APIView):
 
 
 class FailureAcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What was seen, and why it may stay as it is."""
+    """The failures that the caller has seen, and the reason why they may stay."""
 
     note: Annotated[str, text("Why nothing has to be done", MAX_NOTE)]
     lost: Annotated[int, field("`lost` of the list", minimum=0, maximum=2**63 - 1)]

@@ -94,6 +94,11 @@ def system_of(name: str) -> Biz:
     return row
 
 
+def changed_error(differences: Mapping[str, Mapping[str, Any]]) -> Changed:
+    words = "It was changed meanwhile: `differences` has what is stored and what was sent."
+    return Changed(words, differences)
+
+
 class Resource:
     """One kind of object, such as consumers. An instance is the object that its address names.
 
@@ -261,11 +266,11 @@ class Resource:
         after = self.values(row) | related
         changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
         if version not in ("", "*", version_before):
-            raise self.changed_error(stored_row, row, before, related)
+            raise changed_error(self.differences(stored_row, row, before, related))
         if not is_new and not changed_names:
             return Stored(row)
         self.check_change(row, before, body.validated_data.keys())
-        differences = {} if is_new else self._differences(stored_row, row, before, related)
+        differences = {} if is_new else self.differences(stored_row, row, before, related)
         dependent_names = self.set_dependent_fields(row, changed_names)
         columns = [name for name in changed_names if name not in related]
         row.save(update_fields=None if is_new else [*columns, *dependent_names])
@@ -336,19 +341,7 @@ class Resource:
         names = self._names()
         return [field.name for field in self.model._meta.many_to_many if field.name in names]
 
-    def changed_error(
-        self,
-        stored_row: Any,
-        sent_row: Any,
-        before: Mapping[str, Any],
-        related: Mapping[str, Sequence[str]],
-    ) -> Changed:
-        """The error with every difference that the API shows."""
-        differences = self._differences(stored_row, sent_row, before, related)
-        words = "It was changed meanwhile: `differences` has what is stored and what was sent."
-        return Changed(words, differences)
-
-    def _differences(
+    def differences(
         self,
         stored_row: Any,
         sent_row: Any,

@@ -13,7 +13,12 @@ from rest_framework import serializers
 
 from msgplatform.api.access import keys
 from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resource import Resource, Stored, WholeSerializer
+from msgplatform.api.management.resource import (
+    Resource,
+    Stored,
+    WholeSerializer,
+    changed_error,
+)
 from msgplatform.api.management.resources import ResourceListView
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
@@ -146,7 +151,7 @@ class Key(Resource):
         stored_row = copy(row)
         row.scopes, row.expires_at = scopes, expires_at
         if version not in ("", "*", self.version(stored_row)):
-            raise self.changed_error(stored_row, row, before, {})
+            raise changed_error(self.differences(stored_row, row, before, {}))
         keys.check_expiry(expires_at)
         row.save(update_fields=["scopes", "expires_at"])
         self._log("api_key_changed", row, before=before)

@@ -38,7 +38,7 @@ def _send(of: SmsAccount, count: int, to: int = 15000000000) -> None:
     """Texts that expire soon, since their gateway does not answer."""
     numbers = [str(to + n) for n in range(count)]
     accept.intake.cache_clear()  # it knows the accounts of the incident before
-    accept.intake()  # what it reads first takes a busy machine longer than such a text is valid
+    # A busy machine can take longer to accept a text than it is valid.
     for valid_seconds in (VALID_SECONDS, 4 * VALID_SECONDS, 16 * VALID_SECONDS):
         expire_at = time.time() + valid_seconds
         request = Request(biz=of.biz_id, to=numbers, text="hello", expire_at=expire_at)

@@ -9,8 +9,6 @@ from typing import Any
 
 import httpx
 
-_TEMPORARY_STATUSES = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-
 
 class PlatformError(Exception):
     """The base of all errors of this package.
@@ -50,7 +48,7 @@ class ProblemError(PlatformError):
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None) -> None:
         self.status = status
-        self.kind = str(problem.get("type", "")).rpartition("/problems/")[2]
+        self.kind = _kind_of(problem)
         self.title = str(problem.get("title", "")) or HTTPStatus(status).phrase
         self.detail = str(problem.get("detail", ""))
         self.errors: Sequence[FieldError] = [
@@ -105,6 +103,7 @@ _BY_STATUS: Mapping[int, type[ProblemError]] = {
     401: NotAuthorized,
     403: NotAuthorized,
     404: NotFound,
+    408: Unavailable,
     429: Throttled,
 }
 
@@ -132,10 +131,12 @@ def error_of(response: httpx.Response) -> PlatformError:
         return UnexpectedAnswer(
             f"The platform is at another address: {response.headers['location']}"
         )
-    problem = problem_of(response)
-    error = ProblemError(response.status_code, problem, retry_after(response))
-    kind = _BY_KIND.get(error.kind) or _BY_STATUS.get(error.status)
-    if kind is None:
-        is_temporary = error.status >= 500 or error.status in _TEMPORARY_STATUSES
-        kind = Unavailable if is_temporary else Refused
-    return kind(response.status_code, problem, error.retry_after)
+    problem, status = problem_of(response), response.status_code
+    error_class = _BY_KIND.get(_kind_of(problem)) or _BY_STATUS.get(status)
+    if error_class is None:
+        error_class = Unavailable if status >= 500 else Refused
+    return error_class(status, problem, retry_after(response))
+
+
+def _kind_of(problem: Mapping[str, Any]) -> str:
+    return str(problem.get("type", "")).rpartition("/problems/")[2]

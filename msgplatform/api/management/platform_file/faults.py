@@ -1,4 +1,4 @@
-"""What is wrong with a platform file: all of it at once, with file, line and field."""
+"""The faults of a platform file: all of them at once, with file, line and field."""
 
 from __future__ import annotations
 

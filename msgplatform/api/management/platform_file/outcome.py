@@ -1,4 +1,4 @@
-"""What an application of platform files has changed, or would change."""
+"""The changes that an application of platform files has made, or would make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one object.
+    """The change of one object.
 
     `differences`: field → {"stored": before, "sent": after}, without secrets; `changed_secrets` are
     names of fields. `note` is a sentence: why the object stays, or who had changed it.

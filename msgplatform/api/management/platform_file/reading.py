@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass
 class Description:
-    """What files say together: entries, and the sections that are there, empty ones too."""
+    """The content of files together: entries, and the sections that are there, empty ones too."""
 
     entries: list[Entry] = field(default_factory=list)
     sections: set[str] = field(default_factory=set)
@@ -150,9 +150,9 @@ class _Reader:
                 self._read_section(section, objects)
 
     def _read_section(self, section: str, objects: Any) -> None:
-        known = kinds.sections()
-        if section not in known:
-            self._add((section,), f"There is no such section. {_choices(section, known)}")
+        sections = kinds.sections()
+        if section not in sections:
+            self._add((section,), f"There is no such section. {_choices(section, sections)}")
             return
         self._result.sections.add(section)
         if objects is None:

@@ -53,7 +53,7 @@ class Secrets:
             raise WrongReference(path, str(error)) from None
 
     def _variable(self, name: str) -> str:
-        # Whoever writes a platform file is not for that reason one who may read these.
+        # The author of a platform file may not read these for that reason.
         if name in env.names or name.removesuffix("_FILE") in env.names:
             raise ValueError(f"{name} is a setting of the platform itself: use another variable.")
         value = self.environment.get(name, "")

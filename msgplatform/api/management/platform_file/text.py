@@ -24,7 +24,7 @@ Path = tuple[str | int, ...]
 
 
 class TextFault(Exception):
-    """What is wrong with a text; `line` is counted from 1."""
+    """The fault of a text; `line` is counted from 1."""
 
     def __init__(self, line: int, message: str, path: Path = ()) -> None:
         super().__init__(message)
