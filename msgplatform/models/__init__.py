@@ -1,7 +1,14 @@
-"""The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people
-of the console, the audit log, the objects that platform files keep."""
+"""The tables that all flows share: callers, bulk jobs, alerts and where they go, failures,
+counters, people of the console, the audit log, the objects that platform files keep."""
 
 from msgplatform.models.alerts import Alert
+from msgplatform.models.alerts_out import (
+    AlertChannel,
+    AlertMessage,
+    AlertNews,
+    AlertNotice,
+    AlertRule,
+)
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
@@ -12,7 +19,8 @@ from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
-    "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
-    "Preferences", "Role", "SavedFilter",
+    "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
+    "AlertRule", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord", "DayCounter",
+    "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter", "Preferences", "Role",
+    "SavedFilter",
 ]  # fmt: skip
