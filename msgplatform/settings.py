@@ -299,6 +299,8 @@ SPECTACULAR_SETTINGS = {
         {"name": "sources", "description": "Management: the tables whose changes are read."},
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
         {"name": "alerts", "description": "Management: what a person should look at."},
+        {"name": "alert channels", "description": "Management: where people read alerts."},
+        {"name": "alert rules", "description": "Management: which alerts go where, and when."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "people", "description": "Management: who may use the console, and as what."},

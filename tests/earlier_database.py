@@ -44,9 +44,15 @@ ONE_TIME_PASSWORDS = (
 # App → statements that take back what its later migrations added.
 LATER = {
     "msgplatform": (
-        "DROP TABLE cell", "DROP TABLE kept_object", "DROP TABLE alert_news",
-        "DROP TABLE alert_notice", "DROP TABLE alert_message", "DROP TABLE alert_rule_system",
-        "DROP TABLE alert_rule_channel", "DROP TABLE alert_rule", "DROP TABLE alert_channel",
+        "DROP TABLE cell",
+        "DROP TABLE kept_object",
+        "DROP TABLE alert_news",
+        "DROP TABLE alert_notice",
+        "DROP TABLE alert_message",
+        "DROP TABLE alert_rule_system",
+        "DROP TABLE alert_rule_channel",
+        "DROP TABLE alert_rule",
+        "DROP TABLE alert_channel",
     ),
     "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
 }

@@ -60,7 +60,9 @@ class _Robot:
             fields = answer.json()
             code = int(fields[self.code_field])
         except (ValueError, TypeError, KeyError):
-            raise Refused(f"HTTP 200 with an answer that is none of its own: {answer.text[:100]}") from None
+            raise Refused(
+                f"HTTP 200 with an answer that is none of its own: {answer.text[:100]}"
+            ) from None
         if code:
             text = f"{self.code_field} {code}: {str(fields.get(self.text_field, ''))[:300]}"
             raise Refused(text, code in self.final_codes)
@@ -154,9 +156,7 @@ class Lark(Feishu):
     secure_protocol = "lark"
     service_name = "Lark"
     example = "lark://TOKEN?secret=SECRET"
-    native = re.compile(
-        r"https://open\.larksuite\.com/open-apis/bot/v2/hook/([\w-]+)/?(?:\?(.+))?"
-    )
+    native = re.compile(r"https://open\.larksuite\.com/open-apis/bot/v2/hook/([\w-]+)/?(?:\?(.+))?")
     origin = "https://open.larksuite.com"
 
 

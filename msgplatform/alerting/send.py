@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -42,10 +43,10 @@ class Refusals:
     def __init__(self, guard: AddressGuard, peers: frozenset[str]) -> None:
         self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
         self.reasons: list[str] = []
-        roots = {sys.prefix, sys.base_prefix, os.getcwd()}
-        files = [os.environ.get(name, "") for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")]
-        self._files = (*(f"{os.path.realpath(root)}/" for root in roots),
-                       *(f"{root}/" for root in roots), *filter(None, files), *_FOLDERS)  # fmt: skip
+        roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, Path.cwd())]
+        names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+        files = [str(Path(os.environ[name]).resolve()) for name in names if name in os.environ]
+        self._files = (*roots, *files, *_FOLDERS)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
@@ -53,7 +54,7 @@ class Refusals:
         elif event in _PROGRAMS:
             self._refuse("it may start no program")
         elif event == "open" and isinstance(arguments[0], str | bytes):
-            path = os.path.abspath(os.fsdecode(arguments[0]))
+            path = str(Path(os.fsdecode(arguments[0])).resolve())
             if not path.startswith(self._files) or _writes(arguments[1], arguments[2]):
                 self._refuse("its address may name no file of this machine")
 
@@ -132,7 +133,10 @@ def check(order: Mapping[str, Any]) -> dict[str, Any]:
     plugin = None if scheme in LOCAL_SCHEMES else open_channel(url)
     if plugin is not None:
         # Also of an address that a service's own page shows, such as a Slack webhook.
-        return {"ok": True, "error": "", "service": str(plugin.service_name)}
+        has_host = any("{host}" in form for form in plugin.templates)
+        host = str(getattr(plugin, "smtp_host", "") or plugin.host or "") if has_host else ""
+        return {"ok": True, "error": "", "service": str(plugin.service_name),
+                "place": f"{plugin.schema}://{host or '…'}"}  # fmt: skip
     services = _services()
     if scheme in LOCAL_SCHEMES or "://" not in url or scheme not in services:
         return {**_failure("unknown"), "problem": "scheme", "scheme": scheme[:20]}

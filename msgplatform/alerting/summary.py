@@ -61,13 +61,15 @@ def write(channel: AlertChannel, now: datetime) -> tuple[str, str]:
         title = texts.prefix() + _("the week from %(since)s to %(until)s") % {
             "since": days[0], "until": days[1],
         }  # fmt: skip
-        paragraphs = ["\n".join(_flow(flow, now)) for flow in flows.all() if flow.health.activity]
+        paragraphs = [
+            "\n".join(_flow(flow, flow.health.activity, now))
+            for flow in flows.all()
+            if flow.health.activity
+        ]
         return title, "\n\n".join([*paragraphs, _alerts(now)])
 
 
-def _flow(flow: flows.Flow, now: datetime) -> Iterator[str]:
-    activity = flow.health.activity
-    assert activity
+def _flow(flow: flows.Flow, activity: Activity, now: datetime) -> Iterator[str]:
     totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
     yield f"{flow.title}: {_figures(activity, whole(totals))}"
     dimension = next((each for each in activity.dimensions if each.name == SYSTEM), None)

@@ -51,9 +51,7 @@ class Subject:
         meta = self.rows().model._meta
         return f"{meta.app_label}.view_{meta.model_name}"
 
-    def runbook(
-        self, button: Button | None = None, severity: Severity = "warning"
-    ) -> Runbook:
+    def runbook(self, button: Button | None = None, severity: Severity = "warning") -> Runbook:
         """The runbook of alerts about one row: its page is where to act."""
         return Runbook(
             self.view, takes_subject=True, button=button, severity=severity, model=self.model

@@ -38,7 +38,7 @@ DINGTALK, WECOM = "oapi.dingtalk.com", "qyapi.weixin.qq.com"
 FEISHU, SLACK = "open.feishu.cn", "hooks.slack.com"
 PLAIN = "sink.example"  # takes everything
 HOSTS = (DINGTALK, WECOM, FEISHU, SLACK, PLAIN)
-TOKEN, SECRET = "a1b2c3d4e5f60718", "SECfeedc0ffee0123456789"  # noqa: S105
+TOKEN, SECRET = "a1b2c3d4e5f60718", "SECfeedc0ffee0123456789"
 SLACK_PATH = "/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 _HOUR_MS = 3_600_000
 
@@ -216,11 +216,13 @@ def _proxy(port: int, context: ssl.SSLContext) -> type[BaseRequestHandler]:
                 self.request.sendall(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
                 return
             self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as inner:
-                with context.wrap_socket(self.request, server_side=True) as outer:
-                    back = threading.Thread(target=_pipe, args=(inner, outer), daemon=True)
-                    back.start()
-                    _pipe(outer, inner)
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", port)) as inner,
+                context.wrap_socket(self.request, server_side=True) as outer,
+            ):
+                threading.Thread(target=_pipe, args=(inner, outer), daemon=True).start()
+                _pipe(outer, inner)
 
     return Proxy
 

@@ -110,7 +110,7 @@ class Runbook:
 
     `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
     part of the alert's key behind the kind. `model` ("notify.BizReceive") is the model of the row
-    with that id, where it belongs to a business system: rules may send alerts about one system only.
+    with that id, where it belongs to a business system, whose alerts a rule may pick out.
     """
 
     view: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +44,9 @@ def clock() -> Iterator[time_machine.Traveller]:
         yield traveller
 
 
-def channel(name: str = "operators", url: str = f"dingtalk://{SECRET}@{TOKEN}/", **values: Any) -> AlertChannel:
+def channel(
+    name: str = "operators", url: str = f"dingtalk://{SECRET}@{TOKEN}/", **values: Any
+) -> AlertChannel:
     return AlertChannel.objects.create(name=name, url=url, shown=name, **values)
 
 

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging
 from msgplatform.core.connections import WORK, RedisError, work_redis
 from msgplatform.core.daemons import heartbeats, writers
 from msgplatform.core.daemons.lease import Lease
