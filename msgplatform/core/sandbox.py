@@ -1,5 +1,5 @@
-"""Sandboxes: stand-ins for a system of others. A sandbox keeps its calls for an hour, and answers as
-somebody has told it to: fail, be slow, be down.
+"""Sandboxes: stand-ins for a system of others. A sandbox keeps its calls for an hour, and answers
+as somebody has told it to: fail, be slow, be down.
 
 The store is the work Redis, under `sandbox:<name>:`. An emptied Redis loses what a sandbox has
 kept, and no message. All functions raise RedisError.
@@ -8,6 +8,7 @@ kept, and no message. All functions raise RedisError.
 from __future__ import annotations
 
 import time
+from typing import TypeVar
 
 import msgspec
 from django.conf import settings
@@ -21,12 +22,14 @@ MAX_CALLS = 100
 MAX_BODY_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 60.0
 MAX_MINUTES = 60
+MAX_RETRY_AFTER = 86_400
 MAX_COUNT = 10_000
 # The header of an answer by which a view asks the web server to wait before it sends the answer:
 # seconds. The web server takes it off.
 DELAY_HEADER = "X-Sandbox-Delay"
 OFF = _("The sandbox is switched off on this platform: SANDBOX is no.")
 _PREFIX = "sandbox"
+C = TypeVar("C", bound=msgspec.Struct)
 
 
 def is_on() -> bool:
@@ -65,13 +68,15 @@ class Sandbox:
         pipeline.expire(self._calls, KEEP_SECONDS)
         pipeline.execute()
 
-    def calls(self, kind: type[msgspec.Struct]) -> list[tuple[float, msgspec.Struct]]:
+    def calls(self, kind: type[C]) -> list[tuple[float, C]]:
         """The calls of the last hour with their times (unix seconds). Other content under this
         name, as of another release, is left out."""
-        oldest, calls = time.time() - KEEP_SECONDS, []
+        oldest = time.time() - KEEP_SECONDS
+        calls: list[tuple[float, C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
             try:
-                at, call = msgspec.json.decode(content, type=tuple[float, kind])
+                at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
+                call = msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
                 continue
             if at >= oldest:

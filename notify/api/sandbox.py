@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-import msgspec
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -14,48 +13,26 @@ from rest_framework.response import Response
 from msgplatform.api.bodies import field
 from msgplatform.api.json import decode
 from msgplatform.api.management.resources import audit
+from msgplatform.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
 from msgplatform.api.query import QueryView
 from msgplatform.api.schema import operation
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.sandbox import (
-    MAX_BODY_BYTES,
-    MAX_COUNT,
-    MAX_DELAY_SECONDS,
-    MAX_MINUTES,
-    Behaviour,
-)
+from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour
 from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive
 from notify.sandbox import calls
-from notify.sandbox.receiver import status_of
+from notify.sandbox.receiver import MAX_STATUS, USUAL_STATUS, status_of
 from notify.subscriptions import sandbox as own
 
-_MAX_BYTES = 4096
-_MAX_RETRY_AFTER = 86_400
 
-
-class BehaviourBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How the sandbox answers from now on; {} is the usual: 200, at once."""
+class BehaviourBody(AnswerBody, kw_only=True):
+    """How the sandbox answers from now on; {} is the usual answer: 200, at once. A delay that is
+    longer than the subscription's timeout is no answer."""
 
     status: Annotated[
-        int, field("The HTTP status; 503 is what a proxy answers for a consumer that is down",
-                   minimum=200, maximum=599)
-    ] = 200  # fmt: skip
-    delay: Annotated[
-        float, field("Seconds before the answer; longer than the subscription's timeout: none",
-                     minimum=0, maximum=MAX_DELAY_SECONDS)
-    ] = 0.0  # fmt: skip
-    retry_after: Annotated[
-        int, field("The header Retry-After in seconds; 0: none",
-                   minimum=0, maximum=_MAX_RETRY_AFTER)
-    ] = 0  # fmt: skip
-    minutes: Annotated[
-        int, field("For how long, then it answers as usual", minimum=1, maximum=MAX_MINUTES)
-    ] = MAX_MINUTES
-    count: Annotated[
-        int | None, field("For so many requests at most; null: any",
-                          minimum=1, maximum=MAX_COUNT)
+        int | None, field("The HTTP status; 503 is a proxy's answer for a consumer that is down",
+                          minimum=200, maximum=599)
     ] = None  # fmt: skip
 
 
@@ -92,20 +69,13 @@ class SandboxCallSerializer(serializers.Serializer[calls.Arrival]):
         return calls.event_type(row.call)
 
 
-class BehaviourSerializer(serializers.Serializer[Behaviour]):
+class BehaviourSerializer(AnswerSerializer):
     """How it answers now."""
 
     status = serializers.SerializerMethodField()
-    delay = serializers.FloatField()
-    retry_after = serializers.IntegerField()
-    until = serializers.SerializerMethodField(help_text="null: it is the usual answer")
-    count = serializers.IntegerField(allow_null=True, help_text="Requests for which it still holds")
 
     def get_status(self, behaviour: Behaviour) -> int:
         return status_of(behaviour)
-
-    def get_until(self, behaviour: Behaviour) -> datetime | None:
-        return datetime.fromtimestamp(behaviour.until, UTC) if behaviour.until else None
 
 
 class SandboxSerializer(serializers.Serializer[object]):
@@ -120,8 +90,9 @@ class SandboxView(QueryView):
 
     tag = "sandbox"
     required_scope = "manage:sandbox"
-    answers_not_now = True
-    max_body_bytes = _MAX_BYTES
+    answers_not_now = ("GET", "PUT", "DELETE")
+    answers_limited_keys = False
+    max_body_bytes = MAX_BYTES
     query = [
         OpenApiParameter("message", str, description="Only requests with this message id"),
         OpenApiParameter("event_type", str, description="Only requests of this event type"),
@@ -150,11 +121,11 @@ class SandboxView(QueryView):
         With a status, after a delay, for some minutes or requests; afterwards it answers 200 at
         once, as usual. `{}` ends every other behaviour. 409 for a consumer that is no sandbox.
         """
-        body = decode(request, BehaviourBody, _MAX_BYTES)
+        body = decode(request, BehaviourBody, MAX_BYTES)
         behaviour = behaviour_of(body)
         row = _sandbox_of(system, consumer)
-        own.store(row.pk).behave(behaviour, body.minutes)
-        audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=body.status)
+        own.store(row.pk).behave(behaviour, body.minutes_or_all)
+        audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
         return Response(BehaviourSerializer(own.store(row.pk).behaviour()).data)
 
     @operation(None, {204: "It is empty."})
@@ -169,20 +140,10 @@ class SandboxView(QueryView):
 
 def behaviour_of(body: BehaviourBody) -> Behaviour:
     """The behaviour that a body asks for. Raises InvalidInput."""
-    _within(body.status, "status", 200, 599)
-    _within(body.delay, "delay", 0, MAX_DELAY_SECONDS)
-    _within(body.retry_after, "retry_after", 0, _MAX_RETRY_AFTER)
-    _within(body.minutes, "minutes", 1, MAX_MINUTES)
-    if body.count is not None:
-        _within(body.count, "count", 1, MAX_COUNT)
-    if (body.status, body.delay, body.retry_after) == (200, 0, 0):
-        return sandbox.USUAL
-    return Behaviour(str(body.status), body.delay, body.retry_after, count=body.count)
-
-
-def _within(value: float, name: str, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InvalidInput(f"Use a number from {low:g} to {high:g}.", name)
+    status_code = body.status or USUAL_STATUS
+    if not USUAL_STATUS <= status_code <= MAX_STATUS:
+        raise InvalidInput(f"Use a status from {USUAL_STATUS} to {MAX_STATUS}.", "status")
+    return body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
 
 
 def _sandbox_of(system: str, consumer: str) -> BizReceive:

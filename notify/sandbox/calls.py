@@ -69,7 +69,6 @@ def arrivals(subscription: int) -> list[Arrival]:
     counts: Counter[str] = Counter()
     rows: list[Arrival] = []
     for at, call in reversed(sandbox.store(subscription).calls(Call)):
-        assert isinstance(call, Call)  # noqa: S101 - for the type checker
         counts[call.message_id] += 1
         rows.append(Arrival(at, counts[call.message_id], call))
     return rows[::-1]

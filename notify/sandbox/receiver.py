@@ -24,7 +24,7 @@ MAX_BYTES = MAX_PAYLOAD_BYTES + 16 * 1024  # the payload in its envelope
 _MAX_HEADERS, _MAX_VALUE = 60, 1000
 # Of the way, not of the delivery.
 _HIDDEN = ("host", "connection", "content-length", "x-forwarded-", "x-real-ip", "forwarded")
-_USUAL_STATUS = 200
+USUAL_STATUS, MAX_STATUS = 200, 599
 
 log = logging.get(__name__)
 
@@ -52,7 +52,7 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
 
 def status_of(behaviour: Behaviour) -> int:
     """The HTTP status of the answer."""
-    return int(behaviour.answer) if behaviour.answer.isdecimal() else _USUAL_STATUS
+    return int(behaviour.answer) if behaviour.answer.isdecimal() else USUAL_STATUS
 
 
 def _row(subscription: int, token: str) -> BizReceive | None:

@@ -114,22 +114,7 @@ class Transfer:
         if destination is not self._destination:
             self._destination = destination
             curl.setopt(pycurl.URL, destination.url)
-        if job.addresses:
-            pin, port = job.addresses[job.attempt], destination.port
-            if pin != self._pin or port != self._port:
-                self._pin, self._port = pin, port
-                curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
-        elif self._pin:  # of a job that was the platform's own, where a proxy takes the names
-            self._pin, self._port = "", 0
-            curl.unsetopt(pycurl.CONNECT_TO)
-        if job.is_own is not self._is_direct:
-            self._is_direct = job.is_own
-            curl.setopt(pycurl.NOPROXY, "*" if job.is_own else "")
-        proxy = self._policy.proxy
-        if job.peers and proxy and not proxy.address:
-            # The only name that libcurl resolves is a proxy's, and only to these addresses.
-            peers = ",".join(map(bracketed, job.peers))
-            curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+        self._set_route(job)
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
@@ -201,6 +186,25 @@ class Transfer:
             return "connect", message  # the proxy answered, the target did not
         sentence = _SENTENCES.get(code, f"The exchange failed (error {code} of libcurl).")
         return _ERRORS.get(code, "other"), message or sentence
+
+    def _set_route(self, job: Job) -> None:
+        """Pin the address to connect to, and choose between the proxy and the direct way."""
+        if job.addresses:
+            pin, port = job.addresses[job.attempt], job.destination.port
+            if pin != self._pin or port != self._port:
+                self._pin, self._port = pin, port
+                self.curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
+        elif self._pin:  # of a job that was the platform's own, where a proxy takes the names
+            self._pin, self._port = "", 0
+            self.curl.unsetopt(pycurl.CONNECT_TO)
+        if job.is_own is not self._is_direct:
+            self._is_direct = job.is_own
+            self.curl.setopt(pycurl.NOPROXY, "*" if job.is_own else "")
+        proxy = self._policy.proxy
+        if job.peers and proxy and not proxy.address:
+            # The only name that libcurl resolves is a proxy's, and only to these addresses.
+            peers = ",".join(map(bracketed, job.peers))
+            self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
 
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
