@@ -16,7 +16,7 @@ from django.conf import settings
 from msgplatform.core import outbound
 
 # A send ends within this time, or counts as failed.
-MAX_SECONDS = 30
+MAX_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Child:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C for the program lets a message that is going go
         )
-        assert self._process.stdin
-        # Smaller than a pipe's buffer, so that nothing waits here.
-        self._process.stdin.write(json.dumps(content).encode())
-        self._process.stdin.close()
-        self._process.stdin = None
+        if self._process.stdin:
+            # Smaller than a pipe's buffer (64 KiB), so that nothing waits here.
+            self._process.stdin.write(json.dumps(content).encode())
+            self._process.stdin.close()
+            self._process.stdin = None
 
     def poll(self) -> Outcome | None:
         """Its outcome; None while it runs."""

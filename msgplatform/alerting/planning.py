@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Max, Q
 
 from msgplatform.alerting import matching, quiet_hours
+from msgplatform.alerting.quiet_hours import Due
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
 
@@ -87,11 +88,11 @@ def _tell(
     due = quiet_hours.due(rule, matching.severity(alert.kind), now)
     if due is None and event != Event.OPENED:
         return
-    message = None if due is None else _waiting(rule, channel, due)
+    message = None if due is None else _waiting(rule, channel, due, now)
     if message is None:
         state = State.DROPPED if due is None else State.WAITING
         message = AlertMessage.objects.create(
-            rule=rule, channel=channel, state=state, created_at=now, due_at=due or now
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due.latest if due else now
         )
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
@@ -100,13 +101,20 @@ def _tell(
     )
 
 
-def _waiting(rule: AlertRule, channel: AlertChannel, due: datetime) -> AlertMessage | None:
+def _waiting(
+    rule: AlertRule, channel: AlertChannel, due: Due, now: datetime
+) -> AlertMessage | None:
     """The message that this notice can join, locked: nobody sends it before the notice is stored.
-    One that waits for its next attempt takes all that comes; one of the night holds nothing up."""
+    One that waits for its next attempt takes all that may go now; one of the morning holds nothing
+    up."""
     rows = AlertMessage.objects.select_for_update().filter(
         rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
     )
-    return rows.filter(Q(due_at__lte=due) | Q(attempts__gt=0)).order_by("due_at").first()
+    if due.earliest <= now:
+        rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
+    else:
+        rows = rows.filter(due_at__range=due)
+    return rows.order_by("due_at").first()
 
 
 def delete_old(before: datetime) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from msgplatform.models import AlertRule
@@ -24,12 +25,19 @@ def end_of_quiet(rule: AlertRule, now: datetime) -> datetime | None:
     return datetime.combine(day, ends, tzinfo=local.tzinfo)
 
 
-def due(rule: AlertRule, severity: Severity, now: datetime) -> datetime | None:
+class Due(NamedTuple):
+    """The period in which news is to be sent: it joins no message that goes before or after it."""
+
+    earliest: datetime
+    latest: datetime
+
+
+def due(rule: AlertRule, severity: Severity, now: datetime) -> Due | None:
     """When news of this severity is to be sent; None if it is dropped."""
     window = timedelta(seconds=rule.group_seconds)
     quiet_until = end_of_quiet(rule, now)
     if quiet_until is None or severity.rank >= Severity(rule.quiet_passes_from).rank:
-        return now + window
+        return Due(now, now + window)
     if rule.quiet_drops_below and severity.rank < Severity(rule.quiet_drops_below).rank:
         return None
-    return max(quiet_until, now + window)
+    return Due(quiet_until, max(quiet_until, now + window))

@@ -28,7 +28,7 @@ from apprise.plugins.wecombot import NotifyWeComBot
 
 
 class Refused(Exception):
-    """The robot's own words why it does not take a message. `is_final` when a repeat cannot help."""
+    """Why the robot does not take a message, in its own words. `is_final` when no repeat helps."""
 
     def __init__(self, text: str, is_final: bool = False) -> None:
         super().__init__(text)
@@ -166,7 +166,7 @@ ROBOTS: Mapping[str, type[DingTalk] | type[WeCom] | type[Feishu]] = {
 
 
 def own_form(url: str) -> str:
-    """The address in apprise's form, if it is the one that the robot's page shows; else as it is."""
+    """The address in apprise's form, where it is the webhook that a robot's page shows."""
     if match := DingTalk.native.fullmatch(url):
         fields = _query(match[1])
         secret = f"{fields['secret']}@" if fields.get("secret") else ""

@@ -241,6 +241,8 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
 
 def without_secrets(text: str, url: str) -> str:
     """A sentence in which no part of the address stands but scheme and a host with a dot."""
+    # As urllib3 says it, with the whole path.
+    text = re.sub(r"HTTPS?ConnectionPool\(.*?\): Max retries exceeded with url: \S+ ", "", text)
     parts = urlsplit(url)
     pieces = re.split(r"[/?&=@:;,]+", f"{parts.netloc}/{parts.path}/{parts.query}")
     for piece in sorted({*pieces, *map(unquote, pieces)}, key=len, reverse=True):

@@ -25,8 +25,8 @@ from msgplatform.models.alerts_out import Severity
 from msgplatform.monitor import runbooks
 
 Event = AlertNotice.Event
-MAX_BLOCKS = 50  # alerts of one message; of further ones it has the number
-_MAX_TEXT = 1500
+MAX_BLOCKS = 20  # alerts of one message; of further ones it has the number
+_MAX_TEXT = 300  # characters of each
 # Look-alikes of the characters by which chats make links, mentions and styles.
 _NEUTRAL = str.maketrans({"<": "‹", ">": "›", "[": "［", "]": "］", "*": "∗", "`": "ˋ", "@": "＠"})
 _NOTIFY_TYPES = {
