@@ -202,6 +202,7 @@ CONTENT_SECURITY_POLICY = {
     "EXCLUDE_URL_PREFIXES": [
         "/api/v1/",
         "/api/schema/",
+        "/api/asyncapi.json",
         "/rpc/",
         "/healthz",
         "/readyz",
@@ -332,6 +333,7 @@ SPECTACULAR_SETTINGS = {
     },
     # Every flow has verdicts, so their outcomes cannot be named after one component.
     "ENUM_NAME_OVERRIDES": {
+        "SeverityEnum": "msgplatform.models.alerts_out.Severity",
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
         "EventStateEnum": ["accepted", "split"],

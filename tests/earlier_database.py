@@ -53,6 +53,7 @@ LATER = {
         "DROP TABLE alert_rule_channel",
         "DROP TABLE alert_rule",
         "DROP TABLE alert_channel",
+        "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
     ),
     "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
 }

@@ -91,8 +91,9 @@ def _tell(
     message = None if due is None else _waiting(rule, channel, due, now)
     if message is None:
         state = State.DROPPED if due is None else State.WAITING
+        due_at = due.latest if due else now
         message = AlertMessage.objects.create(
-            rule=rule, channel=channel, state=state, created_at=now, due_at=due.latest if due else now
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at
         )
     sql.insert_or_keep(
         AlertNotice._meta.db_table,

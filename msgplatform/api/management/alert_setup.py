@@ -51,6 +51,7 @@ class AlertChannelSerializer(WholeSerializer):
 
 class AlertChannelResource(Resource):
     noun, nouns = "alert channel", "alert channels"
+    answers_limited_keys = False
     list_path, path = "alert-channels", "alert-channels/<slug:name>"
     scope = SCOPE
     model = AlertChannel
@@ -116,6 +117,7 @@ class AlertRuleSerializer(WholeSerializer):
 
 class AlertRuleResource(Resource):
     noun, nouns = "alert rule", "alert rules"
+    answers_limited_keys = False
     list_path, path = "alert-rules", "alert-rules/<slug:name>"
     scope = SCOPE
     model = AlertRule
@@ -146,6 +148,7 @@ class AlertChannelTestView(APIView):
 
     tag = "alert channels"
     required_scope = SCOPE
+    answers_limited_keys = False
     answers_not_now = True
 
     @operation(None, {200: ChannelTestSerializer})
