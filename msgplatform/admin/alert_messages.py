@@ -53,7 +53,6 @@ class AlertMessageAdmin(RowsAdmin):
     list_display = ["subject", "channel", "kind_text", "state_mark", "created_at", "sent_at"]
     list_display_links = None
     list_filter = [StateFilter, ChannelFilter]
-    list_select_related = ("channel", "rule")
     search_help_text = _("A message's id")
     page_template = "admin/alert_message.html"
 

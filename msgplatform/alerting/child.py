@@ -99,6 +99,6 @@ def _environment() -> dict[str, str]:
     if settings.OUTBOUND_PROXY:
         environment |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings.OUTBOUND_PROXY)
     if settings.OUTBOUND_CA_FILE:
-        names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-        environment |= dict.fromkeys(names, str(settings.OUTBOUND_CA_FILE))
+        ca_names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+        environment |= dict.fromkeys(ca_names, str(settings.OUTBOUND_CA_FILE))
     return environment

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import get_supported_language_variant
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
@@ -56,7 +57,7 @@ def own_zone() -> str:
 
 def own_language() -> str:
     """The platform's language."""
-    return settings.LANGUAGE_CODE
+    return get_supported_language_variant(settings.LANGUAGE_CODE)
 
 
 def check_zone(name: str) -> None:
@@ -111,7 +112,7 @@ class AlertChannel(models.Model):
         ordering = ["name"]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
     @property
     def is_heartbeat(self) -> bool:
@@ -183,7 +184,7 @@ class AlertRule(models.Model):
         ordering = ["name"]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
     def clean(self) -> None:
         refuse_digits(self, self.name)

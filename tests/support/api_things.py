@@ -60,8 +60,8 @@ class Things:
         ids, spare = self._ids, method == "DELETE"
         name = "spare" if spare else "orders"
         by_address: dict[str, Mapping[str, str]] = {
-            "alert-channels/{name}": {"name": "spare" if spare else "chat"},
-            "alert-channels/{name}/test": {"name": "chat"},
+            "alert-channels/{name}": {"name": "spare" if spare else "operators"},
+            "alert-channels/{name}/test": {"name": "operators"},
             "alert-rules/{name}": {"name": "spare" if spare else "night"},
             "alerts/{id}": {"id": ids["alert"]},
             "alerts/{id}/acknowledge": {"id": ids["alert"]},
@@ -147,10 +147,10 @@ def _managed(orders: Biz) -> None:
         if name == "spare":
             crm = Crm.objects.create(name="spare-crm", adapter="hubspot")
             Policy.objects.create(source=source, crm=crm, mapping="email = email", sweep_cron="")
-    for name in ("chat", "spare"):
+    for name in ("operators", "spare"):
         AlertChannel.objects.create(name=name, url="json://127.0.0.1:9/", shown="JSON")
     for name in ("night", "spare"):
-        AlertRule.objects.create(name=name).channels.set(AlertChannel.objects.filter(name="chat"))
+        AlertRule.objects.create(name=name)
     LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 
 
