@@ -1,4 +1,4 @@
-"""The log policy of a subscription: of which attempts the consumer's answer is kept, and for how long.
+"""The log policy of a subscription: of which attempts the answer is kept, and for how long.
 
 An answer is its headers and its body, as far as the log of attempts holds them. Status, time and
 error class of an attempt belong to no answer and always stay.
