@@ -24,6 +24,7 @@ _ARGUMENTS = {"run_feed_dispatcher": ["--topic=friend", "--topic=upkeep"]}
 ENVIRONMENT = {
     "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER_ENABLED": "no", "NOTIFY_KEEP_DAYS": "0",
     "NOTIFY_ARCHIVE_DAYS": "100", "ALERT_SILENT_SECONDS": "20", "ALERT_BACKLOG_MINUTES": "0.05",
+    "AUDIT_SIGNING_KEY": "A" * 43 + "=", "AUDIT_EXPORT_ALERT_MINUTES": "0.02",
     "FEED_LATE_SECONDS": "1", "FEED_CLEAN_SECONDS": "1", "CRM_BREAKER_SECONDS": "1",
 }  # fmt: skip
 SINKS = {"well": 200, "busy": 503, "gone": 410, "locked": 401, "picky": 422}
@@ -74,6 +75,7 @@ class Stage(SmsCluster):
     ) -> None:
         super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", {}, programs)
         self.environment |= ENVIRONMENT
+        self.environment["AUDIT_EXPORT"] = f"syslog://{folder / 'audit.sock'}"
         self.mariadb = mariadb
         self._open = ExitStack()
         self.places: dict[str, str] = {}
