@@ -9,6 +9,7 @@ from msgplatform.models.alerts_out import (
     AlertNotice,
     AlertRule,
 )
+from msgplatform.models.audit_export import AuditExport
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
@@ -20,7 +21,7 @@ from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
-    "AlertRule", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord", "DayCounter",
-    "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter", "Preferences", "Role",
-    "SavedFilter",
+    "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
+    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
+    "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

@@ -10,9 +10,10 @@ SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
+AUDIT = "platform.audit"
 CHANNEL = "platform.channel"  # raised by `msgplatform/alerting/channel_alert.py`
 PLATFORM = frozenset({
-    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, CHANNEL
+    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, CHANNEL,
 })  # fmt: skip
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
