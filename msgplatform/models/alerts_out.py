@@ -31,7 +31,7 @@ _MAX_KINDS = 100
 class Severity(models.TextChoices):
     """How bad it is: set by the kind of an alert (`Runbook.severity`)."""
 
-    INFO = "info", _("note")
+    INFO = "info", _("for information")
     WARNING = "warning", _("warning")
     CRITICAL = "critical", _("critical")
 
