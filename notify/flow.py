@@ -97,6 +97,10 @@ FLOW = flows.Flow(
         demo_environment=lambda: {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"},
         environment_prefix="NOTIFY_",
     ),
+    links=(
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
+    ),
     queues=(orders.MARKER_QUEUE,),
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),

@@ -61,7 +61,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             and user.has_perms(link.permissions)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
-        if any(request.path == link["link"] for link in links):
+        if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
         title = _("People") if app["app_label"] == "auth" else app["name"]
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
