@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, StorageState, expect
+from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import sign_in, signed_in_page
@@ -160,7 +160,7 @@ def test_the_api_docs_are_used(full: Cluster, browser: Browser) -> None:
     """By somebody who is not signed in, at night, on a telephone."""
     wrong: list[str] = []
     foreign: list[str] = []
-    size = {"width": 390, "height": 844}
+    size: ViewportSize = {"width": 390, "height": 844}
     with browser.new_context(viewport=size, color_scheme="dark") as context:
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))

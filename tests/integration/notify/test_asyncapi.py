@@ -237,7 +237,8 @@ def test_a_system_and_a_type_are_named(orders_system: Biz) -> None:
 
 def test_it_is_sent_again_only_after_a_change(orders_system: Biz) -> None:
     row = EventType.objects.create(name="order.paid", biz=orders_system)
-    key, tags = manager(), []
+    key = manager()
+    tags: list[str] = []
 
     def changed() -> bool:
         last = tags[-1] if tags else '""'
@@ -301,5 +302,5 @@ def test_who_may_read_it(orders_system: Biz) -> None:
     browser.force_login(person)
     problem(browser.get(ADDRESS), 403, "forbidden")
     person.user_permissions.set(Permission.objects.filter(codename="view_eventtype"))
-    answer = browser.get(ADDRESS)
-    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
+    page = browser.get(ADDRESS)
+    assert (page.status_code, page["Content-Type"]) == (200, "application/json")
