@@ -78,7 +78,8 @@ def test_the_samples_of_a_flow(server: Server, key: str, tmp_path: Path, flow: s
         for sample in operation["x-codeSamples"]
     }
     assert set(samples) == {"curl", "Python", "TypeScript"}
-    assert all(url in sample for sample in samples.values())
+    of_client = "msgplatform_client" in samples["Python"]
+    assert all(url in samples[label] for label in samples if label != "Python" or not of_client)
     (tmp_path / "sample.sh").write_text(f"{samples['curl']} --silent --show-error\n")
     (tmp_path / "sample.py").write_text(samples["Python"])
     # The same payload in other bytes would be a conflict under the same key.
@@ -86,7 +87,7 @@ def test_the_samples_of_a_flow(server: Server, key: str, tmp_path: Path, flow: s
     (tmp_path / "sample.mjs").write_text(other)
     first = json.loads(run(["bash", "sample.sh"], tmp_path, key))
     assert first["outcome"] == "created"
-    if "msgplatform_client" not in samples["Python"]:
+    if not of_client:
         code, _, answer = run([sys.executable, "sample.py"], tmp_path, key).partition(" ")
         assert (code, json.loads(answer)) == ("200", {**first, "outcome": "duplicate"})
     code, _, answer = run(["node", "sample.mjs"], tmp_path, key).partition(" ")
