@@ -14,6 +14,7 @@ from crmsync.moving import MOVING
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.personal import PERMISSION as PERSONAL
 
 FLOW = flows.Flow(
     name="crmsync",
@@ -42,10 +43,12 @@ FLOW = flows.Flow(
         "manage:crms": gettext_noop("set up CRMs: the systems that get the leads"),
         "manage:sources": gettext_noop("set up sources: the tables whose changes are read"),
         "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
+        "manage:sandbox": gettext_noop("read what sandboxes got, and set how they answer"),
         "manage:policies": gettext_noop("set up policies: which source is carried to which CRM"),
     },
     scope_permissions={
         "manage:tests": ("crmsync.change_crm",),
+        "manage:sandbox": ("crmsync.view_record", "crmsync.operate_crm", PERSONAL),
         "manage:crms": ("crmsync.add_crm", "crmsync.change_crm"),
         "manage:sources": ("crmsync.add_source", "crmsync.change_source", "crmsync.delete_source"),
         "manage:policies": ("crmsync.add_policy", "crmsync.change_policy"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, LandingPage, Lead, Policy, Record
+from msgplatform.core import sandbox
 from msgplatform.core.flows import FirstCall, FirstStep
 
 
@@ -32,7 +33,12 @@ def steps() -> list[FirstStep]:
         ),
         FirstStep(
             _("A CRM"),
-            _("Where leads are carried to. Test says whether it answers."),
+            _(
+                "Where leads are carried to. Test says whether it answers. If you have none yet, "
+                "take the kind Sandbox: it shows what it gets."
+            )
+            if sandbox.is_on()
+            else _("Where leads are carried to. Test says whether it answers."),
             Crm.objects.exists(),
             "admin:crmsync_crm_add",
             ("crmsync.add_crm",),
