@@ -12,7 +12,7 @@ from crmsync.monitor import conditions, failures, findings, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
 from crmsync.retention import ARCHIVE
-from msgplatform.core import flows
+from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 
@@ -87,6 +87,8 @@ FLOW = flows.Flow(
             _("Records"), "contacts", "console:find", ("crmsync.view_record", "crmsync.view_lead"),
             args=("crmsync",), query="rows=records",
         ),
+        *([flows.Link(_("Sandbox"), "science", "admin:crmsync_sandboxes", ("crmsync.view_crm",))]
+          if sandbox.is_on() else []),
     ),
     icons={
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",

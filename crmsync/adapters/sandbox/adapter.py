@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from crmsync.adapters.base import (
+    AdapterCredentials,
     AdapterSettings,
     CredentialsRefused,
     CRMAdapter,
@@ -63,12 +64,17 @@ class SandboxSettings(AdapterSettings, frozen=True, kw_only=True):
     fields: list[Annotated[str, msgspec.Meta(min_length=1, max_length=100)]] = []
 
 
+class SandboxCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """The sandbox needs none."""
+
+
 class SandboxAdapter(CRMAdapter):
     """Records in the work Redis."""
 
     name = "sandbox"
     title = gettext_lazy("The sandbox")
     Settings = SandboxSettings
+    Credentials = SandboxCredentials
     batch_size = 100
     is_upsert = True
 

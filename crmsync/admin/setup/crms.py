@@ -150,6 +150,7 @@ class CrmAdmin(UndeletableAdmin):
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
             path("<int:pk>/lead/", wrap(trial_lead.page(self)), name="crmsync_crm_test_lead"),
+            path("sandbox/", wrap(sandbox.list_page(self)), name="crmsync_sandboxes"),
             path("<int:pk>/sandbox/", wrap(sandbox.page(self)), name="crmsync_crm_sandbox"),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),

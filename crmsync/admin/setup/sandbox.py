@@ -8,7 +8,8 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -17,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.adapters.sandbox import adapter
 from crmsync.adapters.sandbox.store import MAX_RECORDS, Call, Records, StoredRecord
-from crmsync.models import Crm
+from crmsync.models import Crm, Policy, Source
 from msgplatform.admin import ModelAdmin, Select, TextInput, audit, sees_personal
 from msgplatform.core import personal, sandbox
 from msgplatform.core.connections import RedisError
@@ -32,6 +33,10 @@ from msgplatform.core.sandbox import (
 REFRESH_SECONDS = 3
 _SHOWN = 200  # records on the page; the API has all
 _VIEW = ("crmsync.view_record", "crmsync.view_lead")
+_MAKE = ("crmsync.add_crm", "crmsync.add_policy")
+# Of the policy that comes with a sandbox: a person waits for the first lead.
+MAPPING = "name = name\nphone = phone\nappkey = appkey\nextra = extra"
+INTERVAL_SECONDS = 2
 ANSWERS = [
     ("", _("stores them")),
     (adapter.INVALID, _("refuses the values: they are dead at once")),
@@ -72,6 +77,57 @@ class BehaviourForm(forms.Form):
         if not (values["answer"] or delay):
             return sandbox.USUAL
         return Behaviour(values["answer"], delay, retry_after, count=values["count"])
+
+
+class MakeForm(forms.Form):
+    """A sandbox CRM that gets the platform's own leads."""
+
+    name = forms.CharField(
+        label=_("Name"), max_length=40, widget=TextInput({"autocomplete": "off"}),
+        help_text=_("Lower-case letters, digits and -; cannot be changed later"),
+    )  # fmt: skip
+
+    def save(self, request: HttpRequest) -> Crm | None:
+        """The CRM with a policy from the hive; None when the name is refused."""
+        row = Crm(name=self.cleaned_data["name"], adapter=Crm.SANDBOX)
+        row.settings = {"space": row.name}
+        try:
+            row.full_clean()
+        except ValidationError as error:
+            self.add_error("name", error.message_dict.get("name", error.messages))
+            return None
+        with transaction.atomic():
+            row.save()
+            policy = Policy.objects.create(
+                source=Source.hive(), crm=row, mapping=MAPPING, interval_seconds=INTERVAL_SECONDS
+            )
+            audit(request, "crm_added", row.name, adapter=row.adapter)
+            audit(request, "policy_added", str(policy), mapping=MAPPING)
+        return row
+
+
+def list_page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+    """The page of all sandbox CRMs; a POST makes one with its policy, and leads to it."""
+
+    def view(request: HttpRequest) -> HttpResponse:
+        if not model_admin.has_view_permission(request):
+            raise PermissionDenied
+        user: Any = request.user
+        may_make = user.has_perms(_MAKE) and sandbox.is_on()
+        if request.method == "POST" and not may_make:
+            raise PermissionDenied
+        form = MakeForm(request.POST or None, initial={"name": "sandbox"})
+        if form.is_valid() and (row := form.save(request)):
+            return redirect("admin:crmsync_crm_sandbox", row.pk)
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Sandbox"), "opts": model_admin.opts, "form": form,
+            "rows": Crm.objects.filter(adapter=Crm.SANDBOX).order_by("name")[:500],
+            "may_make": may_make, "is_on": sandbox.is_on(), "may_look": user.has_perms(_VIEW),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/crmsync/sandboxes.html", context)
+
+    return view
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:

@@ -9,6 +9,7 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from crmsync import setup_rules
 from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import store as store_module
 from crmsync.adapters.sandbox.store import Records
@@ -18,6 +19,7 @@ from msgplatform.api.access import keys
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import AuditLog
 from tests.integration.crmsync import sync_support as sync
+from tests.support import crm_rows
 from tests.support.management import Manager
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -127,6 +129,23 @@ def test_what_it_holds_is_bounded(
     names = work_redis.keys("sandbox:crm:*")
     assert len(names) == 2
     assert all(0 < work_redis.ttl(name) <= 3600 for name in names)
+
+
+def test_one_click_makes_it_with_a_policy(admin_client: Client) -> None:
+    crm_rows.hive()
+    page = "/admin/crmsync/crm/sandbox/"
+    assert b"There is none yet" in admin_client.get(page).content
+    assert b"Use lower-case letters" in admin_client.post(page, {"name": "A b"}).content
+    answer = admin_client.post(page, {"name": "training"})
+    row = Crm.objects.get()
+    assert answer["Location"] == f"/admin/crmsync/crm/{row.pk}/sandbox/"
+    assert (row.adapter, row.settings) == ("sandbox", {"space": "training"})
+    policy = row.policy_set.get()
+    assert policy.source.is_hive
+    assert not list(setup_rules.policy_faults(policy))
+    assert b"already exists" in admin_client.post(page, {"name": "training"}).content
+    actions = list(AuditLog.objects.order_by("id").values_list("action", flat=True))
+    assert actions == ["crm_added", "policy_added"]
 
 
 def test_the_page(crm: Crm, admin_client: Client) -> None:
