@@ -74,7 +74,7 @@ class Records:
         stored = {key: record for key, record in records.items() if record}
         if client.hlen(self._name) + len(stored) > MAX_RECORDS:
             current = {record.key for record in self.all()}
-            old_keys = [key.decode() for key in client.hkeys(self._name)]
+            old_keys = [str(key, "utf-8") for key in client.hkeys(self._name)]
             if outdated := [key for key in old_keys if key not in current]:
                 client.hdel(self._name, *outdated)
             if len(current | stored.keys()) > MAX_RECORDS:

@@ -76,7 +76,7 @@ def test_it_fails_as_it_is_told_to(
     queued = sync.queued(sync.policy(crm), sync.requests("a"))
     sync.handled(queued)
     record = queued.record("a")
-    assert (record.state, record.error_class) == (state, error_class), record.reason
+    assert (record.state, record.error_class) == (state, error_class)
     kept = manager.send("GET", PATH).json()
     assert kept["calls"][0]["answer"] == answer
     assert [each["key"] for each in kept["records"]] == (["a"] if answer == "lost" else [])

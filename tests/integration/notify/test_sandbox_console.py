@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -42,7 +43,7 @@ def make(client: Client, biz: Biz, **values: str) -> str:
 
 
 def keep(row: BizReceive, **fields: object) -> None:
-    call = {
+    call: dict[str, Any] = {
         "message_id": "42", "headers": {"Webhook-Id": "42"}, "size": 60, "signature": calls.CURRENT,
         "status": 200, "body": '{"type":"order.paid","data":{"name":"Ann Lee"}}', **fields,
     }  # fmt: skip
