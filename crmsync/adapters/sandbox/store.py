@@ -74,8 +74,8 @@ class Records:
         stored = {key: record for key, record in records.items() if record}
         if client.hlen(self._name) + len(stored) > MAX_RECORDS:
             current = {record.key for record in self.all()}
-            old_keys = [str(key, "utf-8") for key in client.hkeys(self._name)]
-            if outdated := [key for key in old_keys if key not in current]:
+            names = {key.encode() for key in current}
+            if outdated := [name for name in client.hkeys(self._name) if name not in names]:
                 client.hdel(self._name, *outdated)
             if len(current | stored.keys()) > MAX_RECORDS:
                 raise RecordsFull
