@@ -97,10 +97,6 @@ FLOW = flows.Flow(
         demo_environment=lambda: {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"},
         environment_prefix="NOTIFY_",
     ),
-    links=(
-        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
-                   ("notify.view_eventtype",), is_reference=True),
-    ),
     queues=(orders.MARKER_QUEUE,),
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),
@@ -110,6 +106,8 @@ FLOW = flows.Flow(
                    ("notify.add_bizmsg", "notify.view_bizmsg")),
         *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
                       ("notify.view_bizreceive",))] if sandbox.is_on() else []),
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
     ),
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
