@@ -86,6 +86,7 @@ class Things:
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
             "crms/{name}/tests": {"name": "sales"},
+            "crms/{name}/sandbox": {"name": "sandbox"},
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
@@ -151,6 +152,7 @@ def _managed(orders: Biz) -> None:
         AlertChannel.objects.create(name=name, url="json://127.0.0.1:9/", shown="JSON")
     for name in ("night", "spare"):
         AlertRule.objects.create(name=name)
+    Crm.objects.create(name="sandbox", adapter="sandbox")
     LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 
 
