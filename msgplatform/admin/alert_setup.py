@@ -57,8 +57,9 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             checked = addresses.check(form_values["url"], is_heartbeat)
             if checked.fault:
                 self.add_error("url", checked.fault)
-            form_values["url"] = form_values["url"].strip()
-            self.instance.shown = checked.shown
+            else:
+                form_values["url"] = form_values["url"].strip()
+                self.instance.shown = checked.shown
         return form_values
 
 

@@ -97,6 +97,8 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     logger.addHandler(words)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
+    from msgplatform.alerting.robots import own_form
+
     try:
         refusals = Refusals(AddressGuard(order["allow"]), _addresses(order["proxy"]))
     except OSError as error:
@@ -109,7 +111,8 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
         outcome = _failure(f"{error}" or type(error).__name__, getattr(error, "is_final", False))
     if not outcome["ok"]:
         why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else words.texts)
-        outcome["error"] = without_secrets(" ".join(why) or "the service refused it", url)[:500]
+        text = " ".join(why) or "the service refused it"
+        outcome["error"] = without_secrets(text, own_form(url))[:500]
     return outcome
 
 

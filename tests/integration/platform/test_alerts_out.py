@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email import policy
+from html import unescape
 from typing import Any
 
 import pytest
 import time_machine
 from aiosmtpd.controller import Controller
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -426,3 +428,73 @@ def test_no_library_connects_to_a_forbidden_address(url: str) -> None:
 
 def titles(robots: Robots) -> list[str]:
     return [call.body["title"] for call in robots.of(PLAIN) if call.method == "POST"]
+
+
+# -- console -------------------------------------------------------------------------------------
+def form(**values: Any) -> dict[str, Any]:
+    return {"name": "ops", "enabled": "on", "language": "en", "time_zone": "UTC",
+            "heartbeat_seconds": "0", "summary_weekday": "", **values}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"url": "dingding://abc"}, "No service is known for “dingding://”"),
+        ({"url": "dbus://"}, "No service is known for “dbus://”"),
+        ({"url": "dingtalk://SECabc@"}, "it is written: dingtalk://SECRET@TOKEN/"),
+        ({"url": "slack://only"}, "it is written: slack://{token_a}/{token_b}/{token_c}"),
+        ({"url": "dingtalk://a1b2", "heartbeat_seconds": "60"}, "begin with http:// or https://"),
+        ({"url": "dingtalk://a1b2", "time_zone": "Mars"}, "Mars is no time zone"),
+        ({"url": ""}, "This field is required"),
+    ],
+)
+def test_a_wrong_channel_is_explained(
+    admin_client: Client, values: dict[str, str], said: str
+) -> None:
+    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(**values))
+    assert answer.status_code == 200
+    assert said in unescape(answer.content.decode())
+    assert not AlertChannel.objects.exists()
+
+
+def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
+    admin_client: Client, robots: Robots
+) -> None:
+    url = f"https://{DINGTALK}/robot/send?access_token={TOKEN}&secret={SECRET}"
+    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(url=url))
+    assert answer.status_code == 302
+    row = AlertChannel.objects.get()
+    assert re.fullmatch(r"DingTalk dingtalk://… · [0-9a-f]{8}", row.shown)
+    page = f"/admin/msgplatform/alertchannel/{row.pk}/"
+    answer = admin_client.post(f"{page}test/", follow=True)
+    assert "The test was sent" in answer.content.decode()
+    assert "This is a test of the channel ops" in str(robots.calls[0].body)
+    # Saved once more with the field left empty the address stays.
+    shown = row.shown
+    assert admin_client.post(f"{page}change/", form(url="", language="zh-hans")).status_code == 302
+    row.refresh_from_db()
+    assert (row.url, row.shown, row.language) == (url, shown, "zh-hans")
+    robots.modes[DINGTALK] = "refuses"
+    answer = admin_client.post(f"{page}test/", follow=True)
+    text = unescape(answer.content.decode())
+    assert "The test was not sent: errcode 130101: send too fast" in text, re.findall(
+        r"The test[^<]*|130101[^<]*", text
+    )
+    lists = ["alertchannel/", "alertmessage/", f"alertchannel/{row.pk}/change/",
+             f"alertmessage/{AlertMessage.objects.latest('pk').pk}/change/", "auditlog/"]  # fmt: skip
+    for each in lists:
+        text = admin_client.get(f"/admin/msgplatform/{each}").content.decode()
+        assert "130101" in text or each == "auditlog/", each
+        assert not any(secret in text for secret in (TOKEN, SECRET)), each
+
+
+def test_a_wrong_rule_is_explained(admin_client: Client) -> None:
+    beat = channel("beat", heartbeat_seconds=60)
+    values = {"name": "night", "min_severity": "info", "group_seconds": "30", "time_zone": "UTC",
+              "repeat_minutes": "0", "quiet_passes_from": "critical", "kinds": "sms.*\nnotify.fail",
+              "quiet_from": "22:00", "channels": [beat.pk]}  # fmt: skip
+    answer = admin_client.post("/admin/msgplatform/alertrule/add/", values)
+    text = unescape(answer.content.decode())
+    assert "Line 2: There is no kind of alert “notify.fail”" in text
+    assert "A heartbeat gets no messages: leave out beat." in text
+    assert "set both times, or none" in text

@@ -138,8 +138,8 @@ def test_each_operation_once(manager: Manager) -> None:
               "subscriptions/orders/warehouse", "event-types/order.paid",
               "systems/orders/event-types/order.paid", "sms/gateways/north",
               "sms/accounts/orders", "landing-pages/spring-2026", "crms/sales",
-              "policies/shop/sales", "sources/shop", "alert-rules/night",
-              "alert-channels/chat"]  # fmt: skip
+              "policies/shop/sales", "alert-rules/night", "alert-channels/chat",
+              "sources/shop"]  # fmt: skip
     lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types",
              "sms/gateways", "sms/accounts", "landing-pages", "crms", "sources",
              "policies", "alert-channels", "alert-rules"]  # fmt: skip
