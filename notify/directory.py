@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -53,10 +53,17 @@ class Subscription:
     own_process: bool = False  # only a sender that was started for it takes its orders
     format: str = formats.Format.STANDARD
     source: str = ""  # of its CloudEvents: a URI reference
+    is_listened: bool = False  # a listener fetches its deliveries, no sender sends them
+
+    @property
+    def is_active(self) -> bool:
+        """True if its deliveries are due now, and not held."""
+        return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 
     @property
     def is_sendable(self) -> bool:
-        return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
+        """True if senders deliver for it now."""
+        return self.is_active and not self.is_listened
 
 
 class Subscriptions(Snapshot[dict[int, Subscription]]):
@@ -87,6 +94,10 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def all(self) -> Sequence[Subscription]:
         return list(self.known.values())
+
+    def listened(self) -> Mapping[int, Subscription]:
+        """Those whose deliveries a listener fetches, by id."""
+        return {pk: row for pk, row in self.known.items() if row.is_listened}
 
     def _report_clock(self) -> None:
         """Raise or resolve the alert about this machine's clock when that has changed."""
@@ -150,6 +161,7 @@ def from_row(row: BizReceive) -> Subscription:
         own_process=row.own_process,
         format=row.format,
         source=formats.source(row.biz.name),
+        is_listened=row.receive.is_listened,
     )
 
 

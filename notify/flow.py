@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core import flows
+from msgplatform.core import flows, personal
 from msgplatform.core.archive import retention
 from notify import orders
 from notify.actions.actions import ACTIONS
@@ -49,6 +49,9 @@ FLOW = flows.Flow(
     scopes={
         "events:write": gettext_noop("publish events"),
         "events:read": gettext_noop("read events and what became of them"),
+        "events:listen": gettext_noop(
+            "fetch the deliveries of a consumer for development, as msgp listen does"
+        ),
     },
     management_scopes={
         "manage:consumers": gettext_noop("set up consumers: where messages go"),
@@ -59,6 +62,8 @@ FLOW = flows.Flow(
     },
     scope_permissions={
         "events:write": ("notify.add_bizmsg",),
+        # The payloads come in clear, and with the headers of the consumer.
+        "events:listen": ("notify.view_bizmsg", personal.PERMISSION, "notify.change_receive"),
         "manage:consumers": ("notify.add_receive", "notify.change_receive",
                              "notify.delete_receive"),
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",

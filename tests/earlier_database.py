@@ -44,7 +44,10 @@ ONE_TIME_PASSWORDS = (
 # App → statements that take back what its later migrations added.
 LATER = {
     "msgplatform": ("DROP TABLE cell", "DROP TABLE kept_object"),
-    "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
+    "notify": (
+        "ALTER TABLE biz_receive DROP COLUMN format",
+        "ALTER TABLE receive DROP COLUMN delivery",
+    ),
 }
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 
 from msgplatform.core.servers import child_process
+from msgplatform.web import stopping
 
 # The most connections of a worker, idle ones included; more wait in the kernel. An idle one costs
 # some kilobytes and no thread.
@@ -38,11 +40,20 @@ class Options:
     head_seconds: int = 60
 
 
+class _Server(Granian):
+    """Tells its workers that it stops, before it stops them."""
+
+    def signal_handler_interrupt(self, *signal: Any, **more: Any) -> None:
+        stopping.announce()
+        super().signal_handler_interrupt(*signal, **more)
+
+
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
     # The limit of connections follows from that of open files, which is raised first.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    Granian(
+    stopping.prepare()
+    _Server(
         application,
         address=options.host,
         port=options.port,
