@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
@@ -40,20 +39,11 @@ class Options:
     head_seconds: int = 60
 
 
-class _Server(Granian):
-    """Tells its workers that it stops, before it stops them."""
-
-    def signal_handler_interrupt(self, *signal: Any, **more: Any) -> None:
-        stopping.announce()
-        super().signal_handler_interrupt(*signal, **more)
-
-
 def serve(options: Options, application: str = "msgplatform.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
     # The limit of connections follows from that of open files, which is raised first.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    stopping.prepare()
-    _Server(
+    server = Granian(
         application,
         address=options.host,
         port=options.port,
@@ -67,7 +57,9 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
         http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
-    ).serve()
+    )
+    server.on_startup(stopping.prepare)
+    server.serve()
 
 
 def main() -> None:

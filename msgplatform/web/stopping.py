@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-_ends: list[int] = []  # for reading, for writing; none where no server of ours is the parent
+# The ends of the pipe for reading and for writing; a worker has the first, and a process that no
+# server of ours has forked has none.
+_ends: list[int] = []
 
 
 def prepare() -> None:
-    """Make the pipe. For the parent, before it forks."""
+    """Make the pipe, and close it at the signals that end the server. For the parent, when its own
+    handlers are set and before it forks."""
     _ends[:] = os.pipe()
     os.register_at_fork(after_in_child=_close)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _after_announcement(signal.getsignal(number)))
 
 
-def announce() -> None:
-    """The server stops; may be called again, and in a signal handler."""
-    _close()
+def _after_announcement(handler: Any) -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        _close()
+        handler(number, frame)
+
+    return handle
 
 
 def _close() -> None:
@@ -31,7 +42,7 @@ def _close() -> None:
 
 
 def call_at_stop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Call `call` in the loop when the parent announces the stop, or has died."""
+    """Call `call` in the loop when the server begins to stop, or its parent has died."""
     if not _ends:
         return
     end = _ends[0]

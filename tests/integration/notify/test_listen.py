@@ -321,10 +321,9 @@ def test_one_listener_at_a_time(laptop: Laptop) -> None:
     laptop.make()
     # One that is asked again while it waits, as the server does, does not take the place back.
     assert laptop.next("bob", take_over=True)
-    waited = laptop.client.post(
-        LISTEN, b'{"listener":"anna","take_over":true}', content_type="application/json",
-        headers={"Authorization": f"Bearer {laptop.key}"}, **{long_polls.HAS_WAITED: True},
-    )  # fmt: skip
+    laptop.client.defaults[long_polls.HAS_WAITED] = True
+    waited = laptop.ask("anna", take_over=True)
+    del laptop.client.defaults[long_polls.HAS_WAITED]
     problem(waited, 409, "already-listening")
     problem(laptop.ask("anna"), 409, "already-listening")
 
