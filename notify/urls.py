@@ -2,7 +2,16 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import consumers, event_types, held, listen, rotation, subscriptions, trials
+from notify.api import (
+    consumers,
+    event_types,
+    held,
+    listen,
+    rotation,
+    sandbox,
+    subscriptions,
+    trials,
+)  # fmt: skip
 from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
@@ -31,6 +40,11 @@ urlpatterns = [
         "subscriptions/<slug:system>/<slug:consumer>/tests",
         trials.SubscriptionTestView.as_view(),
         name="subscription-test",
+    ),
+    path(
+        "subscriptions/<slug:system>/<slug:consumer>/sandbox",
+        sandbox.SandboxView.as_view(),
+        name="subscription-sandbox",
     ),
     *routes(event_types.SharedEventType, event_types.EventTypeListView),
     *routes(event_types.OwnEventType),

@@ -17,7 +17,8 @@ from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
-from notify.models import BizMsg, BizReceive, EventType, Receive
+from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
+from notify.subscriptions import sandbox
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
@@ -79,12 +80,17 @@ class Things:
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
             "consumers/{name}/rotate": {"name": "warehouse"},
+            "consumers/{consumer}/listen": {"consumer": "laptop"},
+            "consumers/{consumer}/listen/{id}": {"consumer": "tablet", "id": ids["leased"]},
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
             "crms/{name}/tests": {"name": "sales"},
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
+            "subscriptions/{system}/{consumer}/sandbox": {
+                "system": "orders", "consumer": "sandbox",
+            },
             "people/{name}": {"name": "unused" if spare else "anna"},
             "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
@@ -119,6 +125,8 @@ def _managed(orders: Biz) -> None:
     notify_rows.subscription(orders, "spare")
     notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)
     Receive.objects.create(name="unused", url="https://unused.example/")
+    Receive.objects.create(name="sandbox", url=sandbox.URL)
+    notify_rows.subscription(orders, "sandbox")
     for name in ("order.paid", "order.gone"):
         EventType.objects.create(name=name)
         EventType.objects.create(biz=orders, name=name)
@@ -151,6 +159,18 @@ def _failure(answer: str) -> FailureGroup:
     return FailureGroup.objects.get(flow="notify", subject=1, answer=answer)
 
 
+def _leased(shop: Biz) -> ReceiveMsg:
+    """A delivery that a listener has, under the claim of the document's example."""
+    for name in ("laptop", "tablet"):
+        Receive.objects.create(name=name, delivery="listen")
+    row, now = notify_rows.subscription(shop, "tablet"), sql.now()
+    notify_rows.subscription(shop, "laptop")
+    return ReceiveMsg.objects.create(
+        id=1, msg_id=1, biz=shop, biz_receive=row, status=ReceiveMsg.Status.QUEUED,
+        claimed_by="listen-0123456789abcdef012345678", next_at=now, created_at=now, updated_at=now,
+    )  # fmt: skip
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -161,6 +181,7 @@ def _owned(shop: Biz) -> dict[str, str]:
         "sms": SgipMt.objects.filter(biz_id=shop.pk).first(),
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
+        "leased": _leased(shop),
         "alert": _open_alert(),
         "failure": _failure("HTTP 503"),
         "resent failure": _failure("timeout"),
