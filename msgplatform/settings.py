@@ -294,11 +294,11 @@ SPECTACULAR_SETTINGS = {
     # In the order of docs/integrate.md, then what sets the platform up.
     "TAGS": [
         {"name": "events", "description": "Publish an event; see who got it, and how."},
-        {"name": "listening", "description": "Fetch events on an engineer's own machine."},
         {"name": "sms", "description": "Send texts, see what became of them, read what came in."},
         {"name": "leads", "description": "Hand over leads; CRMs get every version of them."},
         {"name": "sync", "description": "What carries leads to CRMs: policies and their runs."},
         {"name": "feed", "description": "Posts, relations of users, and their timelines."},
+        {"name": "listening", "description": "Fetch events on an engineer's own machine."},
         {"name": "business systems", "description": "Management: who may use the platform."},
         {"name": "API keys", "description": "Management: the keys of business systems."},
         {"name": "consumers", "description": "Management: where events are delivered to."},

@@ -7,8 +7,8 @@ the whole schedule takes, when the latest probe failed, ends here without an att
 A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
 a backlog without an attempt.
 
-A consumer for development, whose deliveries a listener fetches, keeps them for as long. Then they
-are skipped: nobody was there to fail, and nobody needs to act.
+A consumer for development keeps what no listener fetches for three days, whatever its schedule.
+Then it is skipped: nobody was there to fail, and nobody needs to act.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _expire_one(
 
 
 def expire_unfetched(listened: Iterable[Subscription]) -> int:
-    """Skip up to two pages of deliveries of each of these subscriptions that were due for longer
-    than a breaker would keep them; returns their number."""
+    """Skip up to two pages of deliveries of each of these subscriptions that have been due for
+    UNFETCHED_SECONDS; returns their number."""
     return sum(
         transactions.retrying(partial(_expire_unfetched, subscription))
         for subscription in listened
@@ -103,7 +103,7 @@ def expire_unfetched(listened: Iterable[Subscription]) -> int:
 
 
 def _expire_unfetched(subscription: Subscription) -> int:
-    before = sql.now() - timedelta(seconds=limits.breaker_keep(subscription.schedule))
+    before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
     ended_count = 0
     for status in (_Status.PENDING, _Status.QUEUED):  # queued: a lease whose listener is gone
         with transaction.atomic():

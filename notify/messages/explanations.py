@@ -83,7 +83,7 @@ class Circumstances:
             text = _("It cannot be sent, which is the platform's own fault: %s")
             return text % str(delivery.error)
         if status == Status.SKIPPED and delivery.error == expiry.UNFETCHED:
-            return _("Nobody listened for its consumer for so long that it is not kept any more.")
+            return _("Nobody listened for its consumer for three days: it is not kept any longer.")
         if status == Status.SKIPPED:
             return _("Its subscription was discarded, or resumed without what was held.")
         return ""

@@ -44,6 +44,8 @@ MIN_TIMEOUT = 0.5  # seconds
 # Between the end of a request and the end of its lease: by so much the clocks of database and
 # sender may differ without a message being sent twice.
 LEASE_MARGIN_SECONDS = 2.0
+# For so long a delivery waits for a listener: over a weekend.
+UNFETCHED_SECONDS = 72 * 3600.0
 
 
 def url(value: str) -> None:
