@@ -202,6 +202,7 @@ CONTENT_SECURITY_POLICY = {
     "EXCLUDE_URL_PREFIXES": [
         "/api/v1/",
         "/api/schema/",
+        "/api/asyncapi.json",
         "/rpc/",
         "/healthz",
         "/readyz",

@@ -43,7 +43,7 @@ FLOW = flows.Flow(
     ),
     own_processes=_own_senders,
     urls="notify.urls",
-    root_urls="notify.sandbox.receiver",
+    root_urls="notify.root_urls",
     single_intakes=("notify.api.views.PUBLISH",),
     permission="notify.view_bizmsg",
     operator_permissions=("notify.change_receivemsg", "notify.operate_bizreceive"),
