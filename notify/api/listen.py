@@ -47,8 +47,8 @@ class ListenBody(msgspec.Struct, forbid_unknown_fields=True):
         ),
     ]
     take_over: Annotated[
-        bool, field("true: take the place of another listener, whose delivery comes again")
-    ] = False
+        bool | None, field("true: take the place of another listener, whose delivery comes again")
+    ] = None
 
 
 class ForwardedRequestSerializer(serializers.Serializer[Any]):
@@ -90,17 +90,19 @@ class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
     claim: Annotated[str, text("Of the lease", 32, f"^{_CLAIM.pattern}$")]
     status: Annotated[int, field("HTTP status of the answer; 0: none came", minimum=0, maximum=599)]
     error: Annotated[
-        str,
-        field("Why no answer came, or not all of it", enum=["", *results.ERRORS]),
-    ] = ""
-    detail: Annotated[str, field("A sentence about the error", maxLength=_MAX_DETAIL_LENGTH)] = ""
+        str | None,
+        field("Why no answer came, or not all of it", enum=["", *results.ERRORS, None]),
+    ] = None
+    detail: Annotated[
+        str | None, field("A sentence about the error", maxLength=_MAX_DETAIL_LENGTH)
+    ] = None
     seconds: Annotated[
-        float, field("How long the request took", minimum=0, maximum=_MAX_SECONDS)
-    ] = 0.0
-    headers: Annotated[dict[str, str], field("Of the answer; Retry-After is obeyed")] = (
-        msgspec.field(default_factory=dict)
-    )
-    body: Annotated[str, field(f"Of the answer; its first {MAX_RESPONSE_BODY} bytes are kept")] = ""
+        float | None, field("How long the request took", minimum=0, maximum=_MAX_SECONDS)
+    ] = None
+    headers: Annotated[dict[str, str] | None, field("Of the answer; Retry-After is obeyed")] = None
+    body: Annotated[
+        str | None, field(f"Of the answer; its first {MAX_RESPONSE_BODY} bytes are kept")
+    ] = None
 
 
 class ResultSerializer(serializers.Serializer[results.Outcome]):
@@ -145,7 +147,7 @@ class ListenView(APIView):
         subscription = _usable(row)
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
         # One that was displaced while it waited must not take the place back.
-        takes_over = body.take_over and not has_waited
+        takes_over = bool(body.take_over) and not has_waited
         places.take(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)
         if lease:
@@ -174,6 +176,7 @@ class ListenResultView(APIView):
         ResultBody,
         {200: ResultSerializer},
         ("an answer", {"claim": "listen-0123456789abcdef012345678", "status": 200}),
+        operation_id="consumers_listen_result_create",
     )
     def post(self, request: Request, consumer: str, pk: int) -> Response:
         """Send the result of a delivery.
@@ -234,20 +237,25 @@ def _answer(body: ResultBody) -> results.Answer:
         raise InvalidInput("Send the claim that came with the delivery.", "claim")
     if not (body.status == 0 or 100 <= body.status <= 599):
         raise InvalidInput("Use an HTTP status, or 0 when no answer came.", "status")
-    if body.error not in ("", *results.ERRORS):
+    answer = results.Answer(
+        body.status,
+        body.error or "",
+        body.detail or "",
+        body.seconds or 0.0,
+        body.headers or {},
+        body.body or "",
+    )
+    if answer.error not in ("", *results.ERRORS):
         raise InvalidInput(f"Use one of: {', '.join(results.ERRORS)}.", "error")
-    if body.status == 0 and not body.error:
+    if answer.status == 0 and not answer.error:
         raise InvalidInput("Say why no answer came.", "error")
-    if len(body.detail) > _MAX_DETAIL_LENGTH:
+    if len(answer.detail) > _MAX_DETAIL_LENGTH:
         raise InvalidInput(f"Use at most {_MAX_DETAIL_LENGTH} characters.", "detail")
-    if not 0 <= body.seconds <= _MAX_SECONDS:
+    if not 0 <= answer.seconds <= _MAX_SECONDS:
         raise InvalidInput("Use the seconds that the request took.", "seconds")
-    texts = [part for header in body.headers.items() for part in header]
+    texts = [part for header in answer.headers.items() for part in header]
     if sum(map(len, texts)) > _MAX_HEADERS_LENGTH:
         raise InvalidInput(f"Use at most {_MAX_HEADERS_LENGTH} characters.", "headers")
     if any(set(part) & {"\r", "\n", "\0"} for part in texts):
         raise InvalidInput("A header holds a line break.", "headers")
-    # Neither a 2xx that was cut is a failure, nor is an error beside it kept: as for a sender.
-    return results.Answer(
-        body.status, body.error, body.detail, body.seconds, body.headers, body.body
-    )
+    return answer

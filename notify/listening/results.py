@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
@@ -38,12 +38,12 @@ class Answer:
     error: str = ""
     detail: str = ""
     seconds: float = 0.0
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
 
     def response(self) -> Response:
         """The same as the HTTP engine reports it, for a request that nobody needs any more."""
-        lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in (self.headers or {}).items())]
+        lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in self.headers.items())]
         raw = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") if self.status else b""
         body = self.body.encode("utf-8", "replace")
         request = cast(Request, None)

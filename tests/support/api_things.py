@@ -160,15 +160,21 @@ def _failure(answer: str) -> FailureGroup:
 
 
 def _leased(shop: Biz) -> ReceiveMsg:
-    """A delivery that a listener has, under the claim of the document's example."""
-    for name in ("laptop", "tablet"):
+    """A delivery that a listener has, under the claim of the document's example, and a due one for
+    another listener: otherwise its request would wait for one."""
+    now, message = sql.now(), BizMsg.objects.filter(biz=shop).first()
+    assert message
+    rows = {}
+    for number, name in enumerate(("laptop", "tablet"), 1):
         Receive.objects.create(name=name, delivery="listen")
-    row, now = notify_rows.subscription(shop, "tablet"), sql.now()
-    notify_rows.subscription(shop, "laptop")
-    return ReceiveMsg.objects.create(
-        id=1, msg_id=1, biz=shop, biz_receive=row, status=ReceiveMsg.Status.QUEUED,
-        claimed_by="listen-0123456789abcdef012345678", next_at=now, created_at=now, updated_at=now,
-    )  # fmt: skip
+        rows[name] = ReceiveMsg.objects.create(
+            id=number, msg=message, biz=shop, biz_receive=notify_rows.subscription(shop, name),
+            next_at=now, created_at=now, updated_at=now,
+        )  # fmt: skip
+    leased = rows["tablet"]
+    leased.status, leased.claimed_by = ReceiveMsg.Status.QUEUED, "listen-0123456789abcdef012345678"
+    leased.save()
+    return leased
 
 
 def _owned(shop: Biz) -> dict[str, str]:
