@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 
 CONSUMER = {
     "name": "till", "title": "", "url": "https://till.example.com/hook",
-    "header_prefix": "webhook", "headers": "", "networks": "",
+    "delivery": "push", "header_prefix": "webhook", "headers": "", "networks": "",
 }  # fmt: skip
 SUBSCRIPTION = {
     "status": "0", "event_types": "", "channels": "", "timeout": "", "schedule": "5 s\n5 min",
