@@ -246,6 +246,15 @@ def test_without_an_answer_the_error_is_kept(laptop: Laptop) -> None:
     )  # fmt: skip
 
 
+def test_the_log_policy_holds(laptop: Laptop) -> None:
+    BizReceive.objects.update(log_answers="failed")
+    laptop.make(2)
+    for status in (200, 500):
+        laptop.finish(laptop.next(), status, body=f"an answer with {status}")
+    rows = Attempt.objects.values_list("http_status", "response_body")
+    assert sorted(rows) == [(200, ""), (500, "an answer with 500")]
+
+
 def test_a_wrong_result_is_refused(laptop: Laptop) -> None:
     laptop.make()
     delivery = laptop.next()

@@ -6,7 +6,7 @@ import notify.subscriptions.limits
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notify', '0003_format'),
+        ('notify', '0004_log_policy'),
     ]
 
     operations = [
