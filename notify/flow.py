@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core import flows, personal
+from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
@@ -66,7 +66,7 @@ FLOW = flows.Flow(
     scope_permissions={
         "events:write": ("notify.add_bizmsg",),
         # The payloads come in clear, and with the headers of the consumer.
-        "events:listen": ("notify.view_bizmsg", personal.PERMISSION, "notify.change_receive"),
+        "events:listen": ("notify.view_bizmsg", PERSONAL, "notify.change_receive"),
         "manage:consumers": ("notify.add_receive", "notify.change_receive",
                              "notify.delete_receive"),
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",
@@ -106,6 +106,14 @@ FLOW = flows.Flow(
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),
     queue_pattern=orders.QUEUE_PATTERN,
+    links=(
+        flows.Link(gettext_lazy("Publish an event"), "send", "admin:notify_publish",
+                   ("notify.add_bizmsg", "notify.view_bizmsg")),
+        *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
+                      ("notify.view_bizreceive",))] if sandbox.is_on() else []),
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
+    ),
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
     },
