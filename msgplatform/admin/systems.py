@@ -151,7 +151,6 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                     self.add_error(error.field, str(error))
         return values
 
-
     def _check_wider(self, names: list[str]) -> None:
         """Raises InvalidInput for a limit that is taken back by somebody who could not give what
         the key may then do."""
