@@ -63,7 +63,7 @@ class ConsumerSerializer(WholeSerializer):
             return []
 
 
-class NewConsumerSerializer(ConsumerSerializer):
+class CreatedConsumerSerializer(ConsumerSerializer):
     """The answer that has the signing secret, this once."""
 
     secret = serializers.CharField(
@@ -80,7 +80,7 @@ class Consumer(Resource):
     scope = "manage:consumers"
     model = Receive
     serializer_class = ConsumerSerializer
-    created_serializer_class = NewConsumerSerializer
+    created_serializer_class = CreatedConsumerSerializer
     secret_fields = frozenset({"headers"})
     example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
     on_delete = (
