@@ -92,7 +92,7 @@ equal((await manager.job(job.id)).action, "resend");
 
 const stranger = new Client(url, "mp_wrong");
 ok((await errorOf(NotAuthorized, stranger.publish("example.one", 1))).isPermanent);
-const nowhere = new Client("http://127.0.0.1:9", key, { patience: 0 });
+const nowhere = new Client("http://127.0.0.1:40", key, { patience: 0 });
 const unreachable = await errorOf(Unreachable, nowhere.publish("example.one", 1));
 ok(!unreachable.isPermanent && unreachable.message.includes("ECONNREFUSED"), unreachable.message);
 const elsewhere = new Client(`${url}/admin`, key);
