@@ -313,6 +313,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "CRMs", "description": "Management: the systems that get the leads."},
         {"name": "sources", "description": "Management: the tables whose changes are read."},
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
+        {"name": "platform file", "description": "Management: all that is set up, as one file."},
         {"name": "alerts", "description": "Management: what a person should look at."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
