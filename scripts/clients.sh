@@ -54,8 +54,14 @@ artifactVersion=$version"
 
 source_package() {  # LANGUAGE PROPERTIES [OPTION…]: an archive of what openapi-generator makes
   local name=msgplatform-client-$1-$version log=$folder/$1.log
-  openapi-generator-cli generate --generator-name "$1" --input-spec "$document" \
-    --output "$folder/$name" --additional-properties "hideGenerationTimestamp=true,$2" \
+  # The introduction is for readers of the whole document, not for a line in a package's index.
+  command python -c 'import json, sys
+document = json.load(sys.stdin)
+document["info"]["description"] = document["info"]["description"].partition("\n")[0]
+json.dump(document, sys.stdout)' <"$document" >"$folder/short.json"
+  openapi-generator-cli generate --generator-name "$1" --input-spec "$folder/short.json" \
+    --output "$folder/$name" \
+    --additional-properties "hideGenerationTimestamp=true,licenseName=Apache-2.0,$2" \
     --global-property apiTests=false,modelTests=false \
     --git-host msgplatform.example --git-user-id client --git-repo-id "$1" "${@:3}" >"$log" 2>&1 ||
     { cat "$log" >&2; return 1; }

@@ -34,7 +34,7 @@ NODE_PROGRAMS = ("client_example", "client_deliveries", "client_publishers")
 INTEGRATE = ROOT / "docs" / "integrate.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TYPESCRIPT_BLOCK = re.compile(r"^```ts\n(.*?)^```", re.MULTILINE | re.DOTALL)
-EVENTS, KILLS = (4_000, 8) if os.environ.get("MSGPLATFORM_FULL_LOAD") else (600, 3)  # of each kind
+EVENTS, KILLS = (4_000, 8) if os.environ.get("MSGPLATFORM_FULL_LOAD") else (360, 3)  # of each kind
 KEYS = """
 import json
 from msgplatform.api.access import keys
