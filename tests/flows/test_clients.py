@@ -121,6 +121,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> TypeScriptProject:
     for name in NODE_PROGRAMS:
         project.copy(PROGRAMS / f"{name}.ts")
     project.compile("client_publishers")
+    without_generator = subprocess.run(
+        [project.command], env={**os.environ, "MSGPLATFORM_URL": "-", "MSGPLATFORM_KEY": "-"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert without_generator.returncode == 1
+    assert "npm install --save-dev json-schema-to-typescript\n" in without_generator.stderr
+    project.add_generator_of_types()
     return project
 
 
@@ -132,13 +139,6 @@ def node_programs(node: TypeScriptProject, shared_cluster: Cluster) -> TypeScrip
     for address, schema in EVENT_TYPES.items():
         shared_cluster.put(f"/api/v1/{address}", {"schema": schema}, manager["MSGPLATFORM_KEY"])
     output = ["--system", "typed", "--output", "events.ts"]
-    without_generator = subprocess.run(
-        [node.command, *output], cwd=node.folder, env={**os.environ, **manager},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert without_generator.returncode == 1
-    assert "npm install --save-dev json-schema-to-typescript\n" in without_generator.stderr
-    node.add_generator_of_types()
     execute([node.command, *output], node.folder, manager)
     node.compile("quick_start", "receiver", "many", "integrate", *NODE_PROGRAMS)
     return node

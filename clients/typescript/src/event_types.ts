@@ -1,6 +1,6 @@
 // Event types of the catalogue as TypeScript: an interface for each, and one of them all.
 
-import type { JSONSchema } from "json-schema-to-typescript";
+import type { JSONSchema, compile } from "json-schema-to-typescript";
 
 export interface CatalogueEntry {
   name: string;
@@ -9,9 +9,12 @@ export interface CatalogueEntry {
   description?: string | null;
 }
 
+export interface Generator {
+  compile: typeof compile;
+}
+
 /** A module with an interface for each payload, and `Events`, which maps event types to them. */
-export async function typesOf(entries: CatalogueEntry[]): Promise<string> {
-  const { compile } = await generator();
+export async function typesOf(entries: CatalogueEntry[], { compile }: Generator): Promise<string> {
   const names = new Set(["Events"]);
   const parts = [
     "// Made by msgplatform-types from the platform's catalogue of event types: do not edit.\n",
@@ -44,7 +47,8 @@ export async function typesOf(entries: CatalogueEntry[]): Promise<string> {
   return `${parts.join("\n")}\n`;
 }
 
-async function generator() {
+/** json-schema-to-typescript, which only those need who call the command. */
+export async function loadGenerator(): Promise<Generator> {
   try {
     return await import("json-schema-to-typescript");
   } catch (error) {

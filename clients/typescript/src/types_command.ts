@@ -5,7 +5,7 @@ import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Client } from "./client.js";
 import { PlatformError } from "./errors.js";
-import { typesOf } from "./event_types.js";
+import { loadGenerator, typesOf } from "./event_types.js";
 
 const USAGE = `Usage: msgplatform-types [--system NAME] [--output FILE]
 
@@ -25,6 +25,7 @@ async function main(): Promise<void> {
   if (values.help) return console.log(USAGE);
   const { MSGPLATFORM_URL: url, MSGPLATFORM_KEY: key } = process.env;
   if (!url || !key) throw new UsageError("Set MSGPLATFORM_URL and MSGPLATFORM_KEY");
+  const generator = await loadGenerator();
   const client = new Client(url, key, { patience: 10 });
   const types = new Map<string, { name: string; schema?: unknown; description?: string | null }>();
   for await (const entry of client.list("/api/v1/event-types")) {
@@ -32,7 +33,7 @@ async function main(): Promise<void> {
     if (entry.system !== null && entry.system === values.system) types.set(entry.name, entry);
   }
   if (values.system) await checkSystem(client, values.system);
-  const text = await typesOf([...types.values()]);
+  const text = await typesOf([...types.values()], generator);
   if (!values.output) return void process.stdout.write(text);
   await writeFile(values.output, text);
   console.error(`${types.size} event types are in ${values.output}`);
