@@ -61,7 +61,7 @@ class Things:
         name = "spare" if spare else "orders"
         by_address: dict[str, Mapping[str, str]] = {
             "alert-channels/{name}": {"name": "spare" if spare else "operators"},
-            "alert-channels/{name}/test": {"name": "operators"},
+            "alert-channels/{name}/tests": {"name": "operators"},
             "alert-rules/{name}": {"name": "spare" if spare else "night"},
             "alerts/{id}": {"id": ids["alert"]},
             "alerts/{id}/acknowledge": {"id": ids["alert"]},

@@ -73,7 +73,8 @@ def _alert_message() -> None:
     """A message that did not reach a chat."""
     channel = AlertChannel.objects.create(
         name="chat", url="dingtalk://SECabc@a1b2/", shown="DingTalk dingtalk://… · 1a2b3c4d",
-        failing_since=timezone.now(), failures_in_row=2, last_error="errcode 310000: sign not match",
+        failing_since=timezone.now(), failures_in_row=2,
+        last_error="errcode 310000: sign not match",
     )  # fmt: skip
     rule = AlertRule.objects.create(name="all", kinds=["sms.*"])
     rule.channels.add(channel)

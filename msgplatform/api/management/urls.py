@@ -26,7 +26,7 @@ urlpatterns = [
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
     *routes(alert_setup.AlertChannelResource),
     path(
-        "alert-channels/<slug:name>/test",
+        "alert-channels/<slug:name>/tests",
         alert_setup.AlertChannelTestView.as_view(),
         name="alert-channel-test",
     ),

@@ -36,6 +36,8 @@ from msgplatform.models import (
 )
 from msgplatform.monitor import alert_store
 from tests.support import robot_sinks
+from tests.support.api_support import problem
+from tests.support.management import Manager
 from tests.support.notify_rows import subscription
 from tests.support.robot_sinks import (
     DINGTALK,
@@ -480,8 +482,9 @@ def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
     assert "The test was not sent: errcode 130101: send too fast" in text, re.findall(
         r"The test[^<]*|130101[^<]*", text
     )
+    message = AlertMessage.objects.latest("pk").pk
     lists = ["alertchannel/", "alertmessage/", f"alertchannel/{row.pk}/change/",
-             f"alertmessage/{AlertMessage.objects.latest('pk').pk}/change/", "auditlog/"]  # fmt: skip
+             f"alertmessage/{message}/change/", "auditlog/"]  # fmt: skip
     for each in lists:
         text = admin_client.get(f"/admin/msgplatform/{each}").content.decode()
         assert "130101" in text or each == "auditlog/", each
@@ -498,3 +501,20 @@ def test_a_wrong_rule_is_explained(admin_client: Client) -> None:
     assert "Line 2: There is no kind of alert “notify.fail”" in text
     assert "A heartbeat gets no messages: leave out beat." in text
     assert "set both times, or none" in text
+
+
+def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
+    manager = Manager()
+    refused = manager.send("PUT", "alert-channels/ops", {"url": "dingding://abc"})
+    assert "No service is known" in problem(refused, 400, "invalid-input")["detail"]
+    address = {"url": f"dingtalk://{SECRET}@{TOKEN}/"}
+    created = manager.send("PUT", "alert-channels/ops", address)
+    assert created.status_code == 201
+    assert "url" not in created.json()
+    assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
+    assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
+    assert manager.send("POST", "alert-channels/ops/tests").json() == {"sent": True, "error": ""}
+    robots.modes[DINGTALK] = "refuses"
+    tested = manager.send("POST", "alert-channels/ops/tests").json()
+    assert tested == {"sent": False, "error": "errcode 130101: send too fast"}
+    assert AlertMessage.objects.filter(kind="test").count() == 2
