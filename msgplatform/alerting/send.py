@@ -246,6 +246,7 @@ def without_secrets(text: str, url: str) -> str:
     """A sentence in which no part of the address stands but scheme and a host with a dot."""
     # As urllib3 says it, with the whole path.
     text = re.sub(r"HTTPS?ConnectionPool\(.*?\): Max retries exceeded with url: \S+ ", "", text)
+    text = re.sub(r"\(Caused by \w+\(['\"]?(?:\w+\(host=.*?\): )?(.*?)['\"]?\)\)", r"\1", text)
     parts = urlsplit(url)
     pieces = re.split(r"[/?&=@:;,]+", f"{parts.netloc}/{parts.path}/{parts.query}")
     for piece in sorted({*pieces, *map(unquote, pieces)}, key=len, reverse=True):
