@@ -154,7 +154,7 @@ def test_the_page(crm: Crm, admin_client: Client) -> None:
     admin_client.post(page, {"answer": "error", "count": "5", "minutes": "5", "delay": "0.01"})
     sync.handled(sync.queued(sync.policy(crm), sync.requests("a", values={"name": "Ann Lee"})))
     text = admin_client.get(page).content.decode()
-    assert "It 500: fails" in text
+    assert "It was told: 500: fails" in text
     assert "for 4 more calls" in text
     wrong = admin_client.post(page, {"answer": "error", "minutes": "99"}).content.decode()
     assert "less than or equal to 60" in wrong
