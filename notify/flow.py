@@ -106,6 +106,8 @@ FLOW = flows.Flow(
                    ("notify.add_bizmsg", "notify.view_bizmsg")),
         *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
                       ("notify.view_bizreceive",))] if sandbox.is_on() else []),
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
     ),
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
