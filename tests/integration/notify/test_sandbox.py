@@ -129,24 +129,31 @@ def test_the_address_says_nothing_to_others_and_judges_signatures(
     assert post(server, path, b"{}", right) == 404
 
 
-def test_nothing_but_the_sandbox_passes_the_guard(row: BizReceive, server: Server) -> None:
-    """Neither a consumer that names the same address, nor a name, nor a metadata address; and a
-    redirect is not followed."""
+def test_nothing_but_the_sandbox_passes_the_guard(
+    row: BizReceive, server: Server, settings: LazySettings
+) -> None:
+    """Neither a consumer that names the same address or a name for it, nor a metadata address; and
+    no proxy is asked."""
     own = sandbox.address(row.pk, signing.decode_secret(row.receive.secret))[0]
     cases = [
         (own, "", "address_forbidden"),
         (f"http://127.0.0.1:{server.port}/console/", "", "address_forbidden"),
         (f"http://localhost:{server.port}/", "127.0.0.1", "address_forbidden"),
-        (f"http://localhost:{server.port}/", "localhost", "address_forbidden"),
+        (f"http://localhost:{server.port}/", "", "address_forbidden"),
         ("http://169.254.169.254/", "169.254.169.254", "address_forbidden"),
         ("http://10.0.0.1/", "127.0.0.1", "address_forbidden"),
         (own, "127.0.0.1", ""),
+        (own.replace("127.0.0.1", "localhost"), "localhost", ""),
     ]
+    settings.SANDBOX_URL = f"http://localhost:{server.port}"
+    for is_set, host in ((False, ""), (True, "localhost")):
+        settings.SANDBOX_URL_SET = is_set
+        assert sandbox.address(row.pk, b"key")[1] == host
     with Sink(answering()) as proxy:
         for options in ({}, {"proxy": proxy.url("")}):
             engine = engine_from_settings(window=1, **options)
-            for url, own_address, error in cases:
-                engine.submit(outline(url, (), 60, own_address=own_address).request(b"{}", (), url))
+            for url, own_host, error in cases:
+                engine.submit(outline(url, (), 60, own_host=own_host).request(b"{}", (), url))
                 responses: list[Any] = []
                 while not responses:
                     responses = engine.poll(1.0)
