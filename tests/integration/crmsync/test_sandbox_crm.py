@@ -14,8 +14,9 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import store as store_module
 from crmsync.adapters.sandbox.store import Records
 from crmsync.models import Crm, Record
-from crmsync.monitor import conditions
+from crmsync.monitor import conditions, failures
 from msgplatform.api.access import keys
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import AuditLog
 from tests.integration.crmsync import sync_support as sync
@@ -94,6 +95,8 @@ def test_refused_credentials_pause_it_and_make_no_alert(crm: Crm, manager: Manag
     with sync.running() as handler:
         sync.turn_until(handler, lambda: Crm.objects.filter(paused_at__isnull=False).exists())
     assert Crm.objects.get().paused_because
+    failures.add(crm.pk, [(1, "auth", "no")], sql.now())
+    assert [one.is_quiet for one in failures.failures()] == [True]
     other = sync.crm("real", "sql", paused_at="2026-01-01T00:00:00Z", paused_because="no")
     assert [one.key for one in conditions.conditions()] == [f"{conditions.PAUSED}:{other.pk}"]
 

@@ -14,10 +14,13 @@ from django.test import Client
 
 from msgplatform.api.access import keys
 from msgplatform.core import sandbox as core
+from msgplatform.core.data import sql
 from msgplatform.core.http.engine import engine_from_settings, outline
-from msgplatform.models import Alert, Biz
+from msgplatform.models import Biz
+from msgplatform.monitor import failure_store
+from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor import conditions
+from notify.monitor import conditions, failures
 from notify.sandbox import calls
 from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
@@ -166,7 +169,11 @@ def test_a_failing_sandbox_makes_no_alert(row: BizReceive) -> None:
     BizReceive.objects.update(failing_since="2026-01-01T00:00:00Z", failures=100)
     other = subscription(row.biz, "till", failing_since="2026-01-01T00:00:00Z", failures=100)
     assert [each.key for each in conditions.conditions()] == [f"{conditions.FAILING}:{other.pk}"]
-    assert not Alert.objects.exists()
+    for pk in (row.pk, other.pk):
+        failure_store.add("notify", [Loss(pk, "HTTP 500", 1, "no room")], sql.now())
+    assert {one.subject: one.is_quiet for one in failures.failures()} == {
+        row.pk: True, other.pk: False,
+    }  # fmt: skip
 
 
 def test_what_is_wrong_is_said(row: BizReceive, settings: LazySettings) -> None:
