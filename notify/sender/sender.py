@@ -22,6 +22,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import Listener
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
 from notify import orders, signals
@@ -198,8 +199,11 @@ class Sender(Worker):
             lane.waiting.popleft()
             if goes_back:
                 self.results.put(order, webhook.unsent_result(order.order, item))
-            else:
-                entries.append((order, item))
+                continue
+            try:
+                entries.append((order, orders.opened(item)))
+            except Undecryptable as error:
+                self.results.put(order, webhook.unreadable_result(order.order, item, str(error)))
         if entries:
             for request in webhook.envelope(subscription).requests(entries, int(wall)):
                 self.engine.submit(request)

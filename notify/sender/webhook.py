@@ -3,6 +3,7 @@ format), a Result back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -78,6 +79,14 @@ def request(
 def unsent_result(order: Order, item: Item) -> Result:
     """A result that gives the delivery back without an attempt."""
     return Result(item.id, order.subscription, order.claim, item.attempt, "unsent", at=item.due)
+
+
+def unreadable_result(order: Order, item: Item, why: str) -> Result:
+    """A failed attempt: the payload's key is missing, and may be there at the next attempt."""
+    return Result(
+        item.id, order.subscription, order.claim, item.attempt, "failed", error="encrypted",
+        at=time.time(), detail=why, event_type=item.event_type,
+    )  # fmt: skip
 
 
 def answer(
