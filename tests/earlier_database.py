@@ -46,6 +46,7 @@ LATER = {
     "msgplatform": (
         "DROP TABLE cell",
         "DROP TABLE kept_object",
+        "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
         "DROP TABLE audit_export",
         # SQLite takes the table's name, which MariaDB wants, for a comment.
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",

@@ -14,12 +14,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectMultipleWidget,
+)
 
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import UndeletableAdmin, next_page
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
+from msgplatform.api.management.platform_file import kinds
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -32,6 +36,7 @@ _PLATFORM = {
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
+    "manage:platform": (),  # all that is set up
     "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
@@ -51,6 +56,8 @@ def scope_permissions(scope: str) -> set[str]:
     names = {*_PLATFORM[scope]}
     if scope == "manage:keys":  # it makes keys with any scope of a business system
         names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope == "manage:platform":
+        names.update(name for kind in kinds.kinds() for name in scope_permissions(kind.scope))
     if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # of every flow
         names.update(flow.permission for flow in flows.all())
     if scope in ("manage:jobs", "manage:failures"):
@@ -105,10 +112,19 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             "What this key may do. Those that begin with manage: are for keys without a system."
         ),
     )
+    systems = forms.MultipleChoiceField(
+        label=_("Limited to"),
+        widget=UnfoldAdminSelectMultipleWidget,
+        required=False,
+        help_text=_(
+            "For a management key: it sees and changes only what belongs to these business "
+            "systems. Nothing chosen: no limit."
+        ),
+    )
 
     class Meta:
         model = ApiKey
-        fields = ["biz", "name", "scopes", "expires_at"]
+        fields = ["biz", "name", "scopes", "systems", "expires_at"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -120,12 +136,18 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 for name, text in (keys.scopes() | keys.management_scopes()).items()
                 if name in stored_scopes or can_give(self.user, name)
             ]
+        systems = self.fields.get("systems")
+        if isinstance(systems, forms.MultipleChoiceField):
+            # Those that are gone too: without them a limit would silently become none.
+            names = {*Biz.objects.values_list("name", flat=True), *(self.instance.systems or ())}
+            systems.choices = [(name, name) for name in sorted(names)]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         owner = values.get("biz") if "biz" in self.fields else self.instance.biz
         for check in (
             lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
+            lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
             lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
@@ -140,7 +162,9 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 class ApiKeyAdmin(SecretPageAdmin):
     audit_name = "api_key"
     form = ApiKeyForm
-    list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
+    list_display = [
+        "name", "biz", "limited_to", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at",
+    ]  # fmt: skip
     list_filter = ["biz", "revoked_at"]
     list_select_related = ["biz"]
     search_fields = ["name", "prefix"]
@@ -165,9 +189,16 @@ class ApiKeyAdmin(SecretPageAdmin):
             transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
-        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
+        row, obj.plain = keys.create(  # type: ignore[attr-defined]
+            obj.biz, obj.name, obj.scopes, obj.expires_at, obj.systems or ()
+        )
         obj.pk = row.pk
         obj.prefix = row.prefix
+
+    @admin.display(description=_("limited to"), empty_value="")
+    def limited_to(self, obj: ApiKey) -> str:
+        """The business systems that a limited key sees."""
+        return ", ".join(obj.systems or ())
 
     def response_add(
         self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None

@@ -24,6 +24,7 @@ from msgplatform.api.problems.problem import (
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
     Kind,
+    LimitedKey,
     MissingScope,
     Problem,
 )
@@ -63,7 +64,8 @@ def _(exc: drf.APIException, view: Any) -> Problem:
 
 @describe.register
 def _(exc: drf.ValidationError, view: Any) -> Problem:
-    return _invalid(list(_flat(exc.detail)))
+    # An error whose values have more than a field may say so itself.
+    return _invalid(getattr(exc, "errors", None) or list(_flat(exc.detail)))
 
 
 @describe.register
@@ -152,6 +154,11 @@ def _(exc: MissingScope, view: Any) -> Problem:
 
 
 @describe.register
+def _(exc: LimitedKey, view: Any) -> Problem:
+    return Problem(KINDS["limited-key"], str(exc.detail))
+
+
+@describe.register
 def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
     return Problem(KINDS["forbidden"], str(exc) or KINDS["forbidden"].help)
 
@@ -206,7 +213,7 @@ def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
     return Problem(KINDS["body-too-large"], "Send several smaller requests.")
 
 
-def _invalid(field_errors: list[dict[str, str]]) -> Problem:
+def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
     # `detail` is read by people: the first errors are enough there, `errors` has all of them.
     first_errors = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]

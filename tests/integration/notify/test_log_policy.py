@@ -82,7 +82,7 @@ def test_nothing_of_an_answer_is_stored_against_the_policy(
     cases = [(policy, status) for policy in POLICIES for status in (200, 500)]
     kept = {body("all", 200), body("all", 500), body("failures", 500)}
     with ExitStack() as stack:
-        sinks = []
+        sinks: list[Sink] = []
         for policy, status in cases:
             text = body(policy, status)
             head = f"HTTP/1.1 {status} X\r\nX-Answer: {text}\r\nContent-Length: {len(text)}\r\n"
@@ -112,7 +112,7 @@ def old_answers(row: BizReceive, text: str) -> None:
 
 
 def kept_answers() -> set[str]:
-    rows = [*Attempt.objects.all(), *ColdAttempt.objects.all()]
+    rows: list[Any] = [*Attempt.objects.all(), *ColdAttempt.objects.all()]
     assert all(bool(row.response_headers) == bool(row.response_body) for row in rows)
     return {row.response_body for row in rows} - {""}
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
@@ -95,16 +94,11 @@ def a_redis_is_nearly_full(places: Places) -> Course:
     client.config_set("maxmemory", 0)
 
 
-@incident("platform.audit", r"audit\.sock: No such file or directory\. Entries have waited since")
+@incident("platform.audit", r"audit\.sock: No such file or directory\. Entries have waited", act=2)
 def nobody_takes_the_audit_log(places: Places) -> Course:
+    """Not in the first act, in which run_bulk is killed."""
+    path = Path(address.parse(settings.AUDIT_EXPORT).place)
+    away = path.rename(path.with_suffix(".away"))
     AuditLog.objects.create(actor="ann", action="consumer_changed", target="well")
     yield
-    # A syslog daemon until this process ends.
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.bind(address.parse(settings.AUDIT_EXPORT).place)
-
-    def take() -> None:
-        while listener.recv(65536):
-            pass
-
-    threading.Thread(target=take, daemon=True).start()
+    away.rename(path)

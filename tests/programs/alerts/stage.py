@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -81,6 +83,7 @@ class Stage(SmsCluster):
         self.places: dict[str, str] = {}
 
     def __enter__(self) -> Stage:
+        self._open.enter_context(_syslog(self.folder / "audit.sock"))
         super().__enter__()
         for name, status in SINKS.items():
             sink = SinkProcess(self.folder / f"{name}.seen", ["--status", str(status)])
@@ -185,3 +188,21 @@ def of(rows: list[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     for row in rows:
         found.setdefault(row["kind"].partition(":")[0], []).append(row)
     return found
+
+
+@contextmanager
+def _syslog(path: Path) -> Iterator[None]:
+    """A daemon that takes what is sent to this socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+
+        def take() -> None:
+            while listener.recv(65536) != b"end":
+                pass
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"end", str(path))
+        thread.join(60)

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgplatform', '0004_platform_file'),
+        ('msgplatform', '0005_limited_keys'),
     ]
 
     operations = [
