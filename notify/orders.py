@@ -92,19 +92,17 @@ def system_of(queue: str) -> int:
 
 def body(event_type: str, timestamp: str, payload: bytes) -> str:
     """The Standard Webhooks body around the payload's exact bytes. A sealed payload stays sealed,
-    also in Redis, until the body is sent (`opened`)."""
+    also in Redis, until the body is sent (`open_body`)."""
     head = f'{{"type":"{event_type}","timestamp":"{timestamp}{_DATA}'
     return head + payload.decode("utf-8") + "}"
 
 
-def opened(item: Item) -> Item:
-    """The item with the body that is sent. Raises Undecryptable."""
-    text = item.body
+def open_body(text: str) -> str:
+    """The body that is sent: that of `body`, with its payload in clear. Raises Undecryptable."""
     start = text.find(_DATA) + len(_DATA)
     if not text.startswith(encryption.PREFIX, start):  # as no JSON text begins
-        return item
-    payload = encryption.unseal(text[start:-1].encode()).decode()
-    return msgspec.structs.replace(item, body=f"{text[:start]}{payload}}}")
+        return text
+    return f"{text[:start]}{encryption.unseal(text[start:-1].encode()).decode()}}}"
 
 
 def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:

@@ -100,8 +100,9 @@ class Encrypted(Notify):
 
     def check(self, crew: Crew) -> None:
         super().check(crew)
-        sealed = BizMsg.objects.filter(payload__startswith=encryption.PREFIX.encode())
-        notify_rows.same(sealed.count(), BizMsg.objects.count(), "encrypted payloads")
+        payloads = list(BizMsg.objects.values_list("payload", flat=True))
+        sealed_count = sum(encryption.is_sealed(bytes(payload)) for payload in payloads)
+        notify_rows.same(sealed_count, len(payloads), "encrypted payloads")
 
 
 def sides() -> list[type[Side]]:

@@ -157,7 +157,7 @@ class EncryptedJSONField(EncryptedTextField):
         return json.loads(text)
 
 
-class SealedBinaryField(models.BinaryField):
+class SealedBinaryField(models.BinaryField):  # type: ignore[type-arg]  # none at run time
     """Bytes that may be sealed (`core.secrets.encryption.seal`). Instances, `values()` and SQL have
     them as they are stored: whoever shows them unseals them."""
 

@@ -190,6 +190,18 @@ class Sender(Worker):
         # another sender might send it at the same time.
         database_now = wall - self.subscriptions.clock_ahead
         horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
+        entries = self._entries(lane, max_entries, horizon)
+        if entries:
+            for request in webhook.envelope(subscription).requests(entries, int(wall)):
+                self.engine.submit(request)
+            lane.sent(now, len(entries))
+        if lane.has_open_breaker:
+            self._give_back_all(lane)
+        return len(entries)
+
+    def _entries(self, lane: Lane, max_entries: int, horizon: float) -> list[webhook.Entry]:
+        """Take up to `max_entries` messages that wait; those whose lease ends before `horizon` go
+        back."""
         entries: list[webhook.Entry] = []
         while lane.waiting:
             order, item = lane.waiting[0]
@@ -201,16 +213,10 @@ class Sender(Worker):
                 self.results.put(order, webhook.unsent_result(order.order, item))
                 continue
             try:
-                entries.append((order, orders.opened(item)))
+                entries.append((order, webhook.opened(item)))
             except Undecryptable as error:
                 self.results.put(order, webhook.unreadable_result(order.order, item, str(error)))
-        if entries:
-            for request in webhook.envelope(subscription).requests(entries, int(wall)):
-                self.engine.submit(request)
-            lane.sent(now, len(entries))
-        if lane.has_open_breaker:
-            self._give_back_all(lane)
-        return len(entries)
+        return entries
 
     def _give_back_unstarted(self) -> None:
         self._take_in()

@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 
+import msgspec
+
 from msgplatform.core.http import engine as http
 from msgplatform.core.http.response import kept_headers, readable, retry_after
+from notify import orders
 from notify.directory import Subscription
 from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
@@ -75,6 +78,12 @@ def request(
 ) -> http.Request:
     """One signed attempt at `timestamp` (unix seconds); its tag is (order, item)."""
     return Envelope(subscription).requests([(order, item)], timestamp)[0]
+
+
+def opened(item: Item) -> Item:
+    """The item with the body that is sent. Raises Undecryptable."""
+    body = orders.open_body(item.body)
+    return item if body is item.body else msgspec.structs.replace(item, body=body)
 
 
 def unsent_result(order: Order, item: Item) -> Result:
