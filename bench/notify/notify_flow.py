@@ -92,7 +92,7 @@ class Notify(Side):
 class Encrypted(Notify):
     """The same, of a business system whose payloads are encrypted at rest."""
 
-    name = "encrypted payloads"
+    name = "encrypted-payloads"
 
     def prepare(self) -> None:
         super().prepare()

@@ -42,7 +42,7 @@ def at_scale(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
         ("sender", {"rq+requests", "pycurl-multi"}),
         ("http-engine", {"pycurl-multi"}),
         ("marker", {"orm-save", "orm-save+log"}),
-        ("notify", {"encrypted payloads", "drf+orm-default"}),
+        ("notify", {"encrypted-payloads", "drf+orm-default"}),
     ],
 )
 def test_every_side_is_measured(name: str, references: set[str]) -> None:
