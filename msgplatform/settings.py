@@ -299,6 +299,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "leads", "description": "Hand over leads; CRMs get every version of them."},
         {"name": "sync", "description": "What carries leads to CRMs: policies and their runs."},
         {"name": "feed", "description": "Posts, relations of users, and their timelines."},
+        {"name": "listening", "description": "Fetch events on an engineer's own machine."},
         {"name": "business systems", "description": "Management: who may use the platform."},
         {"name": "API keys", "description": "Management: the keys of business systems."},
         {"name": "consumers", "description": "Management: where events are delivered to."},
@@ -345,12 +346,6 @@ SPECTACULAR_SETTINGS = {
             "skipped",
         ],
     },
-    "SWAGGER_UI_DIST": "SIDECAR",
-    # As JavaScript, since `codeSamples` is a function (`static/console/api_samples.js`).
-    "SWAGGER_UI_SETTINGS": (
-        '{deepLinking: true, docExpansion: "list", filter: true, plugins: [codeSamples]}'
-    ),
-    "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
 }
 # The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.
 # By default: none

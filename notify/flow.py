@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core import flows
+from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
@@ -51,6 +51,9 @@ FLOW = flows.Flow(
     scopes={
         "events:write": gettext_noop("publish events"),
         "events:read": gettext_noop("read events and what became of them"),
+        "events:listen": gettext_noop(
+            "fetch the deliveries of a consumer for development, as msgp listen does"
+        ),
     },
     management_scopes={
         "manage:consumers": gettext_noop("set up consumers: where messages go"),
@@ -62,6 +65,8 @@ FLOW = flows.Flow(
     },
     scope_permissions={
         "events:write": ("notify.add_bizmsg",),
+        # The payloads come in clear, and with the headers of the consumer.
+        "events:listen": ("notify.view_bizmsg", PERSONAL, "notify.change_receive"),
         "manage:consumers": ("notify.add_receive", "notify.change_receive",
                              "notify.delete_receive"),
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",
@@ -101,6 +106,14 @@ FLOW = flows.Flow(
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),
     queue_pattern=orders.QUEUE_PATTERN,
+    links=(
+        flows.Link(gettext_lazy("Publish an event"), "send", "admin:notify_publish",
+                   ("notify.add_bizmsg", "notify.view_bizmsg")),
+        *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
+                      ("notify.view_bizreceive",))] if sandbox.is_on() else []),
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
+    ),
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
     },

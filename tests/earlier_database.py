@@ -53,9 +53,12 @@ LATER = {
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
         "ALTER TABLE biz DROP COLUMN encrypts_payloads",
     ),
-    "notify": tuple(
-        f"ALTER TABLE biz_receive DROP COLUMN {name}"
-        for name in ("format", "log_answers", "log_days", "answers_removed_below")
+    "notify": (
+        *(
+            f"ALTER TABLE biz_receive DROP COLUMN {name}"
+            for name in ("format", "log_answers", "log_days", "answers_removed_below")
+        ),
+        "ALTER TABLE receive DROP COLUMN delivery",
     ),
 }
 

@@ -51,8 +51,9 @@ class ConsumerSerializer(WholeSerializer):
 
     class Meta:
         model = Receive
-        fields = ["name", "title", "url", "header_prefix", "headers", "header_names", "networks",
-                  "secret_fingerprint", "previous_secret_until", "created_at"]  # fmt: skip
+        fields = ["name", "title", "delivery", "url", "header_prefix", "headers", "header_names",
+                  "networks", "secret_fingerprint", "previous_secret_until",
+                  "created_at"]  # fmt: skip
         read_only_fields = ["name", "previous_secret_until", "created_at"]
 
     def to_representation(self, instance: Receive) -> dict[str, Any]:

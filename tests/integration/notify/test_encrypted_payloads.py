@@ -19,8 +19,10 @@ from msgplatform.core.secrets.encryption import State
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.restore import restore
+from notify.directory import from_row
 from notify.flow import FLOW
 from notify.intake import intake, sealing
+from notify.listening.leases import lease_next
 from notify.maker.maker import Maker
 from notify.messages.index import MESSAGES
 from notify.messages.texts import with_text
@@ -123,6 +125,19 @@ def test_the_api_shows_it_to_its_owner() -> None:
     assert encryption.is_sealed(stored(int(pk)))
     shown = caller.get(f"{API}/{pk}?expand=payload").json()
     assert shown["payload"] == json.loads(PAYLOAD)
+
+
+def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
+    row = subscription(biz, "laptop")
+    Receive.objects.update(delivery="listen")
+    publish(biz, payload=PAYLOAD)
+    maker = Maker()
+    while maker.turn():
+        pass
+    row.refresh_from_db()
+    lease = lease_next(from_row(row))
+    assert lease is not None
+    assert PAYLOAD in lease.request.body
 
 
 def test_a_repeated_request_is_a_duplicate_and_other_systems_stay_clear(biz: Biz) -> None:
