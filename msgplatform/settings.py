@@ -288,6 +288,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "msgplatform.api.schema_document.join_blanks",
         "msgplatform.api.schema_document.close_bodies",
         "msgplatform.api.schema_document.introduce",
         "msgplatform.api.code_samples.add",

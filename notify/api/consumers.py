@@ -75,7 +75,7 @@ class ConsumerSerializer(WholeSerializer):
             return []
 
 
-class NewConsumerSerializer(ConsumerSerializer):
+class CreatedConsumerSerializer(ConsumerSerializer):
     """The answer that has the signing secret, this once."""
 
     secret = serializers.CharField(
@@ -93,7 +93,7 @@ class Consumer(Resource):
     answers_limited_keys = True
     model = Receive
     serializer_class = ConsumerSerializer
-    created_serializer_class = NewConsumerSerializer
+    created_serializer_class = CreatedConsumerSerializer
     secret_fields = frozenset({"headers"})
     example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
     on_delete = (
