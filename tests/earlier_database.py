@@ -51,6 +51,7 @@ LATER = {
         # SQLite takes the table's name, which MariaDB wants, for a comment.
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
+        "ALTER TABLE biz DROP COLUMN encrypts_payloads",
     ),
     "notify": (
         *(

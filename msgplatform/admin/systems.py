@@ -76,7 +76,14 @@ def can_give(user: Any, scope: str) -> bool:
 @admin.register(Biz)
 class BizAdmin(UndeletableAdmin):
     audit_name = "system"
-    list_display = ["name", "title", "enabled", "validates_events", "created_at"]
+    list_display = [
+        "name",
+        "title",
+        "enabled",
+        "validates_events",
+        "encrypts_payloads",
+        "created_at",
+    ]
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
