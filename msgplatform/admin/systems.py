@@ -141,6 +141,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         for check in (
             lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
             lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
+            lambda: self._check_wider(values.get("systems", [])),
             lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
@@ -149,6 +150,15 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 if error.field not in self.errors and not self.has_error("biz"):
                     self.add_error(error.field, str(error))
         return values
+
+    def _check_wider(self, names: list[str]) -> None:
+        """Raises InvalidInput for a limit that is taken back by somebody who could not give what
+        the key may then do."""
+        stored_names = set(self.instance.systems or ())
+        is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
+        if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
+            words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
+            raise InvalidInput(words, "systems")
 
 
 @admin.register(ApiKey)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.forms import model_to_dict
 from django.test import Client
@@ -371,3 +371,24 @@ def test_in_the_console(admin_client: Client) -> None:
     )
     assert "sees only that system" in told.content.decode()
     assert model_to_dict(ApiKey.objects.get(pk=row.pk))["systems"] == [OWN, "gone"]
+
+
+def test_nobody_takes_back_a_limit_of_scopes_that_are_not_theirs(admin_client: Client) -> None:
+    for name in (OWN, OTHER):
+        Biz.objects.create(name=name)
+    row, _plain = keys.create(None, "team", ["manage:systems"], system_names=[OWN, OTHER])
+    clerk = User.objects.create_user("clerk", is_staff=True)
+    permitted = ["change_apikey", "view_apikey"]
+    clerk.user_permissions.set(Permission.objects.filter(codename__in=permitted))
+    client = Client()
+    client.force_login(clerk)
+    form = {"name": "team", "scopes": ["manage:systems"]}
+    address = f"/admin/msgplatform/apikey/{row.pk}/change/"
+    for who, chosen, is_saved in (
+        (client, [OWN], True), (client, [OWN, OTHER], False), (client, [], False),
+        (admin_client, [], True),
+    ):  # fmt: skip
+        before = ApiKey.objects.get().systems
+        answer = who.post(address, {**form, "systems": chosen})
+        assert (answer.status_code == 302) == is_saved
+        assert ApiKey.objects.get().systems == (chosen if is_saved else before)
