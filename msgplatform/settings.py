@@ -316,6 +316,8 @@ SPECTACULAR_SETTINGS = {
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
         {"name": "platform file", "description": "Management: all that is set up, as one file."},
         {"name": "alerts", "description": "Management: what a person should look at."},
+        {"name": "alert channels", "description": "Management: where people read alerts."},
+        {"name": "alert rules", "description": "Management: which alerts go where, and when."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "people", "description": "Management: who may use the console, and as what."},
@@ -334,6 +336,7 @@ SPECTACULAR_SETTINGS = {
     },
     # Every flow has verdicts, so their outcomes cannot be named after one component.
     "ENUM_NAME_OVERRIDES": {
+        "SeverityEnum": "msgplatform.models.alerts_out.Severity",
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
         "EventStateEnum": ["accepted", "split"],

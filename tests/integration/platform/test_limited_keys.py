@@ -152,6 +152,8 @@ def addresses(row: BizReceive) -> dict[str, dict[str, str]]:
         "people": {"name": "anna"},
         "roles": {},
         "alerts": {"id": str(Alert.objects.get().pk)},
+        "alert-channels": {"name": "operators"},
+        "alert-rules": {"name": "night"},
         "audit": {},
         "failures": {"id": str(group.pk)},
         "jobs": {"id": str(BulkJob.objects.get().pk)},
