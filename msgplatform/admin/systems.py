@@ -33,6 +33,11 @@ _PLATFORM = {
     "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
     "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
+    "manage:alert-channels": (
+        "msgplatform.add_alertchannel", "msgplatform.change_alertchannel",
+        "msgplatform.delete_alertchannel", "msgplatform.add_alertrule",
+        "msgplatform.change_alertrule", "msgplatform.delete_alertrule",
+    ),
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
@@ -76,7 +81,14 @@ def can_give(user: Any, scope: str) -> bool:
 @admin.register(Biz)
 class BizAdmin(UndeletableAdmin):
     audit_name = "system"
-    list_display = ["name", "title", "enabled", "validates_events", "created_at"]
+    list_display = [
+        "name",
+        "title",
+        "enabled",
+        "validates_events",
+        "encrypts_payloads",
+        "created_at",
+    ]
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 

@@ -19,7 +19,7 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.authentication import answers_limited_keys, required_scope
 from msgplatform.api.management.statistics import StatisticsView
-from msgplatform.core import alerts
+from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
 from msgplatform.models import (
     Alert,
@@ -152,6 +152,8 @@ def addresses(row: BizReceive) -> dict[str, dict[str, str]]:
         "people": {"name": "anna"},
         "roles": {},
         "alerts": {"id": str(Alert.objects.get().pk)},
+        "alert-channels": {"name": "operators"},
+        "alert-rules": {"name": "night"},
         "audit": {},
         "failures": {"id": str(group.pk)},
         "jobs": {"id": str(BulkJob.objects.get().pk)},
@@ -302,6 +304,27 @@ def test_lists_have_what_is_its_own_and_what_everybody_shares(
     assert "token" not in shown["url"]
     total = limited.send("GET", "statistics?flow=notify").json()["total"]
     assert total["own"] == Biz.objects.get(name=OWN).pk
+
+
+def test_counters_of_another_system_are_counted_nowhere(limited: Manager) -> None:
+    """Of every flow and every group, by whatever number."""
+    own, another = (Biz.objects.create(name=name) for name in (OWN, OTHER))
+    numbers = range(-3, 4)
+    asked = 0
+    for flow in flows.all():
+        if (activity := flow.health.activity) is None:
+            continue
+        for biz, counter in ((own, "ours"), (another, "theirs")):
+            counts = {(biz.pk, number, counter): 1 for number in numbers}
+            MinuteCounter.add(activity.counters, counts, sql.now())
+        groups = [f"&{each.name}={number}" for each in activity.dimensions if each.name != "system"
+                  for number in (1, 2, 3)]  # fmt: skip
+        for group in ("", *groups):
+            answer = limited.send("GET", f"statistics?flow={flow.name}{group}")
+            assert answer.status_code in (200, 400), answer.content
+            assert "theirs" not in answer.content.decode()
+            asked += answer.status_code == 200
+    assert asked >= 5
 
 
 def test_a_team_acts_on_its_own(limited: Manager, other: BizReceive) -> None:
