@@ -32,9 +32,9 @@ class Sender:
             return
         planning.plan(now)
         channels = list(AlertChannel.objects.all())
+        channel_alert.report(channels)  # also without any: the last one may have been deleted
         if not channels:
             return
-        channel_alert.report(channels)
         planning.plan_repeats(now)
         if child.may_send():
             summary.plan(channels, now)

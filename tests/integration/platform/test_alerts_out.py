@@ -518,3 +518,12 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     tested = manager.send("POST", "alert-channels/ops/tests").json()
     assert tested == {"sent": False, "error": "errcode 130101: send too fast"}
     assert AlertMessage.objects.filter(kind="test").count() == 2
+
+
+def test_the_alert_about_a_channel_ends_when_the_last_one_is_deleted() -> None:
+    channel(failures_in_row=2, failing_since=NOON, last_error="HTTP 500")
+    Sender().turn(may_start=True)
+    assert Alert.objects.get().open_key
+    AlertChannel.objects.all().delete()
+    Sender().turn(may_start=True)
+    assert not Alert.objects.get().open_key
