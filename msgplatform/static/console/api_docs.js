@@ -54,6 +54,16 @@
   };
   filter.addEventListener("input", () => find(filter.value));
 
+  // Swagger UI renders operations as they come into view: the page is scrolled until the group is there.
+  const reveal = (id, tries = 300) => {
+    const group = document.getElementById(id);
+    if (group) group.scrollIntoView({ block: "start" });
+    else if (tries) {
+      window.scrollTo(0, document.documentElement.scrollHeight);
+      setTimeout(() => reveal(id, tries - 1), 30);
+    }
+  };
+
   // A group: also while a phrase hides it, and again after a click on the same link.
   for (const link of root.querySelectorAll("[data-group]")) {
     link.addEventListener("click", (event) => {
@@ -62,8 +72,7 @@
       find("");
       history.pushState(null, "", link.hash);
       const id = `operations-tag-${link.dataset.group.replace(/\s/g, "_")}`;
-      requestAnimationFrame(() =>
-        (link.dataset.group ? document.getElementById(id) : root)?.scrollIntoView({ block: "start" }));
+      setTimeout(() => link.dataset.group ? reveal(id) : root.scrollIntoView());
     });
   }
   // A link to an operation in this page, or the browser's way back.
