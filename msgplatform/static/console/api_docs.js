@@ -54,13 +54,13 @@
   };
   filter.addEventListener("input", () => find(filter.value));
 
-  // Swagger UI renders operations as they come into view: the page is scrolled until the group is there.
-  const reveal = (id, tries = 300) => {
+  // Swagger UI renders only operations near the view: the page is scrolled down to the group.
+  const reveal = (id, tries = 400) => {
     const group = document.getElementById(id);
     if (group) group.scrollIntoView({ block: "start" });
     else if (tries) {
-      window.scrollTo(0, document.documentElement.scrollHeight);
-      setTimeout(() => reveal(id, tries - 1), 30);
+      window.scrollBy(0, window.innerHeight / 2);
+      setTimeout(() => reveal(id, tries - 1), 40);
     }
   };
 
@@ -72,7 +72,8 @@
       find("");
       history.pushState(null, "", link.hash);
       const id = `operations-tag-${link.dataset.group.replace(/\s/g, "_")}`;
-      setTimeout(() => link.dataset.group ? reveal(id) : root.scrollIntoView());
+      root.scrollIntoView();
+      if (link.dataset.group) setTimeout(() => reveal(id), 40);
     });
   }
   // A link to an operation in this page, or the browser's way back.
