@@ -9,8 +9,15 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
+from tests.flows.client_project import Project
 
 DATABASES = ["sqlite", "mariadb"]
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with the Python client; its wheel is made once."""
+    return Project(tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture(params=DATABASES)

@@ -6,20 +6,20 @@ import os
 import re
 import select
 import socket
-import subprocess
 import sys
 import tomllib
-import venv
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
 
+import msgplatform
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT, WEB, Cluster
+from tests.flows.client_project import Project, run
 from tests.flows.traffic import cast
 
 PROGRAMS = Path(__file__).parent
@@ -54,48 +54,6 @@ from notify.models import BizMsg
 print(json.dumps([str(id) for id in BizMsg.objects.filter(biz_id__name={system!r})
                   .values_list("id", flat=True)]))
 """
-
-
-class Project:
-    """A folder with an environment in which only the client is installed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        wheels = folder / "wheels"
-        _run([ROOT / "scripts" / "clients.sh", wheels], folder)
-        (self.wheel,) = wheels.iterdir()
-        venv.create(folder / "venv", with_pip=True)
-        self.python = folder / "venv" / "bin" / "python"
-        _run([self.python, "-m", "pip", "install", "--quiet", f"{self.wheel}[cli]"], folder)
-
-    def run(self, program: Path, *arguments: str, **environment: str) -> str:
-        """What the program printed. Fails when its exit code is not 0."""
-        return _run([self.python, program, *arguments], self.folder, environment)
-
-    def start(self, program: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(self.python), str(program), *arguments], cwd=self.folder, env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def code(self, name: str, text: str) -> Path:
-        file = self.folder / f"{name}.py"
-        file.write_text(text)
-        return file
-
-
-def _run(command: list[str | Path], folder: Path, environment: Mapping[str, str] = {}) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], cwd=folder, env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project(tmp_path_factory.mktemp("client"))
 
 
 def environment(cluster: Cluster, system: str) -> dict[str, str]:
@@ -152,7 +110,7 @@ def test_the_quick_start_of_the_readme(
     lines = project.run(project.code("with_asyncio", with_asyncio), **settings).splitlines()
     assert lines[:3] == ["created"] * 3
     assert len(lines) == 3 + 5  # all that were published
-    forged = _run(
+    forged = run(
         ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
          "-H", "webhook-id: 1", "-H", "webhook-timestamp: 1", "-H", "webhook-signature: v1,x",
          f"http://127.0.0.1:{port}/"],
@@ -175,16 +133,20 @@ def test_types(project: Project) -> None:
     sources = project.folder / "sources"
     with ZipFile(project.wheel) as wheel:
         wheel.extractall(sources)
-    own = [str(file.relative_to(sources)) for file in sources.glob("msgplatform_client/*.py")]
+    own = [
+        str(file.relative_to(sources))
+        for folder in ("msgplatform_client", "msgplatform_client/cli")
+        for file in sources.glob(f"{folder}/*.py")
+    ]
     strict = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
     strict += ["--python-executable", str(project.python)]
     # The generator's modules are not free of errors.
-    _run([*strict, "--follow-imports=silent", *own], sources)
+    run([*strict, "--follow-imports=silent", *own], sources)
     programs = [
         PROGRAMS / "client_example.py", PROGRAMS / "client_publishers.py",
         project.code("first", quick_start), project.code("second", with_asyncio),
     ]  # fmt: skip
-    _run([*strict, *programs], project.folder)
+    run([*strict, *programs], project.folder)
 
 
 def test_client_and_platform_have_one_version() -> None:
@@ -192,7 +154,7 @@ def test_client_and_platform_have_one_version() -> None:
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
         for folder in (ROOT, PACKAGE)
     }
-    assert len(versions) == 1
+    assert versions == {msgplatform.__version__}
 
 
 def test_each_event_once_while_the_web_server_is_killed(project: Project, cluster: Cluster) -> None:

@@ -18,9 +18,19 @@ from msgplatform.core import logging
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
 
-__all__ = ["ApiCaller", "ApiKeyAuthentication", "HasScope", "caller_of", "required_scope"]
+__all__ = [
+    "ANY_SCOPE",
+    "ApiCaller",
+    "ApiKeyAuthentication",
+    "HasScope",
+    "caller_of",
+    "required_scope",
+]
 
 log = logging.get(__name__)
+
+# In the place of a scope: every valid key may.
+ANY_SCOPE = "any"
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -69,6 +79,6 @@ class HasScope(BasePermission):
         if scope is None:
             log.error("view_without_scope", view=type(view).__name__, method=method)
             return False
-        if scope not in getattr(caller, "scopes", ()):
+        if scope != ANY_SCOPE and scope not in getattr(caller, "scopes", ()):
             raise MissingScope(scope)
         return True

@@ -1,0 +1,248 @@
+"""`msgp` as it is installed from the wheel, against a running platform."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import msgplatform
+from tests.cluster import DAEMONS, WEB
+from tests.flows.client_project import Project
+from tests.flows.command_line import CommandLine, Consumer
+from tests.flows.sms_cluster import SmsCluster
+
+KEYS = """
+import json
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+biz, _ = Biz.objects.get_or_create(name="orders")
+print(json.dumps([
+    keys.create(biz, "till", keys.scopes())[1],
+    keys.create(biz, "reader", ["events:read"])[1],
+    keys.create(None, "provisioning", keys.management_scopes())[1],
+]))
+"""
+CONSUMER = """
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+receive = Receive.objects.create(name={name!r}, url={url!r})
+BizReceive.objects.create(biz=Biz.objects.get(name="orders"), receive=receive,
+                          event_types=[{event_type!r}], schedule=[1])
+"""
+PAYLOAD = """
+import json
+from notify.models import BizMsg
+print(json.dumps(bytes(BizMsg.objects.get(id={id}).payload).decode()))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SmsCluster]:
+    # Short, because a socket's path may have only 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="mp-cli-"))
+    database_url = f"sqlite:///{folder / 'platform.db'}"
+    gateways = {"north": ["--behaviour=happy"]}
+    with SmsCluster(folder, database_url, gateways, (WEB, *DAEMONS)) as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def keys(cluster: SmsCluster) -> list[str]:
+    """A key that may do everything for the system `orders`, one that reads, one that manages."""
+    return list(cluster.script(KEYS))
+
+
+@pytest.fixture
+def nobody(project: Project, tmp_path: Path, keys: list[str]) -> CommandLine:
+    """Somebody who is not logged in."""
+    return CommandLine(project, tmp_path / "home", *keys)
+
+
+@pytest.fixture
+def msgp(nobody: CommandLine, cluster: SmsCluster, keys: list[str]) -> CommandLine:
+    """Somebody with a key of `orders` in the environment."""
+    nobody.environment |= {"MSGP_URL": cluster.base_url, "MSGP_KEY": keys[0]}
+    return nobody
+
+
+@pytest.fixture
+def manager(msgp: CommandLine, keys: list[str]) -> CommandLine:
+    """The same with a management key."""
+    own = CommandLine(msgp.project, msgp.folder, *msgp.secrets)
+    own.environment = {**msgp.environment, "MSGP_KEY": keys[2]}
+    return own
+
+
+def subscribe(cluster: SmsCluster, name: str, consumer: Consumer, event_type: str) -> None:
+    cluster.console.run(CONSUMER.format(name=name, url=consumer.url, event_type=event_type))
+
+
+def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path) -> None:
+    key, reader, _ = keys
+    url = cluster.base_url
+    assert "msgp login" in nobody.refusal("whoami", code=3)
+    wrong = key[:-1] + ("a" if key[-1] != "a" else "b")
+    assert "not valid" in nobody.refusal("login", url, "--key", wrong, code=3)
+    assert "begins with mp_" in nobody.refusal("login", url, "--key", "hunter2", code=2)
+    assert "https://" in nobody.refusal("login", "messages", "--key", key, code=2)
+    assert "needs the key" in nobody.refusal("login", url, code=2)
+    nowhere = ("login", "http://127.0.0.1:9", "--key", key, "--patience", "0")
+    assert "does not answer" in nobody.refusal(*nowhere, code=4)
+    with Consumer(200, b"<p>hello").listening() as other:
+        assert "unknown form" in nobody.refusal("login", other.url, "--key", key, code=1)
+    assert not (tmp_path / "home/config").exists()  # nothing was kept
+
+    said = nobody("login", f"{url}/", "--key", "-", stdin=f"{key}\n").out
+    assert said == f"Logged in to {url} with the key till of the system orders.\n"
+    (file,) = (tmp_path / "home/config/msgp").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    code, shown = nobody.on_a_terminal(
+        "login", "--profile", "reader", typed={"platform: ": url, "API key: ": reader}
+    )
+    assert code == 0, shown
+    assert reader not in shown
+
+    whoami = nobody("whoami", "--json").json
+    assert (whoami["name"], whoami["system"]) == ("till", "orders")
+    assert nobody("whoami", "--profile", "reader").lines[1:] == ["  events:read"]
+    by_environment = nobody("whoami", "--json", MSGP_KEY=reader, MSGP_URL=url).json
+    assert by_environment["name"] == "reader"
+    assert "MSGP_KEY" in nobody.refusal("whoami", code=3, MSGP_URL="http://elsewhere.example")
+    refusal = nobody.refusal("publish", "a.b", "1", "--profile", "reader", code=3)
+    assert "events:write" in refusal
+    assert [line.split()[0] for line in nobody("profiles").lines] == ["default", "reader"]
+    nobody("logout")
+    assert "There are: reader" in nobody.refusal("whoami", code=3)
+    nobody.refusal("logout", code=3)
+    file.write_text("{")
+    assert "log in again" in nobody.refusal("whoami")
+
+
+def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:
+    paid = ("publish", "order.paid", '{"amount": 99.00, "名": "小米"}', "-k", "7-paid")
+    first = msgp(*paid, "--json").json
+    assert first["outcome"] == "created"
+    assert msgp(*paid, "--json").json == {**first, "outcome": "duplicate"}
+    assert cluster.script(PAYLOAD.format(id=first["id"])) == paid[2]  # 99.00 is not 99.0
+    other = ("publish", "order.paid", "1", "-k", "7-paid", "--json")
+    refusal = json.loads(msgp(*other, code=1).err)
+    assert (refusal["exit_code"], refusal["problem"]["type"]) == (1, "/problems/conflict")
+    (tmp_path / "order.json").write_text('\ufeff{"order": 8}')
+    for arguments in (["--file", str(tmp_path / "order.json")], ["-"], []):
+        made = msgp("publish", "order.paid", *arguments, "--json", stdin='{"order": 8}').json
+        assert json.loads(cluster.script(PAYLOAD.format(id=made["id"]))) == {"order": 8}
+    for arguments, words in (
+        (["publish", "order.paid", "{"], "line 1, column 2"),
+        (["publish", "order.paid", "NaN"], "NaN"),
+        (["publish", "order.paid", "1", "--file", "x"], "not both"),
+        (["publish", "order.paid", "--file", "/nowhere"], "/nowhere cannot be read"),
+        (["publish"], "event type"),
+        (["message", "../key"], "no id"),
+        (["publish", "--batch", "-k", "x"], "--batch"),
+        (["tail", "--lines", "many"], "--lines"),
+        (["publsh"], "publsh"),
+    ):  # fmt: skip
+        assert words in msgp.refusal(*arguments, code=2), arguments
+    assert "order.paid" in msgp.refusal("publish", "order paid", "1")  # how to write it
+    assert "Nothing has this id" in msgp.refusal("message", "1")
+
+
+def test_publish_lines(msgp: CommandLine) -> None:
+    events = [
+        {"event_type": "line.a", "payload": {"n": 1}, "idempotency_key": "l1"},
+        {"event_type": "line b", "payload": 2},
+        {"event_type": "line.a", "payload": None, "idempotency_key": "l3", "channel": "shop-1"},
+    ]
+    text = "\n".join(json.dumps(event) for event in events)
+    for outcome in ("created", "duplicate"):
+        done = msgp("publish", "--batch", "--json", stdin=text, code=1)
+        assert [each["outcome"] for each in done.objects] == [outcome, "rejected", outcome]
+        assert "1 of 3" in done.err
+    assert len(msgp("publish", "line.c", "--batch", stdin="1\n\n2\n").lines) == 2
+    refusal = msgp.refusal("publish", "--batch", stdin=f"{text}\n{{", code=2)
+    assert "Line 4" in refusal
+    assert "Line 1 is no event" in msgp.refusal("publish", "--batch", stdin="[]", code=2)
+
+
+def test_follow(msgp: CommandLine, cluster: SmsCluster) -> None:
+    with Consumer().listening() as good, Consumer(500, b"no \x1b[2J").listening() as bad:
+        subscribe(cluster, "good", good, "follow.good")
+        subscribe(cluster, "bad", bad, "follow.*")
+        done = msgp("publish", "follow.bad", "1", "--follow", "--json", code=1)
+        (delivery,) = done.objects[-1]["deliveries"]
+        assert (delivery["consumer"], delivery["status"]) == ("bad", "exhausted")
+        shown = msgp("message", done.objects[0]["id"], "--payload").out
+        assert "500" in shown
+        assert "\x1b" not in shown
+        assert r"no \x1b[2J" in shown
+        bad.status = 204
+        done = msgp("publish", "follow.good", "1", "--follow")
+        assert done.lines[-1].endswith("bad delivered 204  good delivered 204")
+        id = done.lines[0].split()[0]
+        assert msgp("follow", id, "--json").json["id"] == id
+        assert "nobody subscribes" in msgp("publish", "other.thing", "1", "--follow").lines[-1]
+        cluster.pause("run_maker")
+        try:
+            done = msgp("publish", "follow.good", "2", "--follow", "--timeout", "0", code=5)
+        finally:
+            cluster.resume("run_maker")
+        assert done.lines[-1].endswith("accepted")
+
+
+def test_tail(msgp: CommandLine, cluster: SmsCluster) -> None:
+    for n in range(3):
+        msgp("publish", "tail.early", str(n))
+    assert len(msgp("tail", "--event", "tail.early", "-n", "2", "--no-follow").lines) == 2
+    with (
+        Consumer().listening() as consumer,
+        msgp.running("tail", "--event", "tail.now", "--json", "--interval", "0.2") as tail,
+    ):
+        subscribe(cluster, "tailed", consumer, "tail.now")
+        ids = [msgp("publish", "tail.now", "1", "--json").json["id"] for _ in range(2)]
+        delivered: set[str] = set()
+        assert tail.stdout
+        while delivered != set(ids):
+            message = json.loads(tail.stdout.readline())
+            assert message["event_type"] == "tail.now"
+            if [each["status"] for each in message["deliveries"]] == ["delivered"]:
+                delivered.add(message["id"])
+        cluster.restart(WEB)
+        last = msgp("publish", "tail.now", "3", "--json", "--patience", "120").json["id"]
+        while json.loads(tail.stdout.readline())["id"] != last:
+            pass
+        assert msgp.interrupt(tail).code == 130
+
+
+def test_releases(msgp: CommandLine) -> None:
+    """An older msgp works, and says that it is older."""
+    own = msgplatform.__version__
+    assert msgp("version", "--json").json == {"client": own, "platform": own}
+    assert not msgp("whoami").err
+    (metadata,) = msgp.project.folder.glob("venv/lib/*/site-packages/msgplatform_client-*/METADATA")
+    text = metadata.read_text()
+    try:
+        metadata.write_text(re.sub("(?m)^Version: .*$", "Version: 0.0.9", text))
+        assert "an older release than the platform" in msgp("whoami").err
+        assert "0.0.9" in msgp("tail", "--no-follow", "--json").err + msgp("version").out
+    finally:
+        metadata.write_text(text)
+
+
+def test_help_and_colours(nobody: CommandLine) -> None:
+    text = nobody("--help").out
+    commands = re.findall(r"(?m)^│ ([a-z]+) ", text)
+    assert {"login", "publish", "tail"} <= set(commands)
+    assert "\x1b" not in text
+    for name in ("login", "publish"):
+        assert f"msgp {name} " in nobody(name, "--help").out  # an example
+    assert "\x1b[31m" in nobody("whoami", code=3, FORCE_COLOR="1").err
+    assert "\x1b[31m" not in nobody("whoami", code=3, FORCE_COLOR="1", NO_COLOR="1").err
+    assert "_msgp_completion" in nobody("--show-completion", "bash", code=0).out
