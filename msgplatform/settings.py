@@ -50,9 +50,20 @@ PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")
 _host = urlsplit(PUBLIC_URL).hostname or ""
 _public_host = f"[{_host}]" if ":" in _host else _host  # an IPv6 address is known in brackets
+# Consumers and CRMs for trying things out, which keep for an hour what they get; only people with
+# the right to set up others can make one. `no`: there are none.
+SANDBOX = env.flag("SANDBOX", True)
+# Where senders reach a web server of this platform, to deliver to a sandbox: an address such as
+# `http://127.0.0.1:8000`, which may be private, or a name, which is judged as a consumer's is.
+# By default: with `make up` its web server; else PUBLIC_URL
+SANDBOX_URL = env.url("SANDBOX_URL", PUBLIC_URL, ("http", "https")).rstrip("/")
+SANDBOX_URL_SET = bool(env.secret("SANDBOX_URL"))
 # Host names that the web server answers to, separated by commas.
 # By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
+if SANDBOX:
+    _own_host = urlsplit(SANDBOX_URL).hostname or ""
+    ALLOWED_HOSTS += [f"[{_own_host}]" if ":" in _own_host else _own_host]
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 # This platform is one of several cells side by side: 3/16 is cell 3 of 16 (0 to 15). The number of
 # cells is a power of two up to 256. The database remembers its cell.
@@ -174,7 +185,7 @@ SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 # `no`: http is not redirected to https where PUBLIC_URL is https.
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^sandbox/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 # Extends HSTS to every name below the host's: somebody has to want that.
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https and env.flag("HSTS_INCLUDE_SUBDOMAINS", False)
@@ -191,10 +202,12 @@ CONTENT_SECURITY_POLICY = {
     "EXCLUDE_URL_PREFIXES": [
         "/api/v1/",
         "/api/schema/",
+        "/api/asyncapi.json",
         "/rpc/",
         "/healthz",
         "/readyz",
         "/metrics",
+        "/sandbox/",
     ],
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -290,6 +303,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "API keys", "description": "Management: the keys of business systems."},
         {"name": "consumers", "description": "Management: where events are delivered to."},
         {"name": "subscriptions", "description": "Management: which consumer gets which events."},
+        {"name": "sandbox", "description": "Management: what a sandbox got, and how it answers."},
         {"name": "held deliveries", "description": "Management: what waits for its subscription."},
         {"name": "event types", "description": "Management: the catalogue, with JSON Schemas."},
         {"name": "SMS gateways", "description": "Management: over which SMG messages go."},

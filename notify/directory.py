@@ -18,13 +18,14 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
+from msgplatform.core import sandbox as core_sandbox
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import formats, limits, signing
+from notify.subscriptions import formats, limits, sandbox, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -53,6 +54,7 @@ class Subscription:
     own_process: bool = False  # only a sender that was started for it takes its orders
     format: str = formats.Format.STANDARD
     source: str = ""  # of its CloudEvents: a URI reference
+    own_address: str = ""  # of the platform's web server, for a sandbox
 
     @property
     def is_sendable(self) -> bool:
@@ -131,16 +133,19 @@ def from_row(row: BizReceive) -> Subscription:
     until = row.receive.previous_secret_until
     if until and until > timezone.now() and row.receive.previous_secret:
         keys.append(signing.decode_secret(row.receive.previous_secret))
+    url, networks, own_address = row.receive.url, row.receive.networks, ""
+    if sandbox.is_sandbox(url) and core_sandbox.is_on():
+        (url, own_address), networks = sandbox.address(row.pk, keys[0]), []
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
         queue=orders.queue_name(row.biz_id, row.receive_id),
         status=row.status,
-        url=row.receive.url,
+        url=url,
         keys=tuple(keys),
         header_prefix=row.receive.header_prefix,
         headers=tuple(row.receive.headers.items()),
-        networks=tuple(ip_network(network) for network in row.receive.networks),
+        networks=tuple(ip_network(network) for network in networks),
         # At most the longest: a request that may outlast its lease would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, limits.longest_timeout()),
         schedule=waits(row.schedule, row.attempts_limit),
@@ -150,6 +155,7 @@ def from_row(row: BizReceive) -> Subscription:
         own_process=row.own_process,
         format=row.format,
         source=formats.source(row.biz.name),
+        own_address=own_address,
     )
 
 

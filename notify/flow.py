@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
 from notify.archive.retention import ARCHIVE
@@ -42,6 +43,7 @@ FLOW = flows.Flow(
     ),
     own_processes=_own_senders,
     urls="notify.urls",
+    root_urls="notify.root_urls",
     single_intakes=("notify.api.views.PUBLISH",),
     permission="notify.view_bizmsg",
     operator_permissions=("notify.change_receivemsg", "notify.operate_bizreceive"),
@@ -56,6 +58,7 @@ FLOW = flows.Flow(
         "manage:held": gettext_noop("release or skip what is held for paused subscriptions"),
         "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
         "manage:event-types": gettext_noop("describe event types in the catalogue"),
+        "manage:sandbox": gettext_noop("read what sandboxes got, and set how they answer"),
     },
     scope_permissions={
         "events:write": ("notify.add_bizmsg",),
@@ -65,6 +68,7 @@ FLOW = flows.Flow(
                                  "notify.delete_bizreceive"),
         "manage:held": ("notify.view_bizreceive", "notify.operate_bizreceive"),
         "manage:tests": ("notify.change_bizreceive",),
+        "manage:sandbox": ("notify.view_bizmsg", "notify.operate_bizreceive", PERSONAL),
         "manage:event-types": ("notify.add_eventtype", "notify.change_eventtype",
                                "notify.delete_eventtype"),
     },

@@ -2,7 +2,7 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import consumers, event_types, held, rotation, subscriptions, trials
+from notify.api import consumers, event_types, held, rotation, sandbox, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
@@ -25,6 +25,11 @@ urlpatterns = [
         "subscriptions/<slug:system>/<slug:consumer>/tests",
         trials.SubscriptionTestView.as_view(),
         name="subscription-test",
+    ),
+    path(
+        "subscriptions/<slug:system>/<slug:consumer>/sandbox",
+        sandbox.SandboxView.as_view(),
+        name="subscription-sandbox",
     ),
     *routes(event_types.SharedEventType, event_types.EventTypeListView),
     *routes(event_types.OwnEventType),

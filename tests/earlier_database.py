@@ -43,7 +43,11 @@ ONE_TIME_PASSWORDS = (
 
 # App → statements that take back what its later migrations added.
 LATER = {
-    "msgplatform": ("DROP TABLE cell", "DROP TABLE kept_object"),
+    "msgplatform": (
+        "DROP TABLE cell",
+        "DROP TABLE kept_object",
+        "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
+    ),
     "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
 }
 

@@ -65,6 +65,7 @@ class LandingPageResource(Resource):
     list_path, path = "landing-pages", "landing-pages/<str:appkey>"
     address_lookups = {"appkey": "appkey"}
     scope = "manage:landing-pages"
+    answers_limited_keys = True
     system_lookup = "biz__name"
     model = LandingPage
     serializer_class = LandingPageSerializer

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
@@ -86,6 +86,7 @@ class CrmResource(Resource):
     audit_noun = "crm"
     list_path, path = "crms", "crms/<slug:name>"
     scope = "manage:crms"
+    answers_limited_keys = True
     model = Crm
     serializer_class = CrmSerializer
     secret_fields = frozenset({"credentials"})
@@ -135,6 +136,7 @@ class SourceResource(Resource):
     audit_noun = "sync_source"
     list_path, path = "sources", "sources/<str:name>"
     scope = "manage:sources"
+    answers_limited_keys = True
     model = Source
     serializer_class = SourceSerializer
     secret_fields = frozenset({"database"})
@@ -209,6 +211,7 @@ class PolicyResource(Resource):
     list_path, path = "policies", "policies/<str:source>/<slug:crm>"
     address_lookups = {"source": "source__name", "crm": "crm__name"}
     scope = "manage:policies"
+    answers_limited_keys = True
     system_lookup = "biz__name"
     named_models = (LandingPage,)
     model = Policy
@@ -224,6 +227,11 @@ class PolicyResource(Resource):
         OpenApiParameter("source", _SOURCE_NAME, OpenApiParameter.PATH),
         OpenApiParameter("crm", {"type": "string"}, OpenApiParameter.PATH),
     ]
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Policy], systems: Collection[str]) -> QuerySet[Policy]:
+        """Policies that carry the leads of all systems, and those of the systems."""
+        return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
 
     def new(self) -> Policy:
         source = Source.objects.filter(name=self.address["source"]).first()

@@ -27,6 +27,7 @@ _BODY_BYTES = 65_536
 class _TestView(APIView):
     tag = "test sends"
     required_scope = "manage:tests"
+    answers_limited_keys = False
 
     def crm(self, name: str) -> Crm:
         """The CRM of this name. Raises Http404."""

@@ -63,6 +63,7 @@ class Gateway(Resource):
     audit_noun = "sms_gateway"
     list_path, path = "sms/gateways", "sms/gateways/<slug:name>"
     scope = "manage:gateways"
+    answers_limited_keys = True
     model = SmsGateway
     serializer_class = GatewaySerializer
     secret_fields = _PASSWORDS
@@ -127,6 +128,7 @@ class Account(Resource):
     audit_noun = "sms_account"
     list_path, path = "sms/accounts", "sms/accounts/<slug:name>"
     scope = "manage:accounts"
+    answers_limited_keys = True
     system_lookup = "biz__name"
     model = SmsAccount
     serializer_class = AccountSerializer

@@ -17,7 +17,7 @@ from gateway.intake.trial_sms import trial_request
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.bodies import text
 from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
+from msgplatform.api.management.resources import audit, own_rows
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
 
@@ -48,6 +48,7 @@ class AccountTestView(APIView):
 
     tag = "test sends"
     required_scope = "manage:tests"
+    answers_limited_keys = True
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
@@ -64,7 +65,8 @@ class AccountTestView(APIView):
         off.
         """
         body = decode(request, TestSmsBody, _BODY_BYTES)
-        account = SmsAccount.objects.select_related("biz").filter(name=name).first()
+        accounts = own_rows(request, SmsAccount.objects.select_related("biz"))
+        account = accounts.filter(name=name).first()
         if account is None:
             raise Http404("There is no such account.")
         if not (account.enabled and account.biz.enabled):

@@ -14,7 +14,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectMultipleWidget,
+)
 
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import UndeletableAdmin, next_page
@@ -98,10 +101,19 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
             "What this key may do. Those that begin with manage: are for keys without a system."
         ),
     )
+    systems = forms.MultipleChoiceField(
+        label=_("Limited to"),
+        widget=UnfoldAdminSelectMultipleWidget,
+        required=False,
+        help_text=_(
+            "For a management key: it sees and changes only what belongs to these business "
+            "systems. Nothing chosen: no limit."
+        ),
+    )
 
     class Meta:
         model = ApiKey
-        fields = ["biz", "name", "scopes", "expires_at"]
+        fields = ["biz", "name", "scopes", "systems", "expires_at"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -113,12 +125,18 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 for name, text in (keys.scopes() | keys.management_scopes()).items()
                 if name in stored_scopes or can_give(self.user, name)
             ]
+        systems = self.fields.get("systems")
+        if isinstance(systems, forms.MultipleChoiceField):
+            # Those that are gone too: without them a limit would silently become none.
+            names = {*Biz.objects.values_list("name", flat=True), *(self.instance.systems or ())}
+            systems.choices = [(name, name) for name in sorted(names)]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         owner = values.get("biz") if "biz" in self.fields else self.instance.biz
         for check in (
             lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
+            lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
             lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
@@ -133,7 +151,9 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 class ApiKeyAdmin(SecretPageAdmin):
     audit_name = "api_key"
     form = ApiKeyForm
-    list_display = ["name", "biz", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
+    list_display = [
+        "name", "biz", "limited_to", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at",
+    ]  # fmt: skip
     list_filter = ["biz", "revoked_at"]
     list_select_related = ["biz"]
     search_fields = ["name", "prefix"]
@@ -158,9 +178,16 @@ class ApiKeyAdmin(SecretPageAdmin):
             transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
-        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at)  # type: ignore[attr-defined]
+        row, obj.plain = keys.create(  # type: ignore[attr-defined]
+            obj.biz, obj.name, obj.scopes, obj.expires_at, obj.systems or ()
+        )
         obj.pk = row.pk
         obj.prefix = row.prefix
+
+    @admin.display(description=_("limited to"), empty_value="")
+    def limited_to(self, obj: ApiKey) -> str:
+        """The business systems that a limited key sees."""
+        return ", ".join(obj.systems or ())
 
     def response_add(
         self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None

@@ -99,9 +99,11 @@ def first_id(text: str, field: str) -> int:
     return min(ids.first_id_at(moment(text, field)), MAX_ID)
 
 
-def business_system(text: str, field: str) -> int:
-    """The id of a business system, from its id or its name."""
+def business_system(text: str, field: str, names: Collection[str] = ()) -> int:
+    """The id of a business system, from its id or its name. With `names` there are no others."""
     none = _("no business system has this name; use its name or its id")
+    if names and text not in names:
+        raise InvalidInput(none, field)
     return id_of(Biz.objects.all(), text, field, none)
 
 

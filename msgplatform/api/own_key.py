@@ -21,6 +21,10 @@ class OwnKeySerializer(serializers.Serializer[Any]):
     system = serializers.CharField(
         allow_null=True, help_text="The business system; null for a management key"
     )
+    systems = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="The business systems to which a management key is limited; empty: all",
+    )
     scopes = serializers.ListField(child=serializers.CharField())
     platform_version = serializers.CharField(help_text="The platform's release, such as 1.4.0")
 
@@ -30,6 +34,7 @@ class OwnKeyView(QueryView):
 
     tag = "API keys"
     required_scope = ANY_SCOPE
+    answers_limited_keys = True
 
     @operation(None, {200: OwnKeySerializer})
     def get(self, request: Request) -> Response:
@@ -42,6 +47,7 @@ class OwnKeyView(QueryView):
             {
                 "name": caller.key_name,
                 "system": caller.biz_name or None,
+                "systems": sorted(caller.systems),
                 "scopes": sorted(caller.scopes),
                 "platform_version": __version__,
             }

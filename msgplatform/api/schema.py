@@ -35,7 +35,11 @@ from drf_spectacular.utils import (
 )
 from rest_framework.fields import empty
 
-from msgplatform.api.access.authentication import ApiCaller, required_scope
+from msgplatform.api.access.authentication import (
+    ApiCaller,
+    answers_limited_keys,
+    required_scope,
+)
 from msgplatform.api.bodies import KEY_PATTERN
 from msgplatform.api.intake import BatchView
 from msgplatform.api.problems.problem import CONTENT_TYPE, KINDS
@@ -175,6 +179,8 @@ class PlatformSchema(AutoSchema):
             return None
         if scope := required_scope(self.view, self.method):
             description = operation.get("description", "")
+            if answers_limited_keys(self.view, self.method) is False:
+                description += " Not for keys that are limited to business systems."
             operation["description"] = f"{description}\n\nScope: `{scope}`".strip()
         if isinstance(self.view, QueryView):
             for parameter in operation.get("parameters", ()):

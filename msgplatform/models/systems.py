@@ -74,6 +74,18 @@ class ApiKey(models.Model):
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
     hash = models.CharField(max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    # Names of business systems. Not a relation: a system that is deleted must not leave a key
+    # without a limit. NULL is as good as empty, so that programs of the last release can add keys.
+    systems = models.JSONField(
+        _("limited to"),
+        default=list,
+        blank=True,
+        null=True,
+        help_text=_(
+            "A management key that is limited to business systems sees and changes only what "
+            "belongs to them. Empty: no limit"
+        ),
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)

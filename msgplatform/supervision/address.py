@@ -41,6 +41,16 @@ def public_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def own_url(host: str, port: int) -> str:
+    """SANDBOX_URL; without it the web server as this machine's programs reach it."""
+    if settings.SANDBOX_URL_SET:
+        return str(settings.SANDBOX_URL)
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        host = "::1" if address.version == 6 else "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def hold(host: str, port: int) -> sockets.socket:
     """Keep this address for one platform, until the socket that is returned is closed. Raises
     Refused if it is kept already, if a program listens there, or if this machine does not have it.

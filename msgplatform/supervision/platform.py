@@ -84,7 +84,12 @@ class Platform:
                 *(Program(name, server.argv, _REDIS) for name, server in self.redis.items()),
                 web(self.host, port, workers),
             ],
-            {**(env or {}), "STATE_DIR": str(self.state_dir), "PUBLIC_URL": self.url},
+            {
+                **(env or {}),
+                "STATE_DIR": str(self.state_dir),
+                "PUBLIC_URL": self.url,
+                "SANDBOX_URL": address.own_url(self.host, port),
+            },
             environment.BASE_DIR,
         )
         self._daemons = daemons(processes or {})

@@ -22,6 +22,7 @@ from django.utils.http import parse_header_parameters
 
 from msgplatform.core import logging
 from msgplatform.core.connections import briefly
+from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.web.answers import Answer, Headers, Send
 from msgplatform.web.bodies import MIN_PACE, SECONDS
 
@@ -33,6 +34,7 @@ log = logging.get(__name__)
 _ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 _HEALTH_THREADS = 2
+_DELAY = DELAY_HEADER.lower().encode()
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
 # Codecs of texts, in which browsers send forms. Python has others, such as hex.
 _CHARSETS = {
@@ -60,7 +62,17 @@ class DjangoApp:
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
         pool.submit(call.run, self._application, _environ(scope, body))
-        return await call.future
+        answer = await call.future
+        return answer if isinstance(answer, int) else await _delayed(answer)
+
+
+async def _delayed(answer: Answer) -> Answer:
+    """The answer, after the time for which a sandbox has it wait: no thread waits meanwhile."""
+    for header in answer.headers:
+        if header[0] == _DELAY:
+            await asyncio.sleep(min(float(header[1]), MAX_DELAY_SECONDS))
+            return answer._replace(headers=[each for each in answer.headers if each is not header])
+    return answer
 
 
 class _Call:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.management.fields import TextField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.core.errors import NotNow, Undecryptable
@@ -53,6 +55,15 @@ class ConsumerSerializer(WholeSerializer):
                   "secret_fingerprint", "previous_secret_until", "created_at"]  # fmt: skip
         read_only_fields = ["name", "previous_secret_until", "created_at"]
 
+    def to_representation(self, instance: Receive) -> dict[str, Any]:
+        """For a key that is limited to business systems without what a URL may keep secret: it
+        may see a consumer to which others send too."""
+        values = super().to_representation(instance)
+        request = self.context.get("request")
+        if request is not None and caller_of(request).systems:
+            values["url"] = shown_url(values["url"])
+        return values
+
     def get_secret_fingerprint(self, row: Receive) -> str:
         return operations.secret_mark(row)
 
@@ -78,6 +89,7 @@ class Consumer(Resource):
     noun, nouns = "consumer", "consumers"
     list_path, path = "consumers", "consumers/<slug:name>"
     scope = "manage:consumers"
+    answers_limited_keys = True
     model = Receive
     serializer_class = ConsumerSerializer
     created_serializer_class = NewConsumerSerializer
@@ -92,6 +104,15 @@ class Consumer(Resource):
     )
     list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Receive], systems: Collection[str]) -> QuerySet[Receive]:
+        """With a limit the consumers of these systems' subscriptions: a consumer belongs to no
+        system, but where another one's messages go is that one's concern."""
+        if not systems:
+            return rows
+        subscriptions = BizReceive.objects.filter(biz__name__in=systems)
+        return rows.filter(pk__in=subscriptions.values("receive_id"))
 
     def check_change(
         self, row: Receive, before: Mapping[str, Any], sent_names: Collection[str]

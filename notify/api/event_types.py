@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
@@ -75,6 +75,7 @@ class SharedEventType(Resource):
     noun, nouns = "shared event type", "event types"
     list_path, path = "event-types", "event-types/<str:name>"
     scope = "manage:event-types"
+    answers_limited_keys = True
     model = EventType
     serializer_class = EventTypeSerializer
     example = _EXAMPLE
@@ -89,6 +90,13 @@ class SharedEventType(Resource):
     @classmethod
     def all_rows(cls) -> QuerySet[EventType]:
         return EventType.objects.filter(owner=0)
+
+    @classmethod
+    def visible_rows(
+        cls, rows: QuerySet[EventType], systems: Collection[str]
+    ) -> QuerySet[EventType]:
+        """Shared entries, which everybody may see, and those of the systems."""
+        return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
 
     def system(self) -> Biz | None:
         """The system of the address; None for a shared entry. Raises Http404."""

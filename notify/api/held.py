@@ -17,7 +17,7 @@ from msgplatform.api.schema import operation
 from msgplatform.core.data.counting import capped
 from msgplatform.core.errors import NotNow
 from notify import operations
-from notify.api.subscriptions import subscription_of
+from notify.api.subscriptions import Subscription, subscription_of
 from notify.models import BizReceive, ReceiveMsg, first_due
 
 SCOPE = "manage:held"
@@ -59,6 +59,8 @@ class HeldListView(ResourceListView):
 
     tag = "held deliveries"
     required_scope = SCOPE
+    answers_limited_keys = True
+    resource_class = Subscription
     serializer_class = HeldSerializer
     keyset_ordering = ("id",)
     query = [OF_SYSTEM]
@@ -90,6 +92,7 @@ class ResumedSerializer(serializers.Serializer[Any]):
 class _ResumeView(APIView):
     tag = "held deliveries"
     required_scope = SCOPE
+    answers_limited_keys = True
     answers_not_now = True
     change = operations.RELEASE
 
@@ -97,7 +100,7 @@ class _ResumeView(APIView):
     def post(self, request: Request, system: str, consumer: str) -> Response:
         with transaction.atomic():
             rows = BizReceive.objects.select_for_update()
-            row = subscription_of(rows, system, consumer)
+            row = subscription_of(request, rows, system, consumer)
             self.check(row)
             (held,) = _counts([row.pk])
             operations.change_state([row.pk], self.change, partial(audit, request))

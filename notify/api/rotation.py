@@ -61,6 +61,7 @@ class RotateView(APIView):
 
     tag = Consumer.nouns
     required_scope = Consumer.scope
+    answers_limited_keys = False
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from msgplatform.api.management.fields import DurationField, NumberField, TextField
 from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
-from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit
+from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit, own_rows
 from msgplatform.api.schema import operation
 from notify import operations
 from notify.models import BizReceive, Receive
@@ -141,6 +141,7 @@ class Subscription(Resource):
     list_path, path = "subscriptions", "subscriptions/<slug:system>/<slug:consumer>"
     address_lookups = {"system": "biz__name", "consumer": "receive__name"}
     scope = "manage:subscriptions"
+    answers_limited_keys = True
     system_lookup = "biz__name"
     model = BizReceive
     serializer_class = SubscriptionSerializer
@@ -213,9 +214,13 @@ class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     )
 
 
-def subscription_of(rows: QuerySet[BizReceive], system: str, consumer: str) -> BizReceive:
-    """The subscription of `rows` with these names. Raises Http404."""
-    row = rows.filter(biz__name=system, receive__name=consumer).first()
+def subscription_of(
+    request: Request, rows: QuerySet[BizReceive], system: str, consumer: str
+) -> BizReceive:
+    """The subscription of `rows` with these names. Raises Http404, also for one that the caller may
+    not see."""
+    named_rows = rows.filter(biz__name=system, receive__name=consumer)
+    row: BizReceive | None = own_rows(request, named_rows).first()
     if row is None:
         raise Http404("There is no such subscription.")
     return row
@@ -226,6 +231,7 @@ class DeliverNowView(APIView):
 
     tag = "subscriptions"
     required_scope = "manage:subscriptions"
+    answers_limited_keys = True
     answers_not_now = True
 
     @operation(None, {200: StartedSerializer})
@@ -237,7 +243,7 @@ class DeliverNowView(APIView):
         paused, disabled or discarded: resume it instead.
         """
         rows = BizReceive.objects.select_related("biz", "receive")
-        row = subscription_of(rows, system, consumer)
+        row = subscription_of(request, rows, system, consumer)
         result = operations.deliver_now(row)
         audit(
             request, "subscription_deliver_now", f"{row} #{row.pk}",

@@ -64,6 +64,7 @@ class SubscriptionTestView(APIView):
 
     tag = "test sends"
     required_scope = "manage:tests"
+    answers_limited_keys = True
     answers_not_now = True
     max_body_bytes = _MAX_BODY_BYTES
 
@@ -85,7 +86,7 @@ class SubscriptionTestView(APIView):
         intake.check_event_type(event_type)
         payload = _payload(body)
         rows = BizReceive.objects.select_related("biz", "receive")
-        row = subscription_of(rows, system, consumer)
+        row = subscription_of(request, rows, system, consumer)
         # Before it is sent: if the process dies in between, the log has who did it.
         audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
         outcome = _send(row, event_type, payload)

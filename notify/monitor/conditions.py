@@ -30,7 +30,7 @@ from notify.models import BizReceive, ReceiveMsg
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
 from notify.presence import LaneState
-from notify.subscriptions import limits
+from notify.subscriptions import limits, sandbox
 
 DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
 KINDS = (DISABLED, FAILING, OWN_PROCESS)
@@ -47,7 +47,7 @@ _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 # The columns that an alert needs; secrets and headers are not read for that.
 _COLUMNS = (
     "status", "failing_since", "failures", "disabled_reason", "disabled_said",
-    "biz__name", "biz__title", "receive__name", "receive__title",
+    "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
 )  # fmt: skip
 
 
@@ -64,7 +64,12 @@ def _of_failures(now: datetime) -> Iterator[Condition]:
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
         is_reported |= Q(status__in=_ACTIVE) & is_failing
     query = BizReceive.objects.filter(is_reported).select_related("biz", "receive")
-    rows = list(query.order_by("id").only(*_COLUMNS))
+    # A sandbox fails because somebody has told it to.
+    rows = [
+        row
+        for row in query.order_by("id").only(*_COLUMNS)
+        if not sandbox.is_sandbox(row.receive.url)
+    ]
     texts = describe([row for row in rows if row.status != _Status.DISABLED], now)
     for row in rows:
         if row.status == _Status.DISABLED:

@@ -103,6 +103,7 @@ def failures() -> list[Failure]:
             "action": "resend",
             "filter": {**place_filter, "answer": group.answer},
             "place_filter": place_filter,
+            "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in _SENDING else None,
         }
 

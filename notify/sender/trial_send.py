@@ -81,7 +81,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     body = webhook.body_text(response, BODY_SHOWN)
     return Outcome(
         message_id=str(item.msg_id),
-        url=subscription.url,
+        url=row.receive.url,  # a sandbox's has a token
         sent_headers="\n".join(_headers(subscription, request)),
         sent=request.body.decode(),
         status=response.status,

@@ -33,6 +33,7 @@ class Envelope:
             subscription.timeout,
             networks=subscription.networks,
             own=limits.own_headers(prefix),
+            own_address=subscription.own_address,
         )
         self._sign = signing.signer(subscription.keys)
         self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "

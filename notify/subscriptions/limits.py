@@ -14,10 +14,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from msgplatform.core.lazy_text import translated
 from notify.subscriptions import matching
+from notify.subscriptions import sandbox as own
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 # Stands for a stored value that people may not see; no header's value can hold it.
@@ -50,6 +52,8 @@ def url(value: str) -> None:
         destinations.parse(value)
     except InvalidInput as error:
         raise ValidationError(translated(error.args[0])) from None
+    if own.is_sandbox(value) and not sandbox.is_on():
+        raise ValidationError(_(sandbox.OFF))
 
 
 def schedule(value: Any) -> None:

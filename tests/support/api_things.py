@@ -18,6 +18,7 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
 from notify.models import BizMsg, BizReceive, EventType, Receive
+from notify.subscriptions import sandbox
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
 # As in the example of the document.
@@ -85,6 +86,9 @@ class Things:
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
+            "subscriptions/{system}/{consumer}/sandbox": {
+                "system": "orders", "consumer": "sandbox",
+            },
             "people/{name}": {"name": "unused" if spare else "anna"},
             "people/{name}/invite": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
@@ -119,6 +123,8 @@ def _managed(orders: Biz) -> None:
     notify_rows.subscription(orders, "spare")
     notify_rows.subscription(orders, "held", status=BizReceive.Status.PAUSED)
     Receive.objects.create(name="unused", url="https://unused.example/")
+    Receive.objects.create(name="sandbox", url=sandbox.URL)
+    notify_rows.subscription(orders, "sandbox")
     for name in ("order.paid", "order.gone"):
         EventType.objects.create(name=name)
         EventType.objects.create(biz=orders, name=name)

@@ -12,20 +12,16 @@ from rest_framework.request import Request
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.problems.problem import MissingScope
+from msgplatform.api.problems.problem import LimitedKey, MissingScope
 from msgplatform.core import logging
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
 
 __all__ = [
-    "ANY_SCOPE",
-    "ApiCaller",
-    "ApiKeyAuthentication",
-    "HasScope",
-    "caller_of",
-    "required_scope",
-]
+    "ANY_SCOPE", "ApiCaller", "ApiKeyAuthentication", "HasScope", "answers_limited_keys",
+    "caller_of", "required_scope",
+]  # fmt: skip
 
 log = logging.get(__name__)
 
@@ -63,8 +59,20 @@ def required_scope(view: APIView, method: str) -> str | None:
     return scope
 
 
+def answers_limited_keys(view: APIView, method: str) -> bool | None:
+    """True if the view answers keys that are limited to business systems, and shows and changes
+    only what belongs to them; None when `view.answers_limited_keys` says nothing. The attribute is
+    True, False, or the methods for which it is True."""
+    methods: bool | tuple[str, ...] | None = getattr(view, "answers_limited_keys", None)
+    if isinstance(methods, tuple):
+        return ("GET" if method == "HEAD" else method) in methods
+    return methods
+
+
 class HasScope(BasePermission):
-    """The key must have the scope that the view names. A view that names none refuses all."""
+    """The key must have the scope that the view names, and a view that names none refuses all. A
+    key that is limited to business systems is refused by every view that does not say that it
+    keeps to such a limit."""
 
     message = "This address is closed, because its view names no scope."
 
@@ -81,4 +89,7 @@ class HasScope(BasePermission):
             return False
         if scope != ANY_SCOPE and scope not in getattr(caller, "scopes", ()):
             raise MissingScope(scope)
+        systems = getattr(caller, "systems", ())
+        if systems and not answers_limited_keys(view, method):
+            raise LimitedKey(systems)
         return True

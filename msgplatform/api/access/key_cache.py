@@ -46,7 +46,8 @@ used_keys: set[int] = set()
 class ApiCaller:
     """The caller of the API: `request.user` of an authenticated request.
 
-    A management key belongs to no system: its `biz_id` is 0, its `biz_name` is ''.
+    A management key belongs to no system: its `biz_id` is 0, its `biz_name` is ''. `systems` are
+    the names of the business systems to which it is limited; empty: no limit.
     """
 
     biz_id: int
@@ -54,6 +55,7 @@ class ApiCaller:
     key_id: int
     scopes: frozenset[str]
     key_name: str = field(default="", compare=False)
+    systems: frozenset[str] = frozenset()
 
     is_authenticated = True
     is_active = True

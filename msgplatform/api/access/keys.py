@@ -15,7 +15,7 @@ import re
 import secrets
 import string
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,6 +92,24 @@ def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
     return names
 
 
+def check_limit(system_names: Collection[str], is_management: bool) -> None:
+    """Raises InvalidInput for a limit of a key that belongs to a business system."""
+    if system_names and not is_management:
+        raise InvalidInput(
+            _("A key of a business system sees only that system: leave this empty."), "systems"
+        )
+
+
+def _stored_systems(system_names: Iterable[str]) -> list[str]:
+    """The names of business systems in order, each once. Raises InvalidInput for others."""
+    names = sorted(set(system_names))
+    stored_names = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
+    if unknown := [name for name in names if name not in stored_names]:
+        words = _("There is no business system %s.") % ", ".join(unknown)
+        raise InvalidInput(words, "systems")
+    return names
+
+
 def check_expiry(moment: datetime | None) -> None:
     """Raises InvalidInput for a time that is over."""
     if moment is not None and moment <= timezone.now():
@@ -99,11 +117,17 @@ def check_expiry(moment: datetime | None) -> None:
 
 
 def create(
-    biz: Biz | None, name: str, scope_names: Iterable[str], expires_at: datetime | None = None
+    biz: Biz | None,
+    name: str,
+    scope_names: Iterable[str],
+    expires_at: datetime | None = None,
+    system_names: Iterable[str] = (),
 ) -> tuple[ApiKey, str]:
     """A new key and its plain text, which cannot be read again later; without `biz` a management
-    key. Raises InvalidInput."""
+    key, limited to `system_names` (empty: no limit). Raises InvalidInput."""
     scopes_of_key = check_scopes(scope_names, is_management=biz is None)
+    systems_of_key = _stored_systems(system_names)
+    check_limit(systems_of_key, is_management=biz is None)
     if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidInput(
             f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
@@ -118,6 +142,7 @@ def create(
         prefix=prefix,
         hash=_digest(plain),
         scopes=scopes_of_key,
+        systems=systems_of_key,
         expires_at=expires_at,
     )
     return key, plain
@@ -162,8 +187,9 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
     rows = ApiKey.objects.filter(is_usable, prefix=prefix, revoked_at=None)
     with _briefly_connected(router.db_for_read(ApiKey)):
         row: Mapping[str, Any] | None = rows.values(
-            "id", "name", "hash", "scopes", "expires_at", "last_used_at", "biz_id", "biz__name"
-        ).first()
+            "id", "name", "hash", "scopes", "systems", "expires_at", "last_used_at", "biz_id",
+            "biz__name",
+        ).first()  # fmt: skip
     # By prefix, then compared in constant time: a lookup by hash could leak it by its timing.
     if row is None or not hmac.compare_digest(row["hash"], digest):
         return None
@@ -171,8 +197,14 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
     if last_used is None or timezone.now() - last_used >= _LAST_USED_STEP:
         used_keys.add(row["id"])
     expires_at: datetime | None = row["expires_at"]
-    system = row["biz_id"] or 0, row["biz__name"] or ""
-    caller = ApiCaller(*system, row["id"], frozenset(row["scopes"]), row["name"])
+    caller = ApiCaller(
+        row["biz_id"] or 0,
+        row["biz__name"] or "",
+        row["id"],
+        frozenset(row["scopes"]),
+        row["name"],
+        frozenset(row["systems"] or ()),
+    )
     return ValidKey(caller, expires_at.timestamp() if expires_at else None)
 
 

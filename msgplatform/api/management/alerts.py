@@ -70,6 +70,7 @@ class AlertListView(ListView):
 
     tag = "alerts"
     required_scope = SCOPE
+    answers_limited_keys = False
     serializer_class = AlertSerializer
     query = [
         OpenApiParameter("state", str, enum=_STATES, description="Only alerts in this state"),
@@ -95,6 +96,7 @@ class AlertView(QueryView, RetrieveAPIView[Alert]):
 
     tag = "alerts"
     required_scope = SCOPE
+    answers_limited_keys = False
     serializer_class = AlertSerializer
     queryset = Alert.objects.all()
 
@@ -108,6 +110,7 @@ class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
 class _ActView(APIView):
     tag = "alerts"
     required_scope = SCOPE
+    answers_limited_keys = False
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
@@ -182,6 +185,7 @@ class AuditListView(ListView):
 
     tag = "audit log"
     required_scope = "manage:audit"
+    answers_limited_keys = False
     serializer_class = AuditSerializer
     pagination_class = SincePagination
     keyset_ordering = ("id",)

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.bodies import field, text
 from msgplatform.api.json import decode
 from msgplatform.api.management.jobs import JobSerializer
@@ -71,6 +72,13 @@ class FailuresSerializer(serializers.Serializer[Any]):
     )
 
 
+def _failures(request: Request, flow: Flow) -> list[Failure]:
+    """The flow's failures that the caller may see: of a key that is limited to business systems
+    those of their messages alone."""
+    systems = caller_of(request).systems
+    return [each for each in flow.health.failures() if not systems or each.system in systems]
+
+
 def _shown(flow: Flow, failure: Failure) -> dict[str, Any]:
     has_resend = failure.action in flow.actions
     return {
@@ -94,6 +102,7 @@ class FailureListView(QueryView):
 
     tag = "failures"
     required_scope = SCOPE
+    answers_limited_keys = True
     query = [
         OpenApiParameter(
             "flow", str, enum=[flow.name for flow in flows.all()], description="Only of this flow"
@@ -112,7 +121,7 @@ class FailureListView(QueryView):
             if self.query_values.get("flow", flow.name) != flow.name:
                 continue
             try:
-                results += [_shown(flow, failure) for failure in flow.health.failures()]
+                results += [_shown(flow, failure) for failure in _failures(request, flow)]
             except UNAVAILABLE as error:
                 unread.append({"flow": flow.name, "problem": str(error)[:200]})
         results.sort(key=lambda result: result["last_at"], reverse=True)
@@ -122,16 +131,22 @@ class FailureListView(QueryView):
 class _GroupView(APIView):
     tag = "failures"
     required_scope = SCOPE
+    answers_limited_keys = True
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
     def flow(self, pk: int) -> Flow:
-        """The flow of a group. Raises Http404."""
+        """The flow of a group. Raises Http404, also for failures that the caller may not see."""
         row = FailureGroup.objects.filter(pk=pk).first()
         flow = row and flows.get(row.flow)
-        if not flow:
+        is_limited = bool(caller_of(self.request).systems)
+        if not flow or (is_limited and self.failure(flow, pk) is None):
             raise Http404("There are no failures with this id.")
         return flow
+
+    def failure(self, flow: Flow, pk: int) -> Failure | None:
+        """What is left of a group, if the caller may see it."""
+        return next((each for each in _failures(self.request, flow) if each.id == pk), None)
 
 
 class FailureAcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -204,7 +219,7 @@ class FailureResendView(_GroupView):
         rate = decode(request, FailureResendBody, _BODY_BYTES).rate
         if rate is not None and not 1 <= rate <= _MAX_RATE:
             raise InvalidInput(f"Use 1 to {_MAX_RATE}.", "rate")
-        failure = next((each for each in flow.health.failures() if each.id == pk), None)
+        failure = self.failure(flow, pk)
         if failure is None:
             raise NotNow("Nothing is left of these failures: read the list again.")
         if failure.action not in flow.actions:

@@ -17,6 +17,7 @@ from rest_framework import serializers
 from rest_framework.relations import MANY_RELATION_KWARGS
 
 from msgplatform.core import durations
+from msgplatform.models import Biz
 
 
 def check_known(serializer: serializers.Serializer[Any], data: Any) -> None:
@@ -111,12 +112,18 @@ class NamesField(serializers.ManyRelatedField):
 
 
 class NamedField(serializers.SlugRelatedField[Any]):
-    """Another thing, by its name."""
+    """Another thing, by its name. Of business systems there are only those of the serializer's
+    context `systems`, if it has some."""
 
     default_error_messages = {"does_not_exist": "There is nothing named {value}; create it first."}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(slug_field="name", **options)
+
+    def get_queryset(self) -> Any:
+        rows: Any = super().get_queryset()
+        systems = self.context.get("systems")
+        return rows.filter(name__in=systems) if systems and rows.model is Biz else rows
 
     @classmethod
     def many_init(cls, *args: Any, **options: Any) -> NamesField:

@@ -92,6 +92,7 @@ class JobListView(ListView):
 
     tag = "bulk jobs"
     required_scope = SCOPE
+    answers_limited_keys = False
     accepts_idempotency_key = True
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
@@ -160,6 +161,7 @@ class JobView(QueryView, RetrieveAPIView[BulkJob]):
 
     tag = "bulk jobs"
     required_scope = SCOPE
+    answers_limited_keys = False
     serializer_class = JobSerializer
     queryset = BulkJob.objects.all()
 
@@ -169,6 +171,7 @@ class _ChangeView(APIView):
 
     tag = "bulk jobs"
     required_scope = SCOPE
+    answers_limited_keys = False
     answers_not_now = True
     change = ""
 

@@ -88,6 +88,7 @@ class Person(Resource):
     audit_noun = "user"
     list_path, path = "people", "people/<str:name>"
     scope = SCOPE
+    answers_limited_keys = False
     model = User
     serializer_class = PersonSerializer
     created_serializer_class = NewPersonSerializer
@@ -156,6 +157,7 @@ class InviteView(APIView):
 
     tag = Person.nouns
     required_scope = SCOPE
+    answers_limited_keys = False
     answers_not_now = True
 
     @operation(None, {200: InvitationSerializer}, parameters=[_NAME])
@@ -209,6 +211,7 @@ class RoleListView(ListView):
 
     tag = Person.nouns
     required_scope = SCOPE
+    answers_limited_keys = False
     serializer_class = RoleSerializer
     keyset_ordering = ("id",)
 

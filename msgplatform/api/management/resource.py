@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
-from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import Field, Model, QuerySet
 from django.http import Http404
@@ -22,6 +21,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from msgplatform.api.management import fields
+from msgplatform.api.problems.problem import LimitedKey
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
@@ -116,6 +116,9 @@ class Resource:
     scope: ClassVar[str]  # scope that a management key needs
     # Lookup of the business system that an object belongs to; '': it belongs to the platform.
     system_lookup: ClassVar[str] = ""
+    # True if keys that are limited to business systems may use the operations; they change only
+    # what belongs to these systems.
+    answers_limited_keys: ClassVar[bool | None] = None
     # In a platform file: the name of the section ('': `list_path`), and whether there is one.
     section: ClassVar[str] = ""
     is_in_files: ClassVar[bool] = True
@@ -138,7 +141,7 @@ class Resource:
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
     conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 
-    # Names of the business systems whose objects the caller may see and change; empty: no limit.
+    # Names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
 
     def __init__(self, actor: str, **address: str) -> None:
@@ -158,6 +161,14 @@ class Resource:
     def all_rows(cls) -> QuerySet[Any]:
         """The rows that a platform file has."""
         return cls.model._default_manager.all()
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
+        """The rows that a caller may see who is limited to these business systems (empty: all):
+        theirs, and of a kind that belongs to the platform all."""
+        if not systems or not cls.system_lookup:
+            return rows
+        return rows.filter(**{f"{cls.system_lookup}__in": systems})
 
     @classmethod
     def is_removed(cls, row: Any) -> bool:
@@ -214,24 +225,38 @@ class Resource:
 
     # -- operations ------------------------------------------------------------------------------
     def get(self, for_change: bool = False) -> Any:
-        """The row, locked with `for_change`. Raises Http404."""
-        rows = self.rows()
+        """The row, locked with `for_change`. Raises Http404, and with `for_change` LimitedKey."""
+        self.check_address()
+        rows = self.visible_rows(self.rows(), self.systems)
         row = (rows.select_for_update() if for_change else rows).first()
         if row is None:
-            raise Http404("There is nothing of this name.")
-        self.check_system(row)
+            raise self.missing()
+        if for_change:
+            self.check_system(row)
         return row
 
+    def missing(self) -> Http404:
+        """The error for what is not there; and for what belongs to a business system that is not
+        the caller's, so that nobody learns whether it is there."""
+        within = f" in the business systems {', '.join(sorted(self.systems))}"
+        return Http404(f"There is nothing of this name{within if self.systems else ''}.")
+
+    def check_address(self) -> None:
+        """Raise Http404 when the address names a business system that is not the caller's."""
+        for part, lookup in self.address_lookups.items():
+            if lookup == self.system_lookup:
+                self.check_owner(self.address[part])
+
     def check_system(self, row: Any) -> None:
-        """Raise PermissionDenied for a row of a business system that is not the caller's."""
+        """Raise an error unless the caller may change this row: see `check_owner`."""
         self.check_owner(value_at(row, self.system_lookup) if self.system_lookup else None)
 
     def check_owner(self, system: str | None) -> None:
-        """Raise PermissionDenied unless the caller may change this business system's objects; None:
-        objects of the platform."""
-        if self.systems and system not in self.systems:
-            names = ", ".join(sorted(self.systems))
-            raise PermissionDenied(f"This key is limited to the business systems {names}.")
+        """Raise Http404 for a business system that is not the caller's, and LimitedKey for None,
+        the platform, when the caller is limited."""
+        if not self.systems or system in self.systems:
+            return
+        raise LimitedKey(self.systems) if system is None else self.missing()
 
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
         """Create the object, or replace its values by `data`.
@@ -247,19 +272,20 @@ class Resource:
 
     @transaction.atomic
     def _put(self, data: Any, version: str, should_be_new: bool) -> Stored:
+        self.check_address()
         stored_row = self.rows().select_for_update().first()
         is_new = stored_row is None
+        if not is_new or not self.system_lookup:
+            self.check_system(stored_row)
         if should_be_new and not is_new:
             raise Changed("There is something of this name already.")
         if version and is_new:
             raise Changed("There is nothing of this name any more.")
         row: Any = self.new() if is_new else copy(stored_row)
         version_before = "" if is_new else self.version(row)
-        body: Any = self.serializer_class(row, data=data)
+        body: Any = self.serializer_class(row, data=data, context={"systems": self.systems})
         body.is_valid(raise_exception=True)
         before = self.values(row)
-        if not is_new:
-            self.check_system(stored_row)
         related = self._fill(row, body)
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)

@@ -52,6 +52,13 @@ def audit(request: Request, action: str, target: str, **detail: Any) -> None:
     record(actor(request), action, target, **detail)
 
 
+def own_rows(request: Request, rows: QuerySet[Any], lookup: str = "biz__name") -> QuerySet[Any]:
+    """The rows of the business systems to which the key is limited, or all; `lookup` leads to the
+    name of a row's system."""
+    systems = caller_of(request).systems
+    return rows.filter(**{f"{lookup}__in": systems}) if systems else rows
+
+
 def body_of(request: Request) -> Any:
     """The body, decoded. Raises ParseError if there is none: what it leaves out gets its default,
     and nobody means all of it."""
@@ -67,7 +74,9 @@ class ResourceView(QueryView, GenericAPIView[Any]):
     has_versions = True
 
     def resource(self) -> Resource:
-        return self.resource_class(actor(self.request), **self.kwargs)
+        resource = self.resource_class(actor(self.request), **self.kwargs)
+        resource.systems = caller_of(self.request).systems
+        return resource
 
     def get(self, request: Request, **_address: str) -> Response:
         resource = self.resource()
@@ -102,10 +111,15 @@ class ResourceListView(ListView):
     def get_queryset(self) -> QuerySet[Any]:
         return self.resource_class.model._default_manager.all()
 
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows = super().filter_queryset(queryset)
+        return self.resource_class.visible_rows(rows, caller_of(self.request).systems)
+
     def of_system(self, rows: QuerySet[Any], column: str = "biz") -> QuerySet[Any]:
         """The rows of the business system that the query names (OF_SYSTEM), or all of them."""
         if system := self.query_values.get("system"):
-            return rows.filter(**{column: business_system(system, "system")})
+            names = caller_of(self.request).systems
+            return rows.filter(**{column: business_system(system, "system", names)})
         return rows
 
 
@@ -118,6 +132,7 @@ def routes(
         "required_scope": resource.scope,
         "serializer_class": resource.serializer_class,
         "answers_not_now": resource.conflicts,
+        "answers_limited_keys": resource.answers_limited_keys,
     }
     one: Any = type(f"{resource.__name__}View", (ResourceView,), common)
     many: Any = type(f"{resource.__name__}ListView", (list_view,), common)

@@ -14,6 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import business_system
 from msgplatform.api.query import NAME, QueryView, moment
 from msgplatform.api.schema import operation
@@ -69,6 +70,7 @@ def _groups() -> list[OpenApiParameter]:
 class StatisticsView(QueryView):
     tag = "statistics"
     required_scope = "manage:statistics"
+    answers_limited_keys = True
     query = [
         OpenApiParameter(
             "flow", str, required=True, enum=_counting(), description="Such as notify or sms"
@@ -123,9 +125,15 @@ class StatisticsView(QueryView):
         """Dimension → key of the group that is asked for."""
         has = [dimension.name for dimension in activity.dimensions]
         groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
+        systems = caller_of(self.request).systems
+        if systems and SYSTEM not in groups:
+            if len(systems) > 1:
+                names = ", ".join(sorted(systems))
+                raise InvalidInput(f"The key is limited: name one of {names}.", SYSTEM)
+            (groups[SYSTEM],) = systems
         for name in groups:
             if name not in has:
                 raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
         if SYSTEM in groups:
-            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM))
+            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
         return groups

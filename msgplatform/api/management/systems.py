@@ -19,7 +19,7 @@ from msgplatform.api.management.resource import (
     WholeSerializer,
     changed_error,
 )
-from msgplatform.api.management.resources import ResourceListView
+from msgplatform.api.management.resources import ResourceListView, own_rows
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
 
@@ -39,6 +39,7 @@ class System(Resource):
     list_path, path = "systems", "systems/<slug:name>"
     scope = "manage:systems"
     system_lookup = "name"
+    answers_limited_keys = True
     model = Biz
     serializer_class = SystemSerializer
     example = {"title": "Order service", "validates_events": True}
@@ -98,6 +99,7 @@ class Key(Resource):
     address_lookups = {"system": "biz__name", "name": "name"}
     scope = "manage:keys"
     system_lookup = "biz__name"
+    answers_limited_keys = True
     is_in_files = False  # a key is shown once, and cannot be written down again
     model = ApiKey
     serializer_class = KeySerializer
@@ -128,6 +130,7 @@ class Key(Resource):
 
     @transaction.atomic
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
+        self.check_address()
         if self.name != self.name.strip():
             # It would be stored without them, and not be found under this address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
@@ -171,7 +174,7 @@ class Key(Resource):
 
     def _locked_system(self) -> Biz:
         """The system's row, locked: two requests that create one key cannot make two."""
-        self.check_owner(self.address["system"])
+        self.check_address()
         system = Biz.objects.select_for_update().filter(name=self.address["system"]).first()
         if system is None:
             raise Http404("There is no such business system.")
@@ -194,6 +197,7 @@ class KeyListView(ResourceListView):
 
     def get_queryset(self) -> QuerySet[ApiKey]:
         system = self.kwargs.get("system", "")
-        if system and not Biz.objects.filter(name=system).exists():
+        systems = own_rows(self.request, Biz.objects.filter(name=system), "name")
+        if system and not systems.exists():
             raise Http404("There is no such business system.")
         return ApiKey.objects.filter(biz__name=system)

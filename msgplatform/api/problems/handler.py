@@ -24,6 +24,7 @@ from msgplatform.api.problems.problem import (
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
     Kind,
+    LimitedKey,
     MissingScope,
     Problem,
 )
@@ -149,6 +150,11 @@ def _(exc: MissingScope, view: Any) -> Problem:
         {"WWW-Authenticate": challenge},
         {"required_scope": exc.scope},
     )
+
+
+@describe.register
+def _(exc: LimitedKey, view: Any) -> Problem:
+    return Problem(KINDS["limited-key"], str(exc.detail))
 
 
 @describe.register

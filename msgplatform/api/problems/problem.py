@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -60,6 +60,17 @@ class MissingScope(drf.PermissionDenied):
         self.scope = scope
 
 
+class LimitedKey(drf.PermissionDenied):
+    """The API key is limited to some business systems, and this is not theirs alone."""
+
+    def __init__(self, systems: Collection[str]) -> None:
+        names = ", ".join(sorted(systems))
+        super().__init__(
+            f"This belongs to the whole platform, and the key is limited to the business systems "
+            f"{names}."
+        )
+
+
 @dataclass(frozen=True)
 class Kind:
     """A type of problem; `help` is the text of its page below the title."""
@@ -101,6 +112,13 @@ _ALL = (
         403,
         "The API key lacks a scope",
         "`required_scope` names it. Give the key this scope in the console, or make another key.",
+    ),
+    Kind(
+        "limited-key",
+        403,
+        "The API key is limited to some business systems",
+        "This is not theirs alone: it shows or changes something of the whole platform. Use a "
+        "management key without such a limit.",
     ),
     Kind("not-found", 404, "There is nothing here", "The address or the id does not exist."),
     Kind(
@@ -173,5 +191,5 @@ KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}
 BY_STATUS: dict[int, Kind] = {
     kind.status: kind
     for kind in reversed(_ALL)
-    if kind.slug not in {"missing-scope", "outcome-unknown"}
+    if kind.slug not in {"missing-scope", "limited-key", "outcome-unknown"}
 }

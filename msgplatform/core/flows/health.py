@@ -97,6 +97,7 @@ class Failure:
     # there is none.
     place_filter: Mapping[str, str] = field(default_factory=dict)
     button: Button | None = None  # acts on the place
+    system: str = ""  # the business system whose messages these are; '': of several
 
 
 @dataclass(frozen=True)

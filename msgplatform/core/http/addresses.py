@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from msgplatform.core.errors import AddressForbidden
@@ -181,6 +182,13 @@ class AddressGuard:
         if isinstance(address, IPv6Address) and address not in _GLOBAL_IPV6:
             return "an address outside global unicast"
         return ""
+
+
+@lru_cache(maxsize=8)
+def own_reason(address: str) -> str:
+    """Why the platform's own address is refused: it may be private, as if OUTBOUND_ALLOW named this
+    one address. '' when it is permitted."""
+    return AddressGuard([address]).reason(address)
 
 
 def _match(address: Address, ranges: Ranges) -> str:

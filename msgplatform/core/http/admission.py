@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http.addresses import AddressGuard, is_inside
+from msgplatform.core.http.addresses import AddressGuard, is_inside, own_reason
 from msgplatform.core.http.jobs import MAX_SECONDS, Deadlines, Job, Proxy
 from msgplatform.core.http.messages import Request, Response, all_lines, outline_of, printable
 from msgplatform.core.http.resolver import Answer, Resolver
@@ -57,6 +57,8 @@ class Admission:
         # In this order a timeout that is no number counts as the longest.
         deadline = now + min(MAX_SECONDS, request.timeout)
         job = Job(request, destination, lines, now, deadline)
+        # Only an address that stands in the URL: a name could lead anywhere.
+        job.is_own = destination.address == outline.own_address != ""
         if self.in_flight < self.window:
             self._admit(job)
         else:
@@ -106,7 +108,8 @@ class Admission:
         self._find_addresses(job)
 
     def _find_addresses(self, job: Job) -> None:
-        if self._find_target(job) and (self._proxy is None or self._find_proxy(job, self._proxy)):
+        proxy = None if job.is_own else self._proxy
+        if self._find_target(job) and (proxy is None or self._find_proxy(job, proxy)):
             job.is_waiting = False
             self._ready.append(job)
 
@@ -114,7 +117,8 @@ class Admission:
         target = job.destination
         addresses: Sequence[str]
         if target.address:
-            if reason := self._reason(target.address):
+            judge = own_reason if job.is_own else self._reason
+            if reason := judge(target.address):
                 self._refuse(job, "address_forbidden", reason)
                 return False
             addresses = (target.address,)
@@ -132,7 +136,8 @@ class Admission:
             if not addresses:
                 return False
         # The addresses that a transfer is bound to: none when a proxy takes names.
-        job.addresses = () if self._takes_names else addresses[:_ADDRESSES_TRIED]
+        takes_names = self._takes_names and not job.is_own
+        job.addresses = () if takes_names else addresses[:_ADDRESSES_TRIED]
         return True
 
     def _narrowed(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:

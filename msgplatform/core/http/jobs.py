@@ -26,7 +26,8 @@ class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it hold
         transfer ── no connection, another address left ──▶ transfer, `attempt` + 1
 
     `addresses` may be connected to, `attempt` is the index of the one in use; there are none if a
-    proxy resolves the name. `peers` are the proxy's own addresses. Times are monotonic seconds.
+    proxy resolves the name. `peers` are the proxy's own addresses. `is_own`: it goes to the
+    platform itself, past a proxy. Times are monotonic seconds.
     """
 
     request: Request
@@ -39,6 +40,7 @@ class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it hold
     attempt: int = 0
     is_admitted: bool = False
     is_waiting: bool = True
+    is_own: bool = False
 
 
 class Deadlines:

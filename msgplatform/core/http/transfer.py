@@ -11,7 +11,7 @@ from typing import Any
 
 import pycurl
 
-from msgplatform.core.http.addresses import AddressGuard, canonical, is_inside
+from msgplatform.core.http.addresses import AddressGuard, canonical, is_inside, own_reason
 from msgplatform.core.http.destinations import Destination
 from msgplatform.core.http.jobs import Job, Proxy, bracketed
 from msgplatform.core.http.messages import Response, printable
@@ -88,7 +88,7 @@ class Transfer:
         self._destination: Destination | None = None
         self._pin, self._port = "", 0
         self._method, self._has_body, self._sends = "", False, False
-        self._is_fresh = False
+        self._is_fresh = self._is_direct = False
         self._limit = self._share = 0  # milliseconds
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
         # list.append, so that no Python code runs for a line; libcurl bounds their sum.
@@ -114,16 +114,7 @@ class Transfer:
         if destination is not self._destination:
             self._destination = destination
             curl.setopt(pycurl.URL, destination.url)
-        if job.addresses:
-            pin, port = job.addresses[job.attempt], destination.port
-            if pin != self._pin or port != self._port:
-                self._pin, self._port = pin, port
-                curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
-        proxy = self._policy.proxy
-        if job.peers and proxy and not proxy.address:
-            # The only name that libcurl resolves is a proxy's, and only to these addresses.
-            peers = ",".join(map(bracketed, job.peers))
-            curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+        self._set_route(job)
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
@@ -196,6 +187,25 @@ class Transfer:
         sentence = _SENTENCES.get(code, f"The exchange failed (error {code} of libcurl).")
         return _ERRORS.get(code, "other"), message or sentence
 
+    def _set_route(self, job: Job) -> None:
+        """Pin the address to connect to, and choose between the proxy and the direct way."""
+        if job.addresses:
+            pin, port = job.addresses[job.attempt], job.destination.port
+            if pin != self._pin or port != self._port:
+                self._pin, self._port = pin, port
+                self.curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
+        elif self._pin:  # of a job that was the platform's own, where a proxy takes the names
+            self._pin, self._port = "", 0
+            self.curl.unsetopt(pycurl.CONNECT_TO)
+        if job.is_own is not self._is_direct:
+            self._is_direct = job.is_own
+            self.curl.setopt(pycurl.NOPROXY, "*" if job.is_own else "")
+        proxy = self._policy.proxy
+        if job.peers and proxy and not proxy.address:
+            # The only name that libcurl resolves is a proxy's, and only to these addresses.
+            peers = ",".join(map(bracketed, job.peers))
+            self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
+
     def _set_method(self, method: str, has_body: bool) -> None:
         sends = method != "HEAD" and (has_body or method in ("POST", "PUT", "PATCH"))
         self._method, self._has_body, self._sends = method, has_body, sends
@@ -227,12 +237,14 @@ class Transfer:
     def _open_socket(self, _purpose: int, peer: Any) -> Any:
         """Check the address to which libcurl is about to connect, whatever it made of the URL."""
         address, job = str(canonical(peer.addr[0])), self.job
-        has_proxy, networks = self._policy.proxy is not None, job.request.networks
+        has_proxy = self._policy.proxy is not None and not job.is_own
+        networks = job.request.networks
+        judge = own_reason if job.is_own else self._policy.guard.reason
         if address not in (
             job.peers if has_proxy else job.addresses[job.attempt : job.attempt + 1]
         ):
             self._fault = ("address_forbidden", f"{address} is not the address that was vetted.")
-        elif not has_proxy and (reason := self._policy.guard.reason(address)):
+        elif not has_proxy and (reason := judge(address)):
             self._fault = ("address_forbidden", reason)
         elif not has_proxy and networks and not is_inside(address, networks):
             self._fault = ("address_forbidden", f"{address} is not in an allowed network.")

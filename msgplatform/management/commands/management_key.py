@@ -23,19 +23,31 @@ class Command(BaseCommand):
             "manage:people)",
         )
 
+        parser.add_argument(
+            "--system",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="limit it to this business system: it sees and changes only what belongs to it; "
+            "repeat it for several (default: no limit)",
+        )
+
     def _usual_scopes(self) -> list[str]:
         """A key that lets people in is made on purpose only."""
         return [each for each in keys.management_scopes() if each not in keys.SUPERUSER_SCOPES]
 
-    def handle(self, *args: Any, name: str, scope: list[str], **options: Any) -> None:
+    def handle(
+        self, *args: Any, name: str, scope: list[str], system: list[str], **options: Any
+    ) -> None:
+        scopes = scope or self._usual_scopes()
         try:
-            key, plain = keys.create(None, name, scope or self._usual_scopes())
+            key, plain = keys.create(None, name, scopes, system_names=system)
         except InvalidInput as error:
             raise CommandError(str(error)) from None
         AuditLog.objects.create(
             actor="manage.py management_key",
             action="api_key_created",
             target=str(key),
-            detail={"scopes": key.scopes},
+            detail={"scopes": key.scopes, "systems": key.systems},
         )
         self.stdout.write(plain)

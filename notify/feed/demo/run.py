@@ -22,7 +22,9 @@ from notify.feed.models import FeedUser
 MIN_POSTS, MIN_RELATIONS, MIN_USERS = 1_000, 50_000, 1_000
 _A_USER, _A_POST = 10, 5  # for so many of the demo's messages
 _TRICKLE_SECONDS = 2.0  # between two posts, after the accounting
-_INACTIVE_SECONDS = 900.0  # within which the cleaner deactivates people who stay away, on a busy machine
+_INACTIVE_SECONDS = (
+    900.0  # within which the cleaner deactivates people who stay away, on a busy machine
+)
 # Every kind of request must have been answered.
 _KINDS = ("edited", "deleted", "unfriend", "unfollow", "block", "befriend", "follow", "refused")
 

@@ -87,7 +87,7 @@ class TestRefused:
 def test_a_key_says_what_it_is(api: Api) -> None:
     key, plain = api.key(READ)
     assert api.get(OWN_KEY, plain).json() == {
-        "name": key.name, "system": key.biz.name, "scopes": [READ],
+        "name": key.name, "system": key.biz.name, "systems": [], "scopes": [READ],
         "platform_version": msgplatform.__version__,
     }  # fmt: skip
     manager = keys.create(None, "provisioning", ["manage:jobs"])[1]

@@ -29,6 +29,7 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
+from notify.subscriptions import sandbox
 from tests.support.answers import Answer
 from tests.support.api_support import problem
 from tests.support.management import Manager, operations
@@ -41,7 +42,7 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests|sandbox"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -166,6 +167,12 @@ def test_each_operation_once(manager: Manager) -> None:
     assert (held["subscription"], held["held"]) == ("orders/warehouse", 2)
     for change in ("skip", "release"):
         assert manager.send("POST", f"held/orders/warehouse/{change}").json()["held"] == 2
+    manager.send("PUT", "consumers/sandbox", {"url": sandbox.URL})
+    manager.send("PUT", "subscriptions/orders/sandbox", {})
+    at = "subscriptions/orders/sandbox/sandbox"
+    assert manager.send("PUT", at, {"status": 500}).json()["status"] == 500
+    assert manager.send("GET", at).json()["calls"] == []
+    assert manager.send("DELETE", at).status_code == 204
     mark = manager.send("GET", "consumers/warehouse").json()["secret_fingerprint"]
     rotated = manager.send("POST", "consumers/warehouse/rotate", {"fingerprint": mark})
     assert rotated.json()["secret"].startswith("whsec_")
@@ -176,7 +183,7 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.send("POST", "people/anna/invite").json()["invitation"]
     assert manager.send("DELETE", "people/anna").status_code == 204
     assert manager.send("GET", "roles").status_code == 200
-    row = BizReceive.objects.get()
+    row = BizReceive.objects.get(receive__name="warehouse")
     failure_store.add("notify", [Loss(row.pk, "HTTP 503", 1)] * 2, sql.now())
     (failure,) = manager.send("GET", "failures").json()["results"]
     assert manager.send("POST", f"failures/{failure['id']}/resend", {}).status_code == 201

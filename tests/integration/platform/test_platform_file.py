@@ -260,7 +260,7 @@ def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
     own = "subscriptions:\n  orders/warehouse:\n    event_types: [a]\n"
     assert "1 added" in apply(written(tmp_path, own), "--system", "orders")
     told = refused(written(tmp_path, own + "  other/warehouse: {}\n"), "--system", "orders")
-    assert "limited to the business systems orders" in told
+    assert "nothing of this name in the business systems orders" in told
     assert "limited to" in refused(written(tmp_path, "consumers:\n  x: {url: 'http://a/'}\n"),
                                    "--system", "orders")  # fmt: skip
     apply(written(tmp_path, "subscriptions: {}\n"), "--system", "orders", "--prune", "--yes")

@@ -86,6 +86,7 @@ def whoami(session: Session) -> None:
         {"url": url, **own},
         [(own["name"], BOLD), f", {whose}, at {url}"],
         *[["  ", scope] for scope in own["scopes"]],
+        *[["  only for ", name] for name in own.get("systems", ())],
     )
 
 

@@ -1,0 +1,119 @@
+"""Sandboxes: stand-ins for a system of others. A sandbox keeps its calls for an hour, and answers
+as somebody has told it to: fail, be slow, be down.
+
+The store is the work Redis, under `sandbox:<name>:`. An emptied Redis loses what a sandbox has
+kept, and no message. All functions raise RedisError.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+import msgspec
+from django.conf import settings
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.connections import work_redis
+
+KEEP_SECONDS = 3600
+# Of each sandbox. With the longest body it takes about 7 MiB of Redis.
+MAX_CALLS = 100
+MAX_BODY_BYTES = 64 * 1024
+MAX_DELAY_SECONDS = 60.0
+MAX_MINUTES = 60
+MAX_RETRY_AFTER = 86_400
+MAX_COUNT = 10_000
+# The header of an answer by which a view asks the web server to wait before it sends the answer:
+# seconds. The web server takes it off.
+DELAY_HEADER = "X-Sandbox-Delay"
+OFF = _("The sandbox is switched off on this platform: SANDBOX is no.")
+_PREFIX = "sandbox"
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+def is_on() -> bool:
+    """True if this platform has sandboxes (SANDBOX)."""
+    return bool(settings.SANDBOX)
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """How a sandbox answers. `answer` is one of the words of its kind, '' the usual one; `delay` is
+    in seconds, and so is `retry_after`, 0: none. `until` is in unix seconds; `count` is the number
+    of calls that it holds for, None: any."""
+
+    answer: str = ""
+    delay: float = 0.0
+    retry_after: int = 0
+    until: float = 0.0
+    count: int | None = None
+
+
+USUAL = Behaviour()
+
+
+class Sandbox:
+    """One sandbox, by its name. The first call of `calls` is the newest."""
+
+    def __init__(self, name: str) -> None:
+        self._calls = f"{_PREFIX}:{name}:calls"
+        self._behaviour = f"{_PREFIX}:{name}:behaviour"
+        self._count = f"{_PREFIX}:{name}:count"
+
+    def keep(self, call: msgspec.Struct) -> None:
+        """Keep a call, for an hour at most and as one of the newest MAX_CALLS."""
+        pipeline = work_redis().pipeline()
+        pipeline.lpush(self._calls, msgspec.json.encode((time.time(), call)))
+        pipeline.ltrim(self._calls, 0, MAX_CALLS - 1)
+        pipeline.expire(self._calls, KEEP_SECONDS)
+        pipeline.execute()
+
+    def calls(self, kind: type[C]) -> list[tuple[float, C]]:
+        """The calls of the last hour with their times (unix seconds). Other content under this
+        name, as of another release, is left out."""
+        oldest = time.time() - KEEP_SECONDS
+        calls: list[tuple[float, C]] = []
+        for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
+            try:
+                at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
+                call = msgspec.json.decode(raw, type=kind)
+            except msgspec.DecodeError:
+                continue
+            if at >= oldest:
+                calls.append((at, call))
+        return calls
+
+    def empty(self) -> int:
+        """Drop what was kept; returns the number of calls."""
+        pipeline = work_redis().pipeline()
+        pipeline.llen(self._calls)
+        pipeline.delete(self._calls)
+        return int(pipeline.execute()[0])
+
+    def behaviour(self) -> Behaviour:
+        """The behaviour that the next call meets."""
+        content, count = work_redis().mget(self._behaviour, self._count)
+        if not content or (count is not None and int(count) <= 0):
+            return USUAL
+        behaviour = msgspec.json.decode(content, type=Behaviour)
+        return msgspec.structs.replace(behaviour, count=None if count is None else int(count))
+
+    def take_behaviour(self) -> Behaviour:
+        """The behaviour for one call, which is counted."""
+        behaviour = self.behaviour()
+        if behaviour.count is None:
+            return behaviour
+        # Of several calls at once each gets a number of its own.
+        return behaviour if int(work_redis().decr(self._count)) >= 0 else USUAL
+
+    def behave(self, behaviour: Behaviour, minutes: int) -> None:
+        """Answer like this from now on, for so many minutes or `behaviour.count` calls; USUAL ends
+        every other behaviour."""
+        pipeline = work_redis().pipeline()
+        pipeline.delete(self._behaviour, self._count)
+        if behaviour != USUAL:
+            until = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
+            pipeline.set(self._behaviour, msgspec.json.encode(until), ex=minutes * 60)
+            if behaviour.count is not None:
+                pipeline.set(self._count, behaviour.count, ex=minutes * 60)
+        pipeline.execute()

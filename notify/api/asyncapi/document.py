@@ -1,0 +1,241 @@
+"""The whole document, from rows of the catalogue.
+
+The document is the platform's: it *receives* what business systems publish, and *sends* events to
+consumers. Its size is bounded, and rows are read in pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from msgplatform.core.errors import InvalidInput
+from notify.api.asyncapi.messages import HEADERS, Described, Way, headers_schema
+from notify.models import EventType
+from notify.subscriptions import formats
+
+ASYNCAPI = "3.0.0"
+MAX_EVENT_TYPES = 5_000
+MAX_BYTES = 16 * 1024 * 1024
+_PAGE = 100  # rows; one has 320 KiB at most
+_RELEASE = 1  # raise it when the same rows make another document
+_PUBLISH = "publish-events"  # the channel; no event type has a hyphen
+_TOO_MANY = (
+    "There are too many event types for one document: name those that you need, such as order.*"
+)
+_DESCRIPTION = """\
+The event types of the catalogue. Business systems publish events at `POST /api/v1/messages`; the
+platform delivers each by a POST to the consumers that have subscribed to it.
+
+A consumer gets events in the format that its subscription has: Standard Webhooks (the default), or
+CloudEvents 1.0, structured or binary. Answer 2xx once the event is stored. An event may come more
+than once, with the same `webhook-id`, and events may come in any order.
+
+Verify the signature before anything parses the body. A library of
+[Standard Webhooks](https://www.standardwebhooks.com/) does it, with the secret of the consumer.
+
+Payloads may be of event types that are not listed here. The schemas are written in draft 07 of JSON
+Schema; those of the catalogue decide."""
+
+
+class Version(NamedTuple):
+    """A row as it was last changed, and what else the document says of it."""
+
+    id: int
+    changed_at: Any
+    owner: int
+    name: str
+    system: str | None
+
+
+def visible_rows(systems: Collection[str]) -> QuerySet[EventType]:
+    """Shared entries and those of the systems, by name; without systems all entries."""
+    rows = EventType.objects.all()
+    return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
+
+
+def of_type(rows: QuerySet[EventType], event_type: str) -> QuerySet[EventType]:
+    """The rows of one event type, or of those that begin with `order.*`."""
+    if event_type.endswith("*"):
+        return rows.filter(name__startswith=event_type.removesuffix("*"))
+    return rows.filter(name=event_type) if event_type else rows
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The entries of a document in order."""
+
+    rows: Sequence[Version]
+
+    @classmethod
+    def of(cls, rows: QuerySet[EventType], is_of_one_system: bool = False) -> Selection:
+        """The entries among `rows`; of one system, its own entries replace shared ones of the same
+        name. Raises InvalidInput if there are too many."""
+        columns = rows.order_by("name", "owner").values_list(
+            "id", "changed_at", "owner", "name", "biz__name"
+        )
+        versions = [Version(*row) for row in columns[: MAX_EVENT_TYPES + 1]]
+        if len(versions) > MAX_EVENT_TYPES:
+            raise InvalidInput(_TOO_MANY, "event_type")
+        if is_of_one_system:
+            versions = list({version.name: version for version in versions}.values())
+        return cls(versions)
+
+    @property
+    def version(self) -> str:
+        """A text that differs when the document does."""
+        content = msgspec.json.encode([_RELEASE, settings.PUBLIC_URL, self.rows])
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        last = max((row.changed_at for row in self.rows), default=None)
+        return f"{last:%Y-%m-%d}.{digest}" if last else digest
+
+    def entries(self) -> Iterator[Described]:
+        """The entries in order. One that was deleted meanwhile is left out."""
+        for start in range(0, len(self.rows), _PAGE):
+            page = self.rows[start : start + _PAGE]
+            rows = EventType.objects.select_related("biz").in_bulk([row.id for row in page])
+            yield from (Described.of(rows[row.id]) for row in page if row.id in rows)
+
+    def document(self) -> bytes:
+        """The document as JSON. Raises InvalidInput if it is too large."""
+        parts = _Parts()
+        for entry in self.entries():
+            parts.add(entry)
+        return msgspec.json.encode(_document(parts, self.version))
+
+
+@dataclass
+class _Parts:
+    """What each entry adds to the document, encoded: objects would take much more memory."""
+
+    channels: dict[str, msgspec.Raw] = field(default_factory=dict)
+    operations: dict[str, msgspec.Raw] = field(default_factory=dict)
+    messages: dict[str, msgspec.Raw] = field(default_factory=dict)
+    schemas: dict[str, msgspec.Raw] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def add(self, entry: Described) -> None:
+        key = entry.key
+        self.schemas[entry.schema_key] = self._encoded(entry.schema)
+        for way in Way:
+            self.messages[f"{key}-{way}"] = self._encoded(entry.message(way))
+        self.channels[key] = self._encoded(_channel(entry))
+        self.operations[key] = self._encoded(_delivery(entry))
+
+    def _encoded(self, part: Any) -> msgspec.Raw:
+        text = msgspec.json.encode(part)
+        self._bytes += len(text)
+        if self._bytes > MAX_BYTES:
+            raise InvalidInput(_TOO_MANY, "event_type")
+        return msgspec.Raw(text)
+
+
+def _references(keys: Iterable[str], start: str) -> dict[str, Any]:
+    return {key: {"$ref": f"{start}{key}"} for key in keys}
+
+
+def _channel(entry: Described) -> dict[str, Any]:
+    names = [f"{entry.key}-{way}" for way in Way if way != Way.PUBLISH]
+    whose = f"published by {entry.system}" if entry.system else "of any business system"
+    return {
+        "address": entry.name,
+        "title": entry.name,
+        "summary": entry.summary or f"Events {whose}",
+        "description": entry.description or f"Events {whose}.",
+        "servers": [{"$ref": "#/servers/consumer"}],
+        "messages": _references(names, "#/components/messages/"),
+    }
+
+
+def _delivery(entry: Described) -> dict[str, Any]:
+    return {
+        "action": "send",
+        "channel": {"$ref": f"#/channels/{entry.key}"},
+        "title": f"Deliver {entry.name}",
+        "summary": "A POST to each consumer that has subscribed to it",
+        "security": [{"$ref": "#/components/securitySchemes/signature"}],
+        "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
+    }
+
+
+def _document(parts: _Parts, version: str) -> dict[str, Any]:
+    published = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
+    channels: dict[str, Any] = dict(parts.channels)
+    operations: dict[str, Any] = dict(parts.operations)
+    if published:
+        channels[_PUBLISH] = {
+            "address": "/api/v1/messages",
+            "title": "Publish an event",
+            "servers": [{"$ref": "#/servers/platform"}],
+            "messages": _references(published, "#/components/messages/"),
+        }
+        operations[_PUBLISH] = {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{_PUBLISH}"},
+            "title": "Publish an event",
+            "summary": "An answer of 2xx means that the event is stored",
+            "security": [{"$ref": "#/components/securitySchemes/apiKey"}],
+            "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
+        }
+    return {
+        "asyncapi": ASYNCAPI,
+        "info": {"title": "Events of msgplatform", "version": version, "description": _DESCRIPTION},
+        "defaultContentType": formats.JSON,
+        "servers": _servers(),
+        "channels": channels,
+        "operations": operations,
+        "components": {
+            "schemas": {
+                **{name: headers_schema(headers) for name, headers in HEADERS.items()},
+                **parts.schemas,
+            },
+            "messages": parts.messages,
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+def _servers() -> dict[str, Any]:
+    address = urlsplit(settings.PUBLIC_URL)
+    platform = {
+        "host": address.netloc,
+        "protocol": address.scheme,
+        "title": "The platform",
+        "description": "Where business systems publish events",
+        **({"pathname": address.path} if address.path.strip("/") else {}),
+    }
+    consumer = {
+        "host": "{consumer}",
+        "protocol": "https",
+        "title": "A consumer",
+        "description": "The address of a consumer: where it gets events",
+        "variables": {
+            "consumer": {"default": "consumer.example.com", "description": "Your own host and path"}
+        },
+    }
+    return {"platform": platform, "consumer": consumer}
+
+
+_SECURITY = {
+    "apiKey": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "mp_…",
+        "description": "An API key of the business system, with the scope `events:write`",
+    },
+    "signature": {
+        "type": "httpApiKey",
+        "in": "header",
+        "name": "webhook-signature",
+        "description": "The signature of Standard Webhooks: `v1,` and the HMAC-SHA256, in base64, "
+        "of `<webhook-id>.<webhook-timestamp>.<body>` with the consumer's secret (the base64 "
+        "behind `whsec_`). One that fits is enough; refuse what is more than five minutes old.",
+    },
+}

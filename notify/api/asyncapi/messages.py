@@ -1,0 +1,236 @@
+"""The messages of one event type: how its publisher hands it over, and how consumers get it.
+
+Consumers get a message in the format of their subscription. The bodies are those of `orders.body`
+and of `subscriptions/formats.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from django.db.models import TextChoices
+
+from notify.api.asyncapi import schemas
+from notify.models import EventType
+from notify.subscriptions import formats
+from notify.subscriptions.formats import Format
+from notify.subscriptions.limits import CHANNEL
+
+Schema = dict[str, Any]
+SCHEMAS = "#/components/schemas/"
+# A longer example stands in the payload's schema alone, not in each message.
+_MAX_EXAMPLE_BYTES = 4096
+_ID, _TIME = "1152921504606846977", "2026-11-23T00:00:00.000000Z"
+_UNIX_TIME = "1795392000"
+
+
+class Way(TextChoices):
+    """The ways of an event through the platform, as suffixes of the names of its messages."""
+
+    STANDARD = Format.STANDARD.value, "Standard Webhooks"
+    CLOUDEVENTS = Format.CLOUDEVENTS.value, "CloudEvents, structured"
+    CLOUDEVENTS_BINARY = Format.CLOUDEVENTS_BINARY.value, "CloudEvents, binary"
+    PUBLISH = "publish", "As it is published"
+
+
+@dataclass(frozen=True)
+class Header:
+    name: str
+    description: str
+    example: str
+    is_required: bool = True
+
+    def schema(self) -> Schema:
+        return {"type": "string", "description": self.description, "examples": [self.example]}
+
+
+WEBHOOK_HEADERS = (
+    Header("webhook-id", "The event's id, the same in every repeat: drop what you have seen", _ID),
+    Header("webhook-timestamp", "When this attempt was made: seconds since 1970. Refuse what is "
+           "more than five minutes old", _UNIX_TIME),
+    Header("webhook-signature", "v1, and the HMAC-SHA256 of <webhook-id>.<webhook-timestamp>."
+           "<body> in base64; two of them, separated by a space, while the secret is rotated",
+           "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="),
+    Header("webhook-idempotency-key", "The key under which the event was published, if it had one",
+           "order-20261120-7-paid", is_required=False),
+)  # fmt: skip
+BINARY_HEADERS = (
+    *WEBHOOK_HEADERS,
+    Header("ce-specversion", "The version of CloudEvents", "1.0"),
+    Header("ce-id", "The same as webhook-id", _ID),
+    Header("ce-source", "The business system that published the event", "/systems/orders"),
+    Header("ce-type", "The event type", "order.paid"),
+    Header("ce-time", "When the event was published", _TIME),
+)
+# Names of the components that have the headers; no event type has such a name.
+HEADERS = {"webhook-headers": WEBHOOK_HEADERS, "webhook-binary-headers": BINARY_HEADERS}
+
+
+def headers_schema(headers: tuple[Header, ...]) -> Schema:
+    """The headers of a message as AsyncAPI describes them."""
+    return {
+        "type": "object",
+        "required": [header.name for header in headers if header.is_required],
+        "properties": {header.name: header.schema() for header in headers},
+    }
+
+
+@dataclass(frozen=True)
+class Described:
+    """An entry of the catalogue and what the document says of it.
+
+    Its key names its components. A system's own entry has the name of the system before two
+    hyphens: event types have none, so no two keys are the same, with or without `-<way>` at the
+    end.
+    """
+
+    name: str
+    system: str  # '': shared by all business systems
+    description: str
+    example: Any
+    own_schema: Mapping[str, Any] | None
+    changed_at: datetime
+
+    @classmethod
+    def of(cls, row: EventType) -> Described:
+        system = row.biz.name if row.biz else ""
+        return cls(row.name, system, row.description, row.example, row.schema, row.changed_at)
+
+    @property
+    def key(self) -> str:
+        return f"{self.system}--{self.name}" if self.system else self.name
+
+    @property
+    def schema_key(self) -> str:
+        """The name of the payload's schema. Generators take a schema and a channel with the same
+        name for one thing."""
+        return f"{self.key}-payload"
+
+    @property
+    def type_name(self) -> str:
+        """Words from which generators make the name of the payload's type: `OrderPaid`."""
+        words = self.name.replace(".", " ")
+        return f"{self.system} {words}" if self.system else words
+
+    @property
+    def source(self) -> str:
+        """The `source` of a CloudEvent; '' where it differs from publisher to publisher."""
+        return formats.source(self.system) if self.system else ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the description."""
+        return self.description.strip().partition("\n")[0].strip()
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The payload's schema with its example, for `#/components/schemas/<key>-payload`."""
+        pointer = f"{SCHEMAS}{self.schema_key}"
+        schema: Schema | None = schemas.rewritten(self.own_schema or {}, pointer)
+        if schema is None:
+            schema = {"description": "Its JSON Schema is of a draft that AsyncAPI cannot express."}
+        schema = {"title": self.type_name, **schema}
+        if self.example is not None and not schemas.has_reference(self.example):
+            schema.setdefault("examples", [self.example])
+        return schema
+
+    def message(self, way: Way) -> Schema:
+        """The message for `#/components/messages/<key>-<way>`."""
+        message: Schema = {
+            "name": self.name,
+            "title": f"{self.name} ({way.label})",
+            "contentType": formats.CONTENT_TYPES.get(way, formats.JSON),
+            "payload": _PAYLOADS[way](self),
+            "x-changed-at": self.changed_at.astimezone(UTC).isoformat(),
+        }
+        if self.description:
+            message |= {"summary": self.summary, "description": self.description}
+        if way != Way.PUBLISH:
+            is_binary = way == Way.CLOUDEVENTS_BINARY
+            name = "webhook-binary-headers" if is_binary else "webhook-headers"
+            message["headers"] = {"$ref": f"{SCHEMAS}{name}"}
+            message["correlationId"] = {"location": "$message.header#/webhook-id"}
+        if self._has_short_example:
+            message["examples"] = [{"name": "example", "payload": self.body(way)}]
+        return message
+
+    @property
+    def _has_short_example(self) -> bool:
+        return (
+            self.example is not None
+            and len(msgspec.json.encode(self.example)) <= _MAX_EXAMPLE_BYTES
+            and not schemas.has_reference(self.example)
+        )
+
+    def body(self, way: Way) -> Any:
+        """A body with the example as its payload."""
+        if way == Way.CLOUDEVENTS_BINARY:
+            return self.example
+        if way == Way.PUBLISH:
+            return {"event_type": self.name, "payload": self.example}
+        if way == Way.STANDARD:
+            return {"type": self.name, "timestamp": _TIME, "data": self.example}
+        return {
+            "specversion": "1.0", "id": _ID, "source": self.source or formats.source("orders"),
+            "datacontenttype": formats.JSON, "type": self.name, "time": _TIME, "data": self.example,
+        }  # fmt: skip
+
+    @property
+    def reference(self) -> Schema:
+        return {"$ref": f"{SCHEMAS}{self.schema_key}"}
+
+
+_MOMENT = {"type": "string", "format": "date-time", "description": "When the event was published"}
+
+
+def _object(title: str, properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> Schema:
+    required = [name for name in properties if name not in optional]
+    return {
+        "title": title, "type": "object", "required": required, "properties": dict(properties),
+    }  # fmt: skip
+
+
+def _standard(entry: Described) -> Schema:
+    properties = {
+        "type": {"const": entry.name}, "timestamp": _MOMENT, "data": entry.reference,
+    }  # fmt: skip
+    return _object(f"{entry.type_name} event", properties)
+
+
+def _cloud_event(entry: Described) -> Schema:
+    source: Schema = {"type": "string", "description": "The business system: /systems/orders"}
+    return _object(f"{entry.type_name} cloud event", {
+        "specversion": {"const": "1.0"},
+        "id": {"type": "string", "description": "The event's id, the same in every repeat"},
+        "source": {"const": entry.source} if entry.source else source,
+        "datacontenttype": {"const": formats.JSON},
+        "type": {"const": entry.name},
+        "time": _MOMENT,
+        "data": entry.reference,
+    })  # fmt: skip
+
+
+def _published(entry: Described) -> Schema:
+    channel = {"type": "string", "pattern": f"^{CHANNEL.pattern}$"}
+    key = {"type": "string", "minLength": 1, "maxLength": 128}
+    properties = {
+        "event_type": {"const": entry.name}, "payload": entry.reference,
+        "channel": {**channel, "description": "A shop or a region by which subscriptions choose"},
+        "idempotency_key": {**key, "description": "Names what happened: a repeat is no new event"},
+    }  # fmt: skip
+    return _object(
+        f"{entry.type_name} publication", properties, optional=("channel", "idempotency_key")
+    )
+
+
+_PAYLOADS = {
+    Way.STANDARD: _standard,
+    Way.CLOUDEVENTS: _cloud_event,
+    Way.CLOUDEVENTS_BINARY: lambda entry: entry.reference,
+    Way.PUBLISH: _published,
+}

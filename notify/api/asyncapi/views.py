@@ -1,0 +1,99 @@
+"""The document over HTTP, for management keys and for people of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.cache import get_conditional_response
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from msgplatform.api.access.authentication import ApiKeyAuthentication, HasScope, caller_of
+from msgplatform.api.json import MEDIA_TYPE
+from msgplatform.api.management.resource import system_of
+from msgplatform.api.query import NAME, QueryView
+from notify.api.asyncapi import document
+from notify.api.asyncapi.document import Selection
+
+PERMISSION = "notify.view_eventtype"
+_SYSTEM = OpenApiParameter(
+    "system",
+    NAME,
+    description="Only what this business system publishes: its own types, and the shared ones",
+)
+_EVENT_TYPE = OpenApiParameter(
+    "event_type",
+    {"type": "string", "pattern": r"^[A-Za-z0-9_.]{1,128}\*?$"},
+    description="Only this event type, or all that begin so: order.*",
+)
+
+
+class IsReader(HasScope):
+    """The key must have the scope of the catalogue; a person must be allowed to see it."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        user = request.user
+        if not isinstance(user, AbstractBaseUser):
+            return super().has_permission(request, view)
+        if not can_read(user):
+            raise PermissionDenied("Your role does not show the catalogue of event types.")
+        return True
+
+
+def can_read(user: Any) -> bool:
+    """True if the console shows the catalogue to this person."""
+    return bool(user.is_staff and user.has_perm(PERMISSION))
+
+
+class DocumentView(QueryView):
+    """The catalogue as an AsyncAPI document.
+
+    AsyncAPI 3.0 as JSON: a channel for each event type, with its messages in each format, and their
+    schemas. Generators make types and clients of it. With `If-None-Match` the answer is 304 as long
+    as nothing has changed.
+    """
+
+    tag = "event types"
+    required_scope = "manage:event-types"
+    answers_limited_keys = True
+    authentication_classes = [ApiKeyAuthentication, SessionAuthentication]
+    permission_classes = [IsReader]
+    query = [_SYSTEM, _EVENT_TYPE]
+
+    @extend_schema(exclude=True)  # as the OpenAPI document itself
+    def get(self, request: Request) -> HttpResponseBase:
+        return answer(request._request, self.selection())
+
+    def selection(self) -> Selection:
+        """The entries that the caller may see and has named. Raises Http404, InvalidInput."""
+        system = self.query_values.get("system", "")
+        limit: Collection[str] = getattr(caller_of(self.request), "systems", ())
+        if system and (not limit or system in limit):
+            system_of(system)
+        elif system:
+            raise Http404("There is no such business system.")
+        rows = document.visible_rows([system] if system else limit)
+        rows = document.of_type(rows, self.query_values.get("event_type", ""))
+        return Selection.of(rows, is_of_one_system=bool(system))
+
+
+def answer(request: HttpRequest, selection: Selection) -> HttpResponseBase:
+    """The document, or 304 if the caller has this version. Raises InvalidInput."""
+    etag = f'"{selection.version}"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": "private, no-cache",
+        "Vary": "Authorization, Cookie",
+        "Content-Disposition": 'inline; filename="asyncapi.json"',
+    }
+    if unchanged := get_conditional_response(request, etag=etag):
+        for name, value in headers.items():
+            unchanged[name] = value
+        return unchanged
+    return HttpResponse(selection.document(), content_type=MEDIA_TYPE, headers=headers)

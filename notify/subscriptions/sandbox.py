@@ -1,0 +1,55 @@
+"""The sandbox as a consumer: its URL is the same on every platform, and each platform delivers to
+its own web server instead.
+
+The path has a token that is made from the consumer's signing secret, so that it is known to the
+platform alone and needs no place in the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+
+from django.conf import settings
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http import destinations
+from msgplatform.core.sandbox import Sandbox
+
+# A name that no resolver ever knows (RFC 6761, 6.4).
+HOST = "sandbox.invalid"
+URL = f"https://{HOST}/"
+PATH = "/sandbox/notify/"
+_PURPOSE = b"msgplatform sandbox %d"
+_TOKEN_LENGTH = 32  # hexadecimal digits
+
+
+def is_sandbox(url: str) -> bool:
+    """True if a consumer with this URL is the platform's own sandbox."""
+    try:
+        return destinations.parse(url).host == HOST
+    except InvalidInput:
+        return False
+
+
+def address(subscription: int, key: bytes) -> tuple[str, str]:
+    """The URL to which a sandbox's deliveries go, and the address that the guard permits for it: ''
+    when SANDBOX_URL has a name."""
+    url = f"{settings.SANDBOX_URL}{PATH}{subscription}/{_token(subscription, key)}"
+    return url, destinations.parse(url).address
+
+
+def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
+    """True if a sender has made this token with one of the consumer's keys."""
+    return any(hmac.compare_digest(token, _token(subscription, key)) for key in keys)
+
+
+def store(subscription: int) -> Sandbox:
+    """The store of the sandbox that has this subscription."""
+    return Sandbox(f"notify:{subscription}")
+
+
+def _token(subscription: int, key: bytes) -> str:
+    digest = hmac.digest(key, _PURPOSE % subscription, hashlib.sha256)
+    return digest.hex()[:_TOKEN_LENGTH]
