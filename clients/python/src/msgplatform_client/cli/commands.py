@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from . import account, events, failures, listen, sms, tail
+from . import account, apply, event_classes, events, failures, listen, sms, tail
 from .exits import Exit
 
 _HELP = """Publish events, send texts, and look at what becomes of them, on a msgplatform.
@@ -37,6 +37,10 @@ for _name, _command, _panel in (
     ("listen", listen.listen, _MESSAGES),
     ("failures", failures.failures, _PLATFORM),
     ("resend", failures.resend, _PLATFORM),
+    ("apply", apply.apply, _PLATFORM),
+    ("diff", apply.diff, _PLATFORM),
+    ("export", apply.export, _PLATFORM),
+    ("types", event_classes.types, _PLATFORM),
 ):
     app.command(_name, rich_help_panel=_panel)(_command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from ..errors import NotAuthorized, PlatformError
@@ -18,11 +19,11 @@ class Exit(IntEnum):
 
 
 class Failure(Exception):
-    """A command cannot go on; the text is a sentence for its user."""
+    """A command cannot go on; the text is a sentence for its user, `details` are more of them."""
 
-    def __init__(self, message: str, code: Exit = Exit.FAILED) -> None:
+    def __init__(self, message: str, code: Exit = Exit.FAILED, details: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.details = code, details
 
 
 def code_of(error: PlatformError) -> Exit:

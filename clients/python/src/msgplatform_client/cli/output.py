@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import PlatformError, ProblemError
-from .exits import Exit
+from .exits import Exit, Failure
 
 # A cell of a table or a part of a line: its text, and its style.
 Part = str | tuple[str, str]
@@ -76,6 +76,8 @@ class Output:
             # The detail has them already when there is one.
             details = [f"{each.field}: {each.message}" for each in error.errors]
             sentences += [each for each in details if each not in sentences[0]]
+        elif isinstance(error, Failure):
+            sentences += error.details
         if self.is_json:
             problem = error.problem if isinstance(error, ProblemError) else None
             document = {"error": " ".join(sentences), "exit_code": int(code), "problem": problem}
