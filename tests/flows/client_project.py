@@ -22,7 +22,9 @@ class Project:
         venv.create(folder / "venv", with_pip=True)
         self.python = folder / "venv" / "bin" / "python"
         self.msgp = folder / "venv" / "bin" / "msgp"
-        run([self.python, "-m", "pip", "install", "--quiet", f"{self.wheel}[cli]"], folder)
+        # The stubs are for mypy, which judges the client in a test.
+        packages = [f"{self.wheel}[cli,types]", "types-PyYAML"]
+        run([self.python, "-m", "pip", "install", "--quiet", *packages], folder)
 
     def run(self, program: Path, *arguments: str, **environment: str) -> str:
         """What the program printed. Fails when its exit code is not 0."""

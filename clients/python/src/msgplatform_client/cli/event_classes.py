@@ -58,7 +58,7 @@ def _module(schemas: Mapping[str, Any]) -> str:
     """The module's text. Raises Failure when the generator is not installed."""
     try:
         from datamodel_code_generator import DataModelType, InputFileType, generate
-        from datamodel_code_generator.format import PythonVersion
+        from datamodel_code_generator.format import Formatter, PythonVersion
     except ModuleNotFoundError:
         words = (
             "install the wheel with its extra: pip install 'msgplatform_client-….whl[cli,types]'."
@@ -76,16 +76,15 @@ def _module(schemas: Mapping[str, Any]) -> str:
             use_union_operator=True,
             use_standard_collections=True,
             disable_timestamp=True,
+            formatters=[Formatter.BUILTIN],
             custom_file_header=_HEADER,
         )
-        text = output.read_text(encoding="utf-8")
-    names = ", ".join(f'"{name}"' for name in sorted(schemas))
-    return f"{text}\n\nEventType = Literal[{names}]\n"
+        return output.read_text(encoding="utf-8")
 
 
 def _document(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema with a definition for each event type."""
-    definitions: dict[str, Any] = {}
+    """One schema with a definition for each event type, and one of their names."""
+    definitions: dict[str, Any] = {"EventType": {"enum": sorted(schemas)}}
     for name, schema in sorted(schemas.items()):
         title = _class_name(name)
         while title in definitions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -198,4 +199,4 @@ def _details(message: Mapping[str, Any]) -> Iterator[list[Part]]:
     if not message["deliveries"]:
         yield ["  ", *deliveries(message)]
     if "payload" in message:
-        yield [payloads.json.dumps(message["payload"], ensure_ascii=False)]
+        yield [json.dumps(message["payload"], ensure_ascii=False)]

@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -61,7 +62,7 @@ class Forwarder:
         answer = Answer()
         try:
             response = self._http.send(message, stream=True)
-            with response:
+            with closing(response):
                 answer.status, body = response.status_code, b""
                 for piece in response.iter_bytes():
                     body += piece
