@@ -17,6 +17,7 @@ from django.db import connections
 
 from msgplatform import env
 from msgplatform.api.access import rates
+from msgplatform.audit_export import address, lines
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.secrets import encryption
@@ -35,6 +36,7 @@ def wrong_settings() -> list[CheckMessage]:
     return [
         *_secret_key(),
         *_encryption_keys(),
+        *_audit_export(),
         *_environment(),
         *_rates(),
         *_cold_database(),
@@ -86,6 +88,36 @@ def _encryption_keys() -> Iterator[CheckMessage]:
             "Several are separated by commas; the first one encrypts.",
             obj="ENCRYPTION_KEY",
             id="msgplatform.E009",
+        )
+
+
+def _audit_export() -> Iterator[CheckMessage]:
+    """Without AUDIT_EXPORT the keys are for `verify_audit` alone."""
+    if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
+        yield Error(
+            "AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not",
+            hint=f"Make a key: {_NEW_KEY}, and give it to run_bulk as AUDIT_SIGNING_KEY, or write "
+            "it into a file and name that as AUDIT_SIGNING_KEY_FILE.",
+            obj="AUDIT_SIGNING_KEY",
+            id="msgplatform.E012",
+        )
+    for place in lines.malformed(settings.AUDIT_SIGNING_KEYS):
+        yield Error(
+            f"AUDIT_SIGNING_KEY: key {place} of {len(settings.AUDIT_SIGNING_KEYS)} is not usable",
+            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {_NEW_KEY}. "
+            "Several are separated by commas; the first one signs.",
+            obj="AUDIT_SIGNING_KEY",
+            id="msgplatform.E013",
+        )
+    try:
+        if settings.AUDIT_EXPORT:
+            address.parse(settings.AUDIT_EXPORT)
+    except ValueError as error:
+        yield Error(
+            f"AUDIT_EXPORT is not usable: {error}",
+            hint="Set AUDIT_EXPORT to stdout, syslog, syslog://host:601 or an https:// address.",
+            obj="AUDIT_EXPORT",
+            id="msgplatform.E014",
         )
 
 

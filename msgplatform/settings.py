@@ -312,6 +312,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "CRMs", "description": "Management: the systems that get the leads."},
         {"name": "sources", "description": "Management: the tables whose changes are read."},
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
+        {"name": "platform file", "description": "Management: all that is set up, as one file."},
         {"name": "alerts", "description": "Management: what a person should look at."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
@@ -376,6 +377,26 @@ OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "sock
 ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
 # Work that has been due for so long makes an alert; 0: never.
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
+
+# -- export of the audit log ---------------------------------------------------------------------
+# Where `run_bulk` hands over the audit log as signed, chained lines: `stdout`, `syslog`,
+# `syslog://host:601` or an `https://` address. A webhook's address is as sensitive as a password
+# where it holds a token: AUDIT_EXPORT_FILE works too.
+# By default: nowhere
+AUDIT_EXPORT = env.secret("AUDIT_EXPORT")
+# The bearer token for the webhook of AUDIT_EXPORT.
+# By default: none
+AUDIT_EXPORT_TOKEN = env.secret("AUDIT_EXPORT_TOKEN")
+# Signs the lines (Ed25519): 32 bytes in URL-safe base64. Several, separated by commas: the first
+# signs, `verify_audit` knows all. Required with AUDIT_EXPORT.
+# By default: the file `audit_signing_key` in STATE_DIR, if it is there
+AUDIT_SIGNING_KEYS = tuple(
+    env.secret("AUDIT_SIGNING_KEY", default_file=STATE_DIR / "audit_signing_key")
+    .replace(",", " ")
+    .split()
+)
+# Entries that were not taken for so long make an alert.
+AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 10_080)
 
 # -- statistics ----------------------------------------------------------------------------------
 # How long statistics by the minute and by the hour are kept.

@@ -25,7 +25,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import formats, limits, sandbox, signing
+from notify.subscriptions import answer_log, formats, limits, sandbox, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -53,6 +53,7 @@ class Subscription:
     failing_since: datetime | None
     own_process: bool = False  # only a sender that was started for it takes its orders
     format: str = formats.Format.STANDARD
+    log_answers: str = answer_log.Kept.ALL
     source: str = ""  # of its CloudEvents: a URI reference
     own_address: str = ""  # of the platform's web server, for a sandbox
 
@@ -154,6 +155,7 @@ def from_row(row: BizReceive) -> Subscription:
         failing_since=row.failing_since,
         own_process=row.own_process,
         format=row.format,
+        log_answers=row.log_answers,
         source=formats.source(row.biz.name),
         own_address=own_address,
     )

@@ -47,8 +47,15 @@ LATER = {
         "DROP TABLE cell",
         "DROP TABLE kept_object",
         "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
+        "DROP TABLE audit_export",
+        # SQLite takes the table's name, which MariaDB wants, for a comment.
+        "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
+        "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
     ),
-    "notify": ("ALTER TABLE biz_receive DROP COLUMN format",),
+    "notify": tuple(
+        f"ALTER TABLE biz_receive DROP COLUMN {name}"
+        for name in ("format", "log_answers", "log_days", "answers_removed_below")
+    ),
 }
 
 

@@ -23,6 +23,7 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import UndeletableAdmin, next_page
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
+from msgplatform.api.management.platform_file import kinds
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -35,6 +36,7 @@ _PLATFORM = {
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
+    "manage:platform": (),  # all that is set up
     "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
@@ -54,6 +56,8 @@ def scope_permissions(scope: str) -> set[str]:
     names = {*_PLATFORM[scope]}
     if scope == "manage:keys":  # it makes keys with any scope of a business system
         names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope == "manage:platform":
+        names.update(name for kind in kinds.kinds() for name in scope_permissions(kind.scope))
     if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # of every flow
         names.update(flow.permission for flow in flows.all())
     if scope in ("manage:jobs", "manage:failures"):

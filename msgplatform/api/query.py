@@ -10,7 +10,7 @@ absent. `accepted_between` reads the parameters SINCE and UNTIL of lists whose i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -39,27 +39,34 @@ class QueryView(APIView):
 
     @cached_property
     def query_values(self) -> dict[str, str]:
-        """The values that the caller sent. Raises InvalidInput for an unknown or a repeated
-        parameter, and for a value that is not in the parameter's `enum`."""
-        parameters = self.request.query_params
-        for name in parameters:
-            if name not in self.parameter_names:
-                names = ", ".join(self.parameter_names) or "none"
-                raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
-            if len(parameters.getlist(name)) > 1:
-                raise InvalidInput("Give this parameter only once.", name)
-        values = {name: str(value) for name, value in parameters.items() if value}
-        for parameter in self.query:
-            is_due = parameter.required or parameter.name in values
-            if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:
-                names = ", ".join(map(str, parameter.enum))
-                raise InvalidInput(f"Use one of: {names}.", parameter.name)
-        return values
+        """The values that the caller sent. Raises InvalidInput, see `values_of`."""
+        return values_of(self.request, self.query, self.parameter_names)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if request.method == "GET":
             self.query_values  # noqa: B018 - refused before any work
+
+
+def values_of(
+    request: Request, query: Iterable[OpenApiParameter], parameter_names: Collection[str]
+) -> dict[str, str]:
+    """The values that the caller sent. Raises InvalidInput for an unknown or a repeated parameter,
+    and for a value that is not in the `enum` of a parameter of `query`."""
+    parameters = request.query_params
+    for name in parameters:
+        if name not in parameter_names:
+            names = ", ".join(parameter_names) or "none"
+            raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
+        if len(parameters.getlist(name)) > 1:
+            raise InvalidInput("Give this parameter only once.", name)
+    values = {name: str(value) for name, value in parameters.items() if value}
+    for parameter in query:
+        is_due = parameter.required or parameter.name in values
+        if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:
+            names = ", ".join(map(str, parameter.enum))
+            raise InvalidInput(f"Use one of: {names}.", parameter.name)
+    return values
 
 
 class ListView(QueryView, ListAPIView[Any]):

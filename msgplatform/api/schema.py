@@ -69,7 +69,12 @@ _PROBLEM = {
             "items": {
                 "type": "object",
                 "required": ["field", "message"],
-                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+                "properties": {
+                    "field": {"type": "string"},
+                    "message": {"type": "string"},
+                    "line": {"type": "integer", "description": "Of a platform file"},
+                    "path": {"type": "array", "items": {}, "description": "Of a platform file"},
+                },
             },
         },
         "differences": {

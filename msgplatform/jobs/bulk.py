@@ -1,5 +1,5 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, and deletes expired sessions.
+deletes counters, and deletes expired sessions. In a thread beside it the audit log is exported.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -21,8 +21,10 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from msgplatform.audit_export import exporter
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.errors import UNAVAILABLE
@@ -65,6 +67,16 @@ class BulkRunner(Worker):
         self._housekeeping = counters.Housekeeping()
         self._expired_sessions = ExpiredSessions()
         self._outcomes = Outcomes()
+        self._audit_export: ThreadLoop | None = None
+
+    def start(self) -> None:
+        if export := exporter.thread():
+            export.start()
+        self._audit_export = export
+
+    def stop(self) -> None:
+        if self._audit_export:
+            self._audit_export.stop(wait=2.0)
 
     def turn(self) -> bool:
         """One page of one job; true when there was one. At times, counters, sessions, and what

@@ -2,6 +2,7 @@
 of the console, the audit log, the objects that platform files keep."""
 
 from msgplatform.models.alerts import Alert
+from msgplatform.models.audit_export import AuditExport
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
@@ -12,7 +13,8 @@ from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
-    "Acknowledgement", "Alert", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
+    "Acknowledgement", "Alert", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob",
+    "CellRecord",
     "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
     "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

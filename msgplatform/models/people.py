@@ -94,6 +94,8 @@ class AuditLog(models.Model):
     action = models.CharField(_("action"), max_length=64)
     target = models.CharField(_("on what"), max_length=200)
     detail = models.JSONField(_("detail"), default=dict, blank=True)
+    # Its line of the exported chain (`audit_export`).
+    line = models.BigIntegerField(_("exported line"), null=True, blank=True, editable=False)
 
     class Meta:
         verbose_name = _("audit entry")
@@ -104,6 +106,7 @@ class AuditLog(models.Model):
             models.Index(fields=["target", "id"], name="audit_log_target"),
             models.Index(fields=["action", "id"], name="audit_log_action"),
             models.Index(fields=["at"], name="audit_log_at"),
+            models.Index(fields=["line"], name="audit_log_line"),
         ]
 
     def __str__(self) -> str:

@@ -58,6 +58,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         fields = [
             "biz", "receive", "status", "event_types", "channels", "format", "timeout", "schedule",
             "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
+            "log_answers", "log_days",
         ]  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -128,6 +129,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         (_("What it gets"), {"fields": ["event_types", "channels", "format"]}),
         (_("Attempts"), {"fields": ["schedule", "attempts_limit", "timeout"]}),
         (_("Pace"), {"fields": ["in_flight_limit", "rate_limit", "own_process"]}),
+        (_("Log of attempts"), {"fields": ["log_answers", "log_days"]}),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:

@@ -91,7 +91,7 @@ class SandboxView(QueryView):
     tag = "sandbox"
     required_scope = "manage:sandbox"
     answers_not_now = ("GET", "PUT", "DELETE")
-    answers_limited_keys = False
+    answers_limited_keys = True
     max_body_bytes = MAX_BYTES
     query = [
         OpenApiParameter("message", str, description="Only requests with this message id"),
@@ -105,7 +105,7 @@ class SandboxView(QueryView):
         Shows what the sandbox got in the last hour, at most the newest 100 requests, and how it
         answers now. 409 for a consumer that is no sandbox.
         """
-        row = _sandbox_of(system, consumer)
+        row = _sandbox_of(request, system, consumer)
         rows = calls.select(calls.arrivals(row.pk), self.query_values)
         behaviour = own.store(row.pk).behaviour()
         return Response(SandboxSerializer({"behaviour": behaviour, "calls": rows}).data)
@@ -123,7 +123,7 @@ class SandboxView(QueryView):
         """
         body = decode(request, BehaviourBody, MAX_BYTES)
         behaviour = behaviour_of(body)
-        row = _sandbox_of(system, consumer)
+        row = _sandbox_of(request, system, consumer)
         own.store(row.pk).behave(behaviour, body.minutes_or_all)
         audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
         return Response(BehaviourSerializer(own.store(row.pk).behaviour()).data)
@@ -134,7 +134,7 @@ class SandboxView(QueryView):
 
         Drops what the sandbox got; its behaviour stays. 409 for a consumer that is no sandbox.
         """
-        own.store(_sandbox_of(system, consumer).pk).empty()
+        own.store(_sandbox_of(request, system, consumer).pk).empty()
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -146,11 +146,12 @@ def behaviour_of(body: BehaviourBody) -> Behaviour:
     return body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
 
 
-def _sandbox_of(system: str, consumer: str) -> BizReceive:
+def _sandbox_of(request: Request, system: str, consumer: str) -> BizReceive:
     """The subscription of a sandbox. Raises Http404, and NotNow for any other consumer."""
     if not sandbox.is_on():
         raise NotNow(sandbox.OFF)
-    row = subscription_of(BizReceive.objects.select_related("biz", "receive"), system, consumer)
+    rows = BizReceive.objects.select_related("biz", "receive")
+    row = subscription_of(request, rows, system, consumer)
     if not own.is_sandbox(row.receive.url):
         raise NotNow(f"This consumer is no sandbox; the URL of one is {own.URL}.")
     return row

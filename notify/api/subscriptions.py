@@ -128,7 +128,7 @@ class SubscriptionSerializer(WholeSerializer):
         fields = [
             "id", "name", "system", "consumer", "status", "event_types", "channels", "format",
             "timeout", "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
-            "failing_since", "failures", "disabled_reason", "created_at",
+            "log_answers", "log_days", "failing_since", "failures", "disabled_reason", "created_at",
         ]  # fmt: skip
         read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
 

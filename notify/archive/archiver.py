@@ -25,7 +25,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
-from notify.archive import retention, stores
+from notify.archive import answers, retention, stores
 from notify.archive.due import Due, candidates, chunks, due, movable, restored_page
 from notify.archive.move import move
 
@@ -88,7 +88,7 @@ class Archiver(Worker):
             return True
         self._resolve()
         # Only after everything is archived: a message takes its key along, which is deleted here.
-        if self._retention.purge(now) or self._keys.purge(now):
+        if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
             return True
         self._next_round.restart()
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Q, Value, When
@@ -21,6 +21,7 @@ from notify.messages import states
 from notify.messages.explanations import Circumstances
 from notify.messages.states import FAILED, OPEN, TONES, Status
 from notify.models import BizReceive
+from notify.subscriptions import answer_log
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
 from notify.subscriptions.limits import shown_url
 
@@ -124,7 +125,7 @@ def _card(
         why=circumstances.why(delivery),
         next_at=delivery.next_at if waits else None,
         facts=_facts(delivery, subscription),
-        attempts=[_attempt(row) for row in attempts],
+        attempts=[_attempt(row, subscription, circumstances.now) for row in attempts],
         attempts_title=_("Attempts, newest first"),
         notes=notes,
         resend_effect=_resend_effect(delivery, status, subscription),
@@ -152,9 +153,10 @@ def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Va
     return facts
 
 
-def _attempt(row: Any) -> flows.Attempt:
+def _attempt(row: Any, subscription: BizReceive | None, now: datetime) -> flows.Attempt:
     is_delivered = 200 <= row.http_status < 300 and not row.error
     sections = [
+        flows.Section(_("Answer"), _removal_reason(row, subscription, is_delivered, now)),
         flows.Section(_("Headers of the answer"), row.response_headers.strip()),
         flows.Section(_("Body of the answer"), row.response_body.strip()),
     ]
@@ -167,6 +169,21 @@ def _attempt(row: Any) -> flows.Attempt:
         detail=row.detail,
         sections=[section for section in sections if section.body],
     )
+
+
+def _removal_reason(
+    row: Any, subscription: BizReceive | None, is_delivered: bool, now: datetime
+) -> str:
+    """The reason why an attempt that was answered has no answer; '' when it has one."""
+    if not row.http_status or row.response_headers or row.response_body:
+        return ""
+    if subscription is not None:
+        policy, days = subscription.log_answers, subscription.log_days
+        seconds = answer_log.keep_seconds(policy, days)
+        is_old = seconds is not None and row.at < now - timedelta(seconds=seconds)
+        if is_old or not answer_log.is_kept(policy, is_delivered):
+            return _("Not kept, by the log policy of this subscription.")
+    return _("Nothing of it was kept.")
 
 
 def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | None) -> str:

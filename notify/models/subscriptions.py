@@ -19,7 +19,7 @@ from msgplatform.core.fields import (
 )
 from msgplatform.core.lazy_text import translate
 from msgplatform.models import Biz
-from notify.subscriptions import formats, limits, signing
+from notify.subscriptions import answer_log, formats, limits, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -192,6 +192,26 @@ class BizReceive(models.Model):
             "one; elsewhere start run_sender with --subscription and its id."
         ),
     )
+    log_answers = models.CharField(
+        _("answers kept"),
+        max_length=8,
+        choices=answer_log.Kept,
+        default=answer_log.Kept.ALL,
+        db_default=answer_log.Kept.ALL,
+        help_text=_(
+            "Headers and body of the consumer's answer, kept with each attempt. Its status and "
+            "time are kept in any case. None: those of earlier attempts are removed, too."
+        ),
+    )
+    log_days = models.PositiveSmallIntegerField(
+        _("answers kept for days"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(answer_log.MAX_DAYS)],
+        help_text=_("Then headers and body are removed; empty: for as long as the message is kept"),
+    )
+    # Attempts with ids below have no answers that are older than `log_days`.
+    answers_removed_below = models.BigIntegerField(default=0, db_default=0, editable=False)
     # Written by the marker: since when every attempt failed, and how many in a row.
     failing_since = models.DateTimeField(_("failing since"), null=True, blank=True, editable=False)
     failures = models.PositiveIntegerField(_("failures in a row"), default=0, editable=False)

@@ -30,6 +30,7 @@ from notify.sender import webhook
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
+from notify.subscriptions import answer_log
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 
 log = logging.get(__name__)
@@ -230,7 +231,11 @@ class Sender(Worker):
             lane = lanes[order.order.subscription]
             is_delivered = 200 <= response.status < 300
             failed_count += not is_delivered
-            results.append((order, webhook.answer(order.order, item, response, is_delivered, wall)))
+            # A subscription that was deleted keeps nothing.
+            row = self.subscriptions.get(lane.subscription)
+            is_kept = row is not None and answer_log.is_kept(row.log_answers, is_delivered)
+            result = webhook.answer(order.order, item, response, is_delivered, wall, is_kept)
+            results.append((order, result))
             if lane.answered(response.status, now, now - response.seconds):
                 self._has_moved = True
                 log.info(

@@ -82,9 +82,15 @@ def unsent_result(order: Order, item: Item) -> Result:
 
 
 def answer(
-    order: Order, item: Item, response: http.Response, is_delivered: bool, now: float
+    order: Order,
+    item: Item,
+    response: http.Response,
+    is_delivered: bool,
+    now: float,
+    is_kept: bool = True,
 ) -> Result:
-    """The result of an answer at `now` (unix seconds), cut to what the log keeps."""
+    """The result of an answer at `now` (unix seconds), cut to what the log keeps; nothing of it
+    leaves this process unless `is_kept`."""
     seconds = response.seconds
     # By position: this is done for every message.
     return Result(
@@ -99,8 +105,8 @@ def answer(
         0.0 if is_delivered else min(retry_after(response.headers, now), _MAX_RETRY_AFTER),
         int((now - seconds) * 1e3 + 0.5) / 1e3,
         response.detail,
-        kept_headers(response.headers, MAX_RESPONSE_HEADERS),
-        body_text(response, MAX_RESPONSE_BODY) if response.body else "",
+        kept_headers(response.headers, MAX_RESPONSE_HEADERS) if is_kept else "",
+        body_text(response, MAX_RESPONSE_BODY) if is_kept and response.body else "",
         item.event_type,
     )
 

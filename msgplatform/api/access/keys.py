@@ -50,6 +50,7 @@ _PLATFORM_SCOPES = {
     "manage:failures": gettext_noop("read failures, acknowledge them and send them again"),
     "manage:audit": gettext_noop("read what people and keys have changed"),
     "manage:people": gettext_noop("set up the people of the console, and their groups"),
+    "manage:platform": gettext_noop("apply and export platform files: all that they have"),
     "manage:jobs": gettext_noop("start, watch, pause and cancel bulk jobs, such as sending again"),
     "manage:statistics": gettext_noop("read statistics"),
 }

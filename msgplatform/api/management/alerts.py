@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.db import transaction
@@ -171,8 +171,11 @@ class AuditSerializer(serializers.ModelSerializer[AuditLog]):
 
     class Meta:
         model = AuditLog
-        fields = ["id", "at", "actor", "action", "target", "detail"]
+        fields = ["id", "at", "actor", "action", "target", "detail", "line"]
         read_only_fields = fields
+        extra_kwargs: ClassVar[dict[str, Any]] = {
+            "line": {"help_text": "The number of its line of the exported chain; null without one"}
+        }
 
 
 class AuditListView(ListView):

@@ -5,6 +5,7 @@ from msgplatform.api import (
     own_key,
 )
 from msgplatform.api.management import alerts, failures, jobs, people, statistics, systems
+from msgplatform.api.management.platform_file import views
 from msgplatform.api.management.resources import routes
 
 urlpatterns = [
@@ -34,6 +35,8 @@ urlpatterns = [
     path("jobs/<id:pk>/cancel", jobs.JobCancelView.as_view(), name="job-cancel"),
     *routes(people.Person, people.PersonListView),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
+    path("platform", views.PlatformView.as_view(), name="platform"),
+    path("platform/schema", views.PlatformSchemaView.as_view(), name="platform-schema"),
     path("roles", people.RoleListView.as_view(), name="roles"),
     path("statistics", statistics.StatisticsView.as_view(), name="statistics"),
 ]

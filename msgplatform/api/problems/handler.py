@@ -64,7 +64,8 @@ def _(exc: drf.APIException, view: Any) -> Problem:
 
 @describe.register
 def _(exc: drf.ValidationError, view: Any) -> Problem:
-    return _invalid(list(_flat(exc.detail)))
+    # An error whose values have more than a field may say so itself.
+    return _invalid(getattr(exc, "errors", None) or list(_flat(exc.detail)))
 
 
 @describe.register
@@ -212,7 +213,7 @@ def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
     return Problem(KINDS["body-too-large"], "Send several smaller requests.")
 
 
-def _invalid(field_errors: list[dict[str, str]]) -> Problem:
+def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
     # `detail` is read by people: the first errors are enough there, `errors` has all of them.
     first_errors = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]

@@ -9,7 +9,7 @@ from msgplatform.api.management.platform_file import applying, difference, label
 from msgplatform.api.management.platform_file.faults import FileFaults
 from msgplatform.api.management.platform_file.outcome import Action, Outcome
 from msgplatform.api.management.platform_file.references import Secrets
-from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
 
 
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             raise CommandError(f"A label has at most {labels.MAX_LABEL} characters.")
         try:
             self._apply(options)
-        except (FileFaults, *UNAVAILABLE) as error:
+        except (FileFaults, NotNow, *UNAVAILABLE) as error:
             raise CommandError(f"{error}\nNothing was changed.") from None
 
     def _apply(self, options: dict[str, Any]) -> None:

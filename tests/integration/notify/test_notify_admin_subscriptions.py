@@ -248,6 +248,7 @@ def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
     form = {
         "event_types": "order.*\r\n  stock.empty \r\n\r\n", "channels": "eu",
         "schedule": "5 s\n5min\n1.5 h\n2 d\n7", "in_flight_limit": "4", "format": "standard",
+        "log_answers": "all",
     }  # fmt: skip
     shown = page(admin_client, row)
     assert "5 s\n90 s\n90 min" in shown
@@ -278,6 +279,7 @@ def test_the_state_is_not_in_the_form_of_an_existing_one(biz: Biz, admin_client:
             "schedule": "5 s",
             "in_flight_limit": "4",
             "format": "standard",
+            "log_answers": "all",
         },
     )
     row.refresh_from_db()

@@ -42,7 +42,8 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests|sandbox"
+    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests|platform"
+    "|sandbox"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -190,6 +191,9 @@ def test_each_operation_once(manager: Manager) -> None:
     seen = {"note": "known", "lost": failure["lost"], "last_at": failure["last_at"]}
     acknowledged = manager.send("POST", f"failures/{failure['id']}/acknowledge", seen)
     assert acknowledged.json() == {"acknowledged": 2}
+    whole = manager.send("GET", "platform").json()
+    assert manager.send("PUT", "platform?dry_run=true", whole).json()["counts"]["changed"] == 0
+    assert manager.send("GET", "platform/schema").json()["title"]
     manager.send("PUT", "consumers/nobody", {"url": "https://nobody.example/"})
     manager.send("PUT", "sources/unused", SOURCE)
     problem(manager.send("DELETE", "sources/shop"), 409, "not-now")

@@ -18,7 +18,8 @@ CONSUMER = {
 }  # fmt: skip
 SUBSCRIPTION = {
     "status": "0", "event_types": "", "channels": "", "timeout": "", "schedule": "5 s\n5 min",
-    "attempts_limit": "", "format": "standard", "in_flight_limit": "32", "rate_limit": "",
+    "attempts_limit": "", "format": "standard", "log_answers": "all", "in_flight_limit": "32",
+    "rate_limit": "",
 }  # fmt: skip
 SYSTEM = {"name": "orders", "title": "", "enabled": "on"}
 KEY = {"name": "till", "scopes": ["events:write"], "expires_at_0": "", "expires_at_1": ""}

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 
+from django.conf import settings
 from django.db import connection
 
 from gateway.connections import sms_redis
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.audit_export import address
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
-from msgplatform.models import Biz, FailureGroup, IdNode
+from msgplatform.models import AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
 from tests.support.sms_rows import account, gateway
@@ -89,3 +92,13 @@ def a_redis_is_nearly_full(places: Places) -> Course:
     client.config_set("maxmemory", int(used * 1.08))
     yield
     client.config_set("maxmemory", 0)
+
+
+@incident("platform.audit", r"audit\.sock: No such file or directory\. Entries have waited", act=2)
+def nobody_takes_the_audit_log(places: Places) -> Course:
+    """Not in the first act, in which run_bulk is killed."""
+    path = Path(address.parse(settings.AUDIT_EXPORT).place)
+    away = path.rename(path.with_suffix(".away"))
+    AuditLog.objects.create(actor="ann", action="consumer_changed", target="well")
+    yield
+    away.rename(path)

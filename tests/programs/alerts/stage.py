@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +26,7 @@ _ARGUMENTS = {"run_feed_dispatcher": ["--topic=friend", "--topic=upkeep"]}
 ENVIRONMENT = {
     "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER_ENABLED": "no", "NOTIFY_KEEP_DAYS": "0",
     "NOTIFY_ARCHIVE_DAYS": "100", "ALERT_SILENT_SECONDS": "20", "ALERT_BACKLOG_MINUTES": "0.05",
+    "AUDIT_SIGNING_KEY": "A" * 43 + "=", "AUDIT_EXPORT_ALERT_MINUTES": "0.02",
     "FEED_LATE_SECONDS": "1", "FEED_CLEAN_SECONDS": "1", "CRM_BREAKER_SECONDS": "1",
 }  # fmt: skip
 SINKS = {"well": 200, "busy": 503, "gone": 410, "locked": 401, "picky": 422}
@@ -74,11 +77,13 @@ class Stage(SmsCluster):
     ) -> None:
         super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", {}, programs)
         self.environment |= ENVIRONMENT
+        self.environment["AUDIT_EXPORT"] = f"syslog://{folder / 'audit.sock'}"
         self.mariadb = mariadb
         self._open = ExitStack()
         self.places: dict[str, str] = {}
 
     def __enter__(self) -> Stage:
+        self._open.enter_context(_syslog(self.folder / "audit.sock"))
         super().__enter__()
         for name, status in SINKS.items():
             sink = SinkProcess(self.folder / f"{name}.seen", ["--status", str(status)])
@@ -183,3 +188,21 @@ def of(rows: list[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     for row in rows:
         found.setdefault(row["kind"].partition(":")[0], []).append(row)
     return found
+
+
+@contextmanager
+def _syslog(path: Path) -> Iterator[None]:
+    """A daemon that takes what is sent to this socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+
+        def take() -> None:
+            while listener.recv(65536) != b"end":
+                pass
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"end", str(path))
+        thread.join(60)

@@ -12,4 +12,5 @@ labels      which objects a file keeps, and by which commit
 exporting   writes the file of what there is
 difference  what was changed, in lines for people
 schema      a JSON Schema for editors
+views       the file over the management API
 """

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import transaction
+from django.core.exceptions import ValidationError
+from django.db import DataError, IntegrityError, transaction
 from django.http import Http404
 from rest_framework.exceptions import APIException
 
@@ -24,10 +24,16 @@ from msgplatform.api.management.platform_file.outcome import Action, Change, Out
 from msgplatform.api.management.platform_file.reading import Description, Entry
 from msgplatform.api.management.resource import Resource, Stored, value_at
 from msgplatform.api.problems import handler
-from msgplatform.core.errors import NotNow, Permanent
+from msgplatform.core.errors import Changed, NotNow, Permanent
 from msgplatform.models import KeptObject
 
-_REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404, PermissionDenied)
+_REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404)
+_REFUSALS_OF_DATABASE = (IntegrityError, DataError)
+# Its own words name tables and may have values of others.
+_REFUSED = (
+    "The database refuses it: another object has a value that may be there once only, or what it "
+    "refers to is not there any more."
+)
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -37,7 +43,7 @@ class Options:
 
     `systems` are the business systems whose objects may be changed (empty: all), `label` names
     where the files come from, such as a commit. `removable` are the titles of objects that may be
-    removed; None: all.
+    removed; None: all. `plan` is that of an earlier trial; '': any.
     """
 
     actor: str
@@ -46,15 +52,24 @@ class Options:
     systems: frozenset[str] = frozenset()
     label: str = ""
     removable: Collection[str] | None = None
+    plan: str = ""
 
 
 def apply(description: Description, options: Options) -> Outcome:
     """Create and replace objects, and with `should_prune` remove those of the same sections that
-    the files do not have. Raises FileFaults; then nothing was changed."""
-    with transaction.atomic():
-        outcome = _Application(description, options).run()
-        if options.is_trial:
-            transaction.set_rollback(True)
+    the files do not have. Raises FileFaults, NotNow while another application runs, and Changed
+    when the changes are not those of the plan; then nothing was changed."""
+    labels.make_turn()
+    try:
+        with transaction.atomic():
+            labels.take_turn()
+            outcome = _Application(description, options).run()
+            if options.plan not in ("", outcome.plan):
+                raise Changed("The platform has changed since the plan was made: make it again.")
+            if options.is_trial:
+                transaction.set_rollback(True)
+    except _REFUSALS_OF_DATABASE:  # at the end: a reference that is checked there
+        raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
     return outcome
 
 
@@ -95,6 +110,9 @@ class _Application:
             stored = resource.put(body)
         except _REFUSALS as error:
             self._faults += _faults_of(entry, error)
+            return
+        except _REFUSALS_OF_DATABASE:
+            self._faults.append(entry.fault((), _REFUSED))
             return
         note = ""
         if kept is not None and version not in ("", kept.version):

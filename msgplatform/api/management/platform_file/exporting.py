@@ -44,6 +44,21 @@ def export(
             yield from ("", f"{section}:", *lines)
 
 
+def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
+    """The same as a value: sections with names and bodies, without secrets."""
+    content: dict[str, Any] = {VERSION_KEY: VERSION}
+    for section, kinds_of_section in kinds.sections().items():
+        entries = {
+            kinds.name_of(kinds.address_of(kind, row)): _body(kind, row)
+            for kind in kinds_of_section
+            if not sections or section in sections
+            for row in _rows(kind, systems)
+        }
+        if entries:
+            content[section] = entries
+    return content
+
+
 def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
     rows = kind.all_rows().order_by(*kind.address_lookups.values())
     if systems and not kind.system_lookup:

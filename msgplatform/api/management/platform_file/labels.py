@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from msgplatform.api.management.platform_file import kinds
 from msgplatform.api.management.resource import Resource
+from msgplatform.core.data import transactions
+from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 
 MAX_LABEL = 100
+# The row that is locked by who applies a file; no object has these names.
+_TURN = {"section": "", "name": ""}
 
 
 def of_section(section: str) -> dict[str, KeptObject]:
@@ -45,6 +50,23 @@ def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> N
             "applied_by": resource.actor[:150],
         },
     )  # fmt: skip
+
+
+def make_turn() -> None:
+    """Make the row for `take_turn`, in a transaction of its own."""
+    KeptObject.objects.get_or_create(**_TURN, defaults={"applied_at": timezone.now()})
+
+
+def take_turn() -> None:
+    """Let nobody else apply a file until the end of the transaction. Raises NotNow while somebody
+    else does; SQLite waits instead, as for every write."""
+    can_refuse = connection.features.has_select_for_update_nowait
+    try:
+        KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
+    except OperationalError as error:
+        if transactions.error_code(error) != transactions.LOCK_WAIT_TIMEOUT:
+            raise
+        raise NotNow("Another platform file is being applied: repeat it later.") from None
 
 
 def drop(section: str, name: str) -> None:

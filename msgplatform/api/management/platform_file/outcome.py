@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 
 class Action(StrEnum):
@@ -47,6 +50,17 @@ class Outcome:
 
     def of(self, *actions: Action) -> list[Change]:
         return [change for change in self.changes if change.action in actions]
+
+    @property
+    def plan(self) -> str:
+        """A text that differs when what is added, changed or removed differs, but for the values of
+        secrets."""
+        changes = [
+            (each.action, each.title, each.body, each.differences, each.changed_secrets)
+            for each in self.of(Action.ADDED, Action.CHANGED, Action.REMOVED)
+        ]
+        content = msgspec.json.encode(changes, enc_hook=str, order="deterministic")
+        return hashlib.sha256(content).hexdigest()[:20]
 
     @property
     def counts(self) -> dict[str, int]:

@@ -22,7 +22,12 @@ from typing import Any
 from msgplatform.api.management.platform_file import kinds, text
 from msgplatform.api.management.platform_file.faults import Fault, FileFaults
 from msgplatform.api.management.platform_file.kinds import Kind
-from msgplatform.api.management.platform_file.references import Secrets, WrongReference
+from msgplatform.api.management.platform_file.references import (
+    SecretReader,
+    Secrets,
+    SentSecrets,
+    WrongReference,
+)
 from msgplatform.core.json.values import MAX_STORED, depth
 
 VERSION = 1
@@ -60,7 +65,8 @@ class Entry:
             0,
         )
         names = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        return Fault(self.file, line, f"{self.section}.{self.name}{names}", message)
+        whole_path = (self.section, self.name, *path)
+        return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)
 
 
 @dataclass
@@ -85,13 +91,34 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
         except OSError as error:
             faults.append(Fault(str(path), 0, "", f"It cannot be read: {error.strerror}."))
         except text.TextFault as error:
-            names = ".".join(map(str, error.path))
-            faults.append(Fault(str(path), error.line, names, error.message))
+            faults.append(_fault_of_text(str(path), error))
         else:
             _Reader(str(path), content, secrets, result, faults).read()
     if faults:
         raise FileFaults(faults)
     return result
+
+
+def read_sent(content: text.Text) -> Description:
+    """The entries of a file that a client has sent, with its secrets as they are. Raises
+    FileFaults."""
+    result, faults = Description(), list[Fault]()
+    _Reader("", content, SentSecrets(), result, faults).read()
+    if faults:
+        raise FileFaults(faults)
+    return result
+
+
+def parse_sent(content: bytes, max_bytes: int) -> text.Text:
+    """The YAML text that a client has sent. Raises FileFaults."""
+    try:
+        return text.read(content, max_bytes)
+    except text.TextFault as error:
+        raise FileFaults([_fault_of_text("", error)]) from None
+
+
+def _fault_of_text(file: str, error: text.TextFault) -> Fault:
+    return Fault(file, error.line, ".".join(map(str, error.path)), error.message, error.path)
 
 
 def _files(paths: Iterable[Path], faults: list[Fault]) -> Iterator[Path]:
@@ -118,7 +145,7 @@ class _Reader:
         self,
         file: str,
         content: text.Text,
-        secrets: Secrets,
+        secrets: SecretReader,
         result: Description,
         faults: list[Fault],
     ) -> None:
@@ -202,7 +229,7 @@ class _Reader:
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)
         names = ".".join(map(str, path))
-        self._faults.append(Fault(self._file, line, names, message))
+        self._faults.append(Fault(self._file, line, names, message, path))
 
 
 def _choices(name: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ repository, and is refused there."""
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,16 +28,12 @@ class WrongReference(Exception):
         self.path = path
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """Where references lead: the environment, and the folder that holds secrets, if any."""
-
-    environment: Mapping[str, str]
-    folder: Path | None = None
+class SecretReader(ABC):
+    """Reads secrets in the values of a platform file."""
 
     def resolve(self, value: Any, path: text.Path = ()) -> Any:
-        """The value with all references resolved. Raises WrongReference for the first text that is
-        no reference, or whose secret is not there."""
+        """The value with the secrets in it. Raises WrongReference for the first text that cannot be
+        read as one."""
         if isinstance(value, dict):
             return {name: self.resolve(each, (*path, name)) for name, each in value.items()}
         if isinstance(value, list):
@@ -44,13 +41,41 @@ class Secrets:
         if not isinstance(value, str):
             return value
         try:
-            if value.startswith(_FILE):
-                return self._content(value.removeprefix(_FILE))
-            if not _VARIABLE.search(value):
-                raise ValueError(f"A secret does not belong in a file: {HOW}.")
-            return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
+            return self._secret(value)
         except ValueError as error:
             raise WrongReference(path, str(error)) from None
+
+    @abstractmethod
+    def _secret(self, value: str) -> str:
+        """The secret that a text means. Raises ValueError."""
+
+
+class SentSecrets(SecretReader):
+    """Secrets as they are, in a file that a client sends. References would lead to the environment
+    and the files of the server, which are none of the client's."""
+
+    def _secret(self, value: str) -> str:
+        if value.startswith(_FILE) or _VARIABLE.search(value):
+            raise ValueError(
+                "The server reads no references, ${NAME} or file:NAME: send the secret itself, as "
+                "msgp apply does."
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Secrets(SecretReader):
+    """Where references lead: the environment, and the folder that holds secrets, if any."""
+
+    environment: Mapping[str, str]
+    folder: Path | None = None
+
+    def _secret(self, value: str) -> str:
+        if value.startswith(_FILE):
+            return self._content(value.removeprefix(_FILE))
+        if not _VARIABLE.search(value):
+            raise ValueError(f"A secret does not belong in a file: {HOW}.")
+        return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
 
     def _variable(self, name: str) -> str:
         # The author of a platform file may not read these for that reason.

@@ -63,10 +63,10 @@ for _name, _pattern, _first in _KINDS:
         _class.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _firsts)
 
 
-def read(content: bytes) -> Text:
+def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     """The value of a YAML text. Raises TextFault."""
-    if len(content) > MAX_BYTES:
-        raise TextFault(1, f"A file has at most {MAX_BYTES} bytes: divide it into several files.")
+    if len(content) > max_bytes:
+        raise TextFault(1, f"A file has at most {max_bytes} bytes: divide it into several files.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -10,7 +10,8 @@ SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
-PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA})
+AUDIT = "platform.audit"
+PLATFORM = frozenset({SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT})
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
 

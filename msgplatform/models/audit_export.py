@@ -1,0 +1,30 @@
+"""The cursor of the exporter of the audit log."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class AuditExport(models.Model):
+    """The end of the exported chain: the row 1, made by the first export.
+
+    `pending` has the lines that are signed, and may not have been handed over yet: they are handed
+    over again as they are, byte by byte.
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    line = models.BigIntegerField(default=0)  # the number of the last line, also of pending ones
+    last_hash = models.CharField(max_length=64, blank=True, default="")
+    pending = models.TextField(blank=True, default="")
+    moved_at = models.DateTimeField()  # when lines were last handed over, or the export began
+    claimed_by = models.CharField(max_length=32, blank=True, default="")
+    lease_until = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "audit_export"
+        verbose_name = _("export of the audit log")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.line)

@@ -1,0 +1,111 @@
+"""Answers of consumers that are older than the log policy of their subscription keeps them: headers
+and body are removed, hot and archived ones alike; the attempt stays.
+
+Attempts are read by ids, which are ordered by time, a page at a time. Subscriptions that keep
+answers for the same time share a walk. Its cursor is in their rows (`answers_removed_below`): after
+a change of the policy the walk goes on where the former one ended. Without such a subscription only
+the small table of subscriptions is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from msgplatform.core.archive.ages import horizon
+from msgplatform.core.archive.walk import PAGE
+from msgplatform.core.data import claims, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.models import FailureGroup
+from notify.archive import stores
+from notify.archive.stores import Store
+from notify.models import BizReceive, ReceiveMsg
+from notify.monitor.counters import FLOW
+from notify.subscriptions import answer_log
+
+_MINUTES = 10  # between two steps when there is little to do
+_EMPTY = {"response_headers": "", "response_body": ""}
+
+
+def remove_old(now: datetime) -> bool:
+    """Take one bounded step; True while there is more. Can be repeated at any point.
+
+    Raises OperationalError when a database is unavailable; the step is repeated then.
+    """
+    # In steps of time: each step writes cursors, and an idle platform should write nothing.
+    now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
+    for seconds, cursors in _policies().items():
+        end = horizon(now, seconds)
+        start = min(cursors.values())
+        if start >= end:
+            continue
+        ids = [pk for pk, cursor in cursors.items() if cursor == start]
+        next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
+        reached = _remove(ids, start, next_cursor)
+        _forget_samples(ids, now - timedelta(seconds=seconds))
+        rows = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
+        rows.update(answers_removed_below=reached)
+        return True
+    return False
+
+
+def _policies() -> dict[float, dict[int, int]]:
+    """The cursors of subscriptions by the seconds for which they keep answers."""
+    rows = BizReceive.objects.filter(
+        Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)
+    )
+    cursors: dict[float, dict[int, int]] = defaultdict(dict)
+    columns = ("id", "log_answers", "log_days", "answers_removed_below")
+    for pk, policy, days, cursor in rows.values_list(*columns):
+        seconds = answer_log.keep_seconds(policy, days)
+        if seconds is not None:
+            cursors[seconds][pk] = cursor
+    return cursors
+
+
+def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
+    """Remove the answers to up to PAGE attempts of each store with ids from `start` to below `end`;
+    returns the id below which nothing is left."""
+    # Hot first: an attempt that moves meanwhile is in the archive by then.
+    pages = [(store, _page(store, start, end)) for store in (stores.hot(), stores.cold())]
+    reached = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
+    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < reached}
+    deliveries: set[int] = set()
+    for store in (stores.hot(), stores.cold()):
+        rows = store.deliveries.filter(id__in=set(by_id.values()))
+        own = rows.filter(biz_receive_id__in=subscriptions).order_by()
+        deliveries.update(own.values_list("id", flat=True))
+    if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
+        transactions.retrying(lambda: _empty_hot(attempts, sorted(deliveries)))
+        # After the commit: an archive that hangs must not lock deliveries of the hot table.
+        _empty(stores.cold(), attempts)
+    return reached
+
+
+def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:
+    rows = store.attempts.filter(id__gte=start, id__lt=end).order_by("id")
+    return list(rows.values_list("id", "copy_id")[:PAGE])
+
+
+def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
+    with transaction.atomic(durable=True):
+        # An archiver that copies these rows has their deliveries locked: it has committed them to
+        # the archive by the time this statement returns, or copies them without answers later.
+        list(ReceiveMsg.objects.select_for_update().filter(id__in=deliveries).order_by("id"))
+        _empty(stores.hot(), attempts)
+
+
+def _empty(store: Store, attempts: Sequence[int]) -> None:
+    for some in chunks(attempts, claims.CHUNK):
+        rows = store.attempts.filter(id__in=some).exclude(**_EMPTY)
+        claims.update_by_key(rows, _EMPTY, store.using)
+
+
+def _forget_samples(subscriptions: Sequence[int], before: datetime) -> None:
+    """Failures have the text of their newest answer."""
+    groups = FailureGroup.objects.filter(flow=FLOW, subject__in=subscriptions)
+    groups.filter(last_at__lt=before).exclude(said="").update(said="")
