@@ -57,7 +57,8 @@ def types(
 def _module(schemas: Mapping[str, Any]) -> str:
     """The module's text. Raises Failure when the generator is not installed."""
     try:
-        from datamodel_code_generator import DataModelType, InputFileType, generate
+        from datamodel_code_generator import InputFileType, generate
+        from datamodel_code_generator.enums import DataModelType
         from datamodel_code_generator.format import Formatter, PythonVersion
     except ModuleNotFoundError:
         words = (
