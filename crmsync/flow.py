@@ -12,8 +12,9 @@ from crmsync.monitor import conditions, failures, findings, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
 from crmsync.retention import ARCHIVE
-from msgplatform.core import flows
+from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
+from msgplatform.core.personal import PERMISSION as PERSONAL
 
 FLOW = flows.Flow(
     name="crmsync",
@@ -42,10 +43,12 @@ FLOW = flows.Flow(
         "manage:crms": gettext_noop("set up CRMs: the systems that get the leads"),
         "manage:sources": gettext_noop("set up sources: the tables whose changes are read"),
         "manage:tests": gettext_noop("send tests: an event, a text message, a lead; test CRMs"),
+        "manage:sandbox": gettext_noop("read what sandboxes got, and set how they answer"),
         "manage:policies": gettext_noop("set up policies: which source is carried to which CRM"),
     },
     scope_permissions={
         "manage:tests": ("crmsync.change_crm",),
+        "manage:sandbox": ("crmsync.view_record", "crmsync.operate_crm", PERSONAL),
         "manage:crms": ("crmsync.add_crm", "crmsync.change_crm"),
         "manage:sources": ("crmsync.add_source", "crmsync.change_source", "crmsync.delete_source"),
         "manage:policies": ("crmsync.add_policy", "crmsync.change_policy"),
@@ -84,6 +87,8 @@ FLOW = flows.Flow(
             _("Records"), "contacts", "console:find", ("crmsync.view_record", "crmsync.view_lead"),
             args=("crmsync",), query="rows=records",
         ),
+        *([flows.Link(_("Sandbox"), "science", "admin:crmsync_sandboxes", ("crmsync.view_crm",))]
+          if sandbox.is_on() else []),
     ),
     icons={
         "LandingPage": "web", "Lead": "person_add", "Source": "database", "Crm": "cloud_sync",

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from crmsync.api import setup, sync_setup, trials
+from crmsync.api import sandbox, setup, sync_setup, trials
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -17,6 +17,7 @@ urlpatterns = [
     *routes(sync_setup.CrmResource),
     path("crms/<slug:name>/tests", trials.CrmTestView.as_view(), name="crm-test"),
     path("crms/<slug:name>/tests/lead", trials.CrmTestLeadView.as_view(), name="crm-test-lead"),
+    path("crms/<slug:name>/sandbox", sandbox.CrmSandboxView.as_view(), name="crm-sandbox"),
     *routes(sync_setup.SourceResource),
     *routes(sync_setup.PolicyResource, sync_setup.SyncPolicyListView),
     path("leads", LeadListView.as_view(), name="leads"),

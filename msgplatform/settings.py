@@ -345,12 +345,6 @@ SPECTACULAR_SETTINGS = {
             "skipped",
         ],
     },
-    "SWAGGER_UI_DIST": "SIDECAR",
-    # As JavaScript, since `codeSamples` is a function (`static/console/api_samples.js`).
-    "SWAGGER_UI_SETTINGS": (
-        '{deepLinking: true, docExpansion: "list", filter: true, plugins: [codeSamples]}'
-    ),
-    "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}console/favicon.svg",
 }
 # The bearer token for `/metrics`. Without it only a local installation answers, to its own machine.
 # By default: none

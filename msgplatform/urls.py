@@ -12,12 +12,12 @@ from django.shortcuts import redirect
 from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
 from msgplatform.api.schema_document import SchemaView
 from msgplatform.console.signing_in.passwords import change_password
+from msgplatform.console.views.api_docs import api_docs
 from msgplatform.core import flows
 from msgplatform.web import queue_pages
 
@@ -45,13 +45,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),
-    path(
-        "api/docs/",
-        limit_to_staff(
-            SpectacularSwaggerSplitView.as_view(url_name="api-schema", title="API · msgplatform")
-        ),
-        name="api-docs",
-    ),
+    path("api/docs/", limit_to_staff(api_docs), name="api-docs"),
     path("api/docs", RedirectView.as_view(pattern_name="api-docs")),
     re_path(r"^api/", error_pages.unknown_api_address),
     path("problems/", error_pages.catalogue, name="problems"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core import flows
+from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
@@ -101,6 +101,14 @@ FLOW = flows.Flow(
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),
     queue_pattern=orders.QUEUE_PATTERN,
+    links=(
+        flows.Link(gettext_lazy("Publish an event"), "send", "admin:notify_publish",
+                   ("notify.add_bizmsg", "notify.view_bizmsg")),
+        *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
+                      ("notify.view_bizreceive",))] if sandbox.is_on() else []),
+        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+                   ("notify.view_eventtype",), is_reference=True),
+    ),
     icons={
         "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -40,6 +40,9 @@ def validate_retry_seconds(waits: Any) -> None:
 
 class Crm(models.Model):
     """A CRM with its connection. `adapter` names one of `crmsync.adapters.registry`."""
+
+    # The adapter of a CRM of the platform's own: it fails when somebody tells it to.
+    SANDBOX: ClassVar[str] = "sandbox"
 
     name = ExactCharField(
         _("name"),

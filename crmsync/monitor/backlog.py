@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from django.db.models import F, OuterRef, Subquery
 
-from crmsync.models import Policy, Record, RecoveryEntry
+from crmsync.models import Crm, Policy, Record, RecoveryEntry
 from crmsync.monitor.counters import CONFIRMED, FLOW
 from msgplatform.core.data.counting import capped
 from msgplatform.models import MinuteCounter
@@ -85,11 +85,14 @@ def counts(
 
 
 def open_entries(before: datetime, limit: int) -> int:
-    """The number of open entries of the recovery log from before then, counted up to `limit`."""
+    """The number of open entries of the recovery log from before then, counted up to `limit`; those
+    of sandboxes count for nothing."""
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     # No index has `created_at`, but (state, id) has the oldest entries first, since ids grow with
     # time: the first `limit` are read, and compared here.
-    return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
+    sandboxes = set(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
+    values = rows.values_list("created_at", "crm_id")[:limit]
+    return sum(at < before and crm not in sandboxes for at, crm in values)
 
 
 def _first_due(state: int) -> Subquery:

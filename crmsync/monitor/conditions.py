@@ -62,7 +62,8 @@ class _Stalls(msgspec.Struct):
 def conditions() -> Iterator[Condition]:
     """The conditions that hold now. Raises errors of the database."""
     now = sql.now()
-    policies = backlog.of_policies(now)
+    # A sandbox fails because somebody has told it to.
+    policies = [one for one in backlog.of_policies(now) if one.policy.crm.adapter != Crm.SANDBOX]
     working = [one for one in policies if one.takes_work]
     yield from _paused()
     yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
@@ -74,6 +75,7 @@ def conditions() -> Iterator[Condition]:
 def _paused() -> Iterator[Condition]:
     """CRMs that were paused by their refusal, until somebody resumes them."""
     rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
+    rows = rows.exclude(adapter=Crm.SANDBOX)
     for row in rows.only("name", "paused_because"):
         yield Condition(
             f"{PAUSED}:{row.pk}",

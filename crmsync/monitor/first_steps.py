@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, LandingPage, Lead, Policy, Record
+from msgplatform.core import sandbox
 from msgplatform.core.flows import FirstCall, FirstStep
 
 
@@ -22,7 +23,18 @@ def call() -> FirstCall:
 def steps() -> list[FirstStep]:
     policies = list(Policy.objects.values_list("id", flat=True)[:20])
     confirmed_records = Record.objects.filter(policy_id__in=policies, state=Record.State.CONFIRMED)
+    try_out = FirstStep(
+        _("A sandbox"),
+        _(
+            "A CRM of the platform's own that shows what it gets: one click makes it with its "
+            "policy. Skip it if you have a CRM to try."
+        ),
+        Crm.objects.exists(),
+        "admin:crmsync_sandboxes",
+        ("crmsync.add_crm", "crmsync.add_policy"),
+    )
     return [
+        *([try_out] if sandbox.is_on() else []),
         FirstStep(
             _("A landing page"),
             _("What it asks for. Its form is there at once, and its APPKEY takes leads over REST."),

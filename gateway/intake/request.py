@@ -108,6 +108,8 @@ class Router:
 def check(request: Request, directory: Directory, router: Router) -> CheckedRequest:
     """The request with its account, numbers and routes. Raises InvalidInput naming the field."""
     account = directory.account(request.biz, request.account)
+    if account is None and directory.refresh_after_miss():  # it may have been made just now
+        account = directory.account(request.biz, request.account)
     if account is None:
         raise InvalidInput(_no_account(request, directory), "account")
     numbers = _numbers(request.to, account)

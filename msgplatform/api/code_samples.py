@@ -1,7 +1,9 @@
-"""Samples of every operation in the OpenAPI document (`x-codeSamples`): for curl, Python and Node.
+"""Samples of every operation in the OpenAPI document (`x-codeSamples`): for curl, Python and
+TypeScript.
 
-They are made from the operation itself: its address, its parameters and its first example. The API
-key comes from the environment variable API_KEY.
+They are made from the operation itself: its address, its parameters and its first example. Where
+the Python client has a method for the operation, the sample calls it. The API key comes from the
+environment variable API_KEY.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 import pprint
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -42,9 +44,11 @@ def add(result: Schema, **_context: Any) -> Schema:
         url = f"{settings.PUBLIC_URL}{_address(path, operation)}"
         operation["x-codeSamples"] = [
             {"lang": "Shell", "label": "curl", "source": _curl(method, url, body)},
-            {"lang": "Python", "label": "Python", "source": _python(method, url, body)},
-            {"lang": "JavaScript", "label": "Node", "source": _node(method, url, body)},
-        ]
+            {"lang": "Python", "label": "Python",
+             "source": _client(operation, body) or _python(method, url, body)},
+            {"lang": "TypeScript", "label": "TypeScript",
+             "source": _typescript(method, url, body)},
+        ]  # fmt: skip
     return result
 
 
@@ -106,6 +110,77 @@ def _curl(method: str, url: str, body: Any) -> str:
     return " \\\n".join(lines)
 
 
+def _call(name: str, arguments: Mapping[str, Any], first: int) -> str:
+    """A call of a client's method; so many of its arguments have no names."""
+    texts = [_literal(value) for value in list(arguments.values())[:first]]
+    texts += [f"{key}={_literal(value)}" for key, value in list(arguments.items())[first:]]
+    one_line = f"client.{name}({', '.join(texts)})"
+    if len(one_line) <= 80 and "\n" not in one_line:
+        return one_line
+    lines = "".join(f"\n    {_indent(text, 4)}," for text in texts)
+    return f"client.{name}({lines}\n)"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return pprint.pformat(value, width=72, sort_dicts=False)
+
+
+def _renamed(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The body's fields as arguments of a method: body's name → the argument's."""
+    return {names[name]: body[name] for name in names if name in body}
+
+
+_KEY = {"idempotency_key": "key"}
+_EVENT = {"event_type": "event_type", "payload": "payload", **_KEY, "channel": "channel"}
+_SMS = {"to": "to", "text": "text", **_KEY, "reference": "reference", "account": "account"}
+
+
+def _publish_many(body: Any) -> str:
+    events = [_call("Event", _renamed(event, _EVENT), 2) for event in body["messages"]]
+    text = ", ".join(event.removeprefix("client.") for event in events)
+    return f"verdicts = client.publish_many([{text}])\nprint(verdicts)"
+
+
+# Operation → lines that do it, with `client` of msgplatform-client.
+_CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
+    "messages_create": lambda body: (
+        f"sent = {_call('publish', _renamed(body, _EVENT), 2)}\nprint(sent.outcome, sent.id)"
+    ),
+    "messages_batch_create": _publish_many,
+    "messages_list": lambda _body: (
+        'for message in client.messages(event_type="order.paid"):\n'
+        "    print(message.id, message.state)"
+    ),
+    "messages_retrieve": lambda _body: (
+        f"message = client.message({_literal(_VALUES['id'])})\n"
+        "print(message.state, [delivery.status.value for delivery in message.deliveries])"
+    ),
+    "sms_create": lambda body: (
+        f"sent = {_call('send_sms', _renamed(body, _SMS), 2)}\nprint(sent.outcome, sent.ids)"
+    ),
+    "sms_retrieve": lambda _body: f"sms = client.sms({_literal(_VALUES['id'])})\nprint(sms.state)",
+}
+
+
+def _client(operation: Schema, body: Any) -> str:
+    """The sample with the Python client; '' where it has no method for the operation."""
+    lines = _CLIENT_CALLS.get(operation.get("operationId", ""))
+    if lines is None:
+        return ""
+    calls = lines(body)
+    names = "Client, Event" if "Event(" in calls else "Client"
+    return "\n".join([
+        "import os",
+        "",
+        f"from msgplatform_client import {names}",
+        "",
+        f"with Client({json.dumps(settings.PUBLIC_URL)}, os.environ[\"API_KEY\"]) as client:",
+        f"    {_indent(calls, 4)}",
+    ])  # fmt: skip
+
+
 def _python(method: str, url: str, body: Any) -> str:
     lines = [
         "import os",
@@ -123,7 +198,7 @@ def _python(method: str, url: str, body: Any) -> str:
     return "\n".join(lines)
 
 
-def _node(method: str, url: str, body: Any) -> str:
+def _typescript(method: str, url: str, body: Any) -> str:
     lines = [
         f"const response = await fetch({json.dumps(url)}, {{",
         f'  method: "{method.upper()}",',

@@ -9,12 +9,11 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.console import condition
-from msgplatform.console.views.page import can_start_jobs, visible
+from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
 from msgplatform.core import cells, flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
@@ -61,7 +60,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             and user.has_perms(link.permissions)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
-        if any(request.path == link["link"] for link in links):
+        if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
         title = _("People") if app["app_label"] == "auth" else app["name"]
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
@@ -72,14 +71,13 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
     """The admin's apps, with the list of a flow's messages in place of a list of its own."""
     apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
     for flow in visible(request):
-        label, codename = flow.permission.split(".")
-        model = apps.get_model(label, codename.removeprefix("view_"))
+        model, label = model_of(flow), flow.permission.partition(".")[0]
         if not flow.messages.fields or admin.site.is_registered(model):
             continue
         name = apps.get_app_config(label).verbose_name
         app = apps_by_label.setdefault(label, {"app_label": label, "name": name, "models": []})
         app["models"].append({
-            "name": capfirst(model._meta.verbose_name_plural),
+            "name": list_name(flow),
             "object_name": model.__name__,
             "admin_url": reverse("console:find", args=[flow.name]),
         })  # fmt: skip

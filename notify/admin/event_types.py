@@ -10,10 +10,12 @@ from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
+from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import AutocompleteFilter, ModelAdmin, cells
 from msgplatform.admin.fields import JsonField, ObjectField
+from notify.admin import event_reference
 from notify.intake import catalogue
 from notify.models import EventType
 
@@ -54,6 +56,9 @@ class EventTypeAdmin(ModelAdmin):
     autocomplete_fields = ["biz"]
     ordering = ["name", "owner"]
     list_before_template = "notify/event_types_bar.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*event_reference.urls(self), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
         """Without the long columns; the page of one entry reads them."""

@@ -24,10 +24,18 @@ from msgplatform.admin import (
     sees_personal,
 )
 from msgplatform.admin.fields import LinesField, WaitsField, each
-from notify.admin import dashboard, deliver_now, health, subscription_cells, trial_sends
+from notify.admin import (
+    dashboard,
+    deliver_now,
+    health,
+    publish,
+    sandboxes,
+    subscription_cells,
+    trial_sends,
+)
 from notify.admin.states import StateActions
 from notify.models import BizReceive, default_schedule
-from notify.subscriptions import limits
+from notify.subscriptions import limits, sandbox
 
 _Status = BizReceive.Status
 
@@ -162,6 +170,9 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
+            path("sandbox/", wrap(sandboxes.list_page(self)), name="notify_sandboxes"),
+            path("<int:pk>/sandbox/", wrap(sandboxes.page(self)), name="notify_bizreceive_sandbox"),
+            path("publish/", wrap(publish.page(self)), name="notify_publish"),
             path(
                 "<int:pk>/deliver/",
                 wrap(deliver_now.deliver_now_view(self)),
@@ -183,6 +194,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         if row := context.get("original"):
             context["card"] = dashboard.card(row)
             context["may_operate"] = self.has_operate_permission(request)
+            context["is_sandbox"] = sandbox.is_sandbox(row.receive.url)
             if not sees_personal(request):
                 for attempt in context["card"]["failures"]:
                     attempt.response_body = ""

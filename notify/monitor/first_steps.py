@@ -7,6 +7,7 @@ from functools import lru_cache
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core import sandbox
 from msgplatform.core.flows import FirstCall, FirstStep, Snippet
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, Receive, ReceiveMsg
 
@@ -31,7 +32,18 @@ VERIFIERS = (
 
 def steps() -> list[FirstStep]:
     deliveries = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+    try_out = FirstStep(
+        _("A sandbox"),
+        _(
+            "A consumer of the platform's own that shows what it gets: one click makes it with its "
+            "subscription. Skip it if you have a consumer already."
+        ),
+        Receive.objects.exists(),
+        "admin:notify_sandboxes",
+        ("notify.add_receive", "notify.add_bizreceive"),
+    )
     return [
+        *([try_out] if sandbox.is_on() else []),
         FirstStep(
             _("A consumer"),
             _("The address that gets the messages. Its signing secret is shown once."),
@@ -48,8 +60,10 @@ def steps() -> list[FirstStep]:
         ),
         FirstStep(
             _("A message is accepted"),
-            _("Publish one with the command below, or from your own program."),
+            _("Publish one here, with the command below, or from your own program."),
             BizMsg.objects.exists() or ColdBizMsg.objects.exists(),
+            "admin:notify_publish",
+            ("notify.add_bizmsg", "notify.view_bizmsg"),
         ),
         FirstStep(
             _("A message is delivered"),

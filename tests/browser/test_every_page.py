@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, StorageState, expect
+from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import sign_in, signed_in_page
@@ -43,7 +43,7 @@ BESIDE = (
     "/admin/notify/bizreceive/add/",
     "/admin/auth/user/add/",
 )
-# The theme of the schema viewer is its own.
+# Swagger UI: parts of it are not for everybody.
 FOREIGN = ("/api/docs/",)
 SIDE_BAR = "#nav-sidebar a[href^='/']"
 FIRST_ROW = "#result_list .data-row a[href^='/'], .console td a[href^='/console/']"
@@ -156,18 +156,37 @@ def test_a_person_chooses_and_comes_back(full: Cluster, browser: Browser) -> Non
         expect(page.locator("[name=time_zone]")).to_have_value("Asia/Shanghai")
 
 
-def test_the_api_docs_show_samples(full: Cluster, browser: Browser) -> None:
-    """Of each operation, for curl, Python and Node, in Swagger UI."""
+def test_the_api_docs_are_used(full: Cluster, browser: Browser) -> None:
+    """By somebody who is not signed in, at night, on a telephone."""
     wrong: list[str] = []
-    with browser.new_context() as context:
+    foreign: list[str] = []
+    size: ViewportSize = {"width": 390, "height": 844}
+    with browser.new_context(viewport=size, color_scheme="dark") as context:
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda one: foreign.append(one.url))
         page.goto(f"{full.base_url}/api/docs/")
+        page.fill("#api-filter", "publish CloudEvent")
+        expect(page.locator("#api-number")).to_contain_text("1 ")
+        expect(page.locator(".opblock")).to_have_count(1)
         page.locator("#operations-events-messages_create .opblock-summary-control").click()
-        samples = page.locator("#operations-events-messages_create .sample")
-        expect(samples.locator("summary")).to_have_text(["curl", "Python", "Node"])
-        samples.first.locator("summary").click()
-        expect(samples.first.locator("pre")).to_contain_text(
-            f"curl -X POST {full.base_url}/api/v1/"
-        )
+        operation = page.locator("#operations-events-messages_create")
+        tabs = operation.locator(".sample-tab")
+        expect(tabs).to_have_text(["curl", "Python", "TypeScript"])
+        sample = operation.locator("pre.sample")
+        expect(sample).to_contain_text(f"curl -X POST {full.base_url}/api/v1/")
+        tabs.nth(1).click()
+        expect(sample).to_contain_text("from msgplatform_client import Client")
+        # The choice, the theme and the address stay.
+        page.reload()
+        expect(sample).to_contain_text("from msgplatform_client import Client")
+        assert page.evaluate("document.documentElement.classList.contains('dark-mode')")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.fill("#api-filter", "no such operation")
+        expect(page.locator(".opblock")).to_have_count(0)
+        page.click("[data-group=sms]")
+        expect(page.locator("#operations-tag-sms")).to_be_in_viewport()
+        page.get_by_role("link", name="To the console").click()
+        page.wait_for_url("**/admin/login/**")
     assert wrong == []
+    assert [url for url in foreign if not url.startswith((full.base_url, "data:"))] == []

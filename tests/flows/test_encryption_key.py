@@ -26,6 +26,7 @@ from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
 from tests.migrated import fill
 
 ROUND = 100
+_REST_SECONDS = 0.5  # between two rounds, so that restarts have the machine
 SPARE = 300  # consumers without a subscription, so that the command has pages to be killed between
 
 SET_SECRETS = """
@@ -141,7 +142,7 @@ class Traffic(threading.Thread):
         self.accepted: list[Accepted] = []
 
     def run(self) -> None:
-        while not self.stop.is_set():
+        while not self.stop.wait(_REST_SECONDS):
             self.accepted += publish_all(self._cluster.base_url, self._tokens, ROUND, 2)
 
 

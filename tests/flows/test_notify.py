@@ -126,9 +126,8 @@ def _worker_pid(cluster: Cluster, role: str) -> int:
     raise AssertionError("the web server started no worker")
 
 
-@pytest.mark.parametrize("shared_cluster", ["sqlite"], indirect=True)
 def test_heartbeats_name_every_role(shared_cluster: Cluster) -> None:
-    """The last one, for it leaves a program dead. They are in Redis, whatever the database."""
+    """The last one, for it leaves a program dead."""
     cluster = shared_cluster
 
     def roles() -> set[str]:

@@ -83,6 +83,7 @@ class Things:
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
             "crms/{name}/tests": {"name": "sales"},
+            "crms/{name}/sandbox": {"name": "sandbox"},
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
@@ -144,6 +145,7 @@ def _managed(orders: Biz) -> None:
         if name == "spare":
             crm = Crm.objects.create(name="spare-crm", adapter="hubspot")
             Policy.objects.create(source=source, crm=crm, mapping="email = email", sweep_cron="")
+    Crm.objects.create(name="sandbox", adapter="sandbox")
     LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 
 

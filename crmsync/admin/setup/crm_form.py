@@ -25,6 +25,7 @@ from crmsync.models import Crm
 from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
 from msgplatform.admin.fields import ObjectField, SecretObjectField, WaitsField, each
+from msgplatform.core import sandbox
 from msgplatform.core.fields import Unreadable
 
 _HTTP = {
@@ -57,6 +58,7 @@ EXAMPLES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         },
         {"client_id": "", "client_secret": ""},
     ),
+    "sandbox": ({"space": "sandbox"}, {}),
     "sql": (
         {"table": "customer", "key_column": "id", "version_column": "version",
          "deleted_column": "is_deleted"},
@@ -73,13 +75,18 @@ EXAMPLES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 _CODE = re.compile(r"`([^`]+)`")
 # Lists show these kinds under other titles, since theirs are made for sentences: “The database
 # refuses …”.
-_GENERIC = {"sql": _("Any SQL database"), "http": _("Any HTTP/JSON interface")}
+_GENERIC = {
+    "sql": _("Any SQL database"),
+    "http": _("Any HTTP/JSON interface"),
+    "sandbox": _("Sandbox: keeps what it gets for an hour"),
+}
 
 
 def kinds() -> list[tuple[str, str]]:
     """The adapters that can be used, as choices of a select."""
     adapters = registry().adapters
-    return [("", "---------"), *((name, kind_title(name)) for name in adapters)]
+    names = [name for name in adapters if name != Crm.SANDBOX or sandbox.is_on()]
+    return [("", "---------"), *((name, kind_title(name)) for name in names)]
 
 
 def kind_title(name: str) -> str:

@@ -25,7 +25,7 @@ from msgplatform.console.forms import SearchForm
 from msgplatform.console.masking import masked
 from msgplatform.console.statistics.views import csv_response
 from msgplatform.console.views.message import may_resend, resend_messages
-from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.console.views.page import flow_of, list_name, page, visible
 from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
@@ -56,7 +56,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     return page(
         request,
         "search.html",
-        _("Search"),
+        list_name(flow),
         flow=flow,
         form=form,
         found=result,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from msgplatform.core import flows
@@ -56,6 +59,17 @@ def job_of(id: int) -> BulkJob:
     if row is None:
         raise Http404(_("There is no such bulk job."))
     return row
+
+
+def list_name(flow: flows.Flow) -> str:
+    """The name of the list of a flow's messages, as the side bar has it."""
+    return capfirst(str(model_of(flow)._meta.verbose_name_plural))
+
+
+def model_of(flow: flows.Flow) -> type[Model]:
+    """The model of a flow's messages: that which its permission shows."""
+    label, codename = flow.permission.split(".")
+    return apps.get_model(label, codename.removeprefix("view_"))
 
 
 def flow_of(request: HttpRequest, name: str) -> flows.Flow:

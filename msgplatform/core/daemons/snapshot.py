@@ -23,6 +23,9 @@ log = logging.get(__name__)
 
 # How long a change in the console may take to reach a running process.
 REFRESH_SECONDS = 2.0
+# Between two loads because of something that is missing: so a flood of unknown names costs no more
+# than this.
+MISS_SECONDS = 0.25
 
 
 class Snapshot(Generic[T]):
@@ -42,6 +45,8 @@ class Snapshot(Generic[T]):
         self._is_loaded = False
         self._next = Every(refresh_seconds, clock)
         self._lock = threading.Lock()
+        self._next_after_miss = Every(MISS_SECONDS, clock)
+        self._miss_lock = threading.Lock()
 
     def load(self) -> T:
         """Read everything from the database; never called by two threads at once."""
@@ -68,6 +73,20 @@ class Snapshot(Generic[T]):
             return
         with suppress(TimeoutError):
             bounded_call.ask(partial(self._load_and_release, at_once))
+
+    def refresh_after_miss(self) -> bool:
+        """Load again, because something is missing that may have been added since the last load.
+        True if there is a newer `known` to look at. At most every MISS_SECONDS, for all threads
+        together; while the database is unavailable nothing changes."""
+        last_known = self.known
+        with self._miss_lock:  # who comes meanwhile waits for this load and needs none of its own
+            if self.known is last_known and self._next_after_miss.is_due:
+                self._next.at_once()
+                try:
+                    self.refresh()
+                finally:
+                    self._next_after_miss.restart()
+        return self.known is not last_known
 
     def _load_and_release(self, at_once: bool) -> None:
         try:

@@ -29,6 +29,7 @@ class Link:
     permissions: Sequence[str]  # people with all of them see the link
     args: Sequence[str] = ()  # of the URL
     query: str = ""  # a filter, such as rows=records
+    is_reference: bool = False  # the API documentation links to it, too
 
     @property
     def address(self) -> str:

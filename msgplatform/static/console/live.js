@@ -89,13 +89,18 @@
     else end();
   }
 
-  // Whoever was on a link or a button of the part is on the same one of the new part, and its boxes
-  // stay scrolled to where they were.
+  // Whoever was on a link or a button of the part is on the same one of the new part, its boxes stay
+  // scrolled to where they were, and details with an id stay open or closed.
   function swap(part, next) {
     const active = part.contains(document.activeElement) ? document.activeElement : null;
     const boxes = () => [...part.querySelectorAll(".scroll, .tall")];
     const scrolled = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
+    const details = [...part.querySelectorAll("details[id]")].map((one) => [one.id, one.open]);
     part.replaceChildren(...document.adoptNode(next).childNodes);
+    for (const [id, open] of details) {
+      const same = document.getElementById(id);
+      if (same) same.open = open;
+    }
     boxes().forEach((box, place) => box.scrollTo(...(scrolled[place] || [0, 0])));
     if (!active) return;
     const same = [...part.querySelectorAll("a[href], button")].find((one) =>

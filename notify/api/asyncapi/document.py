@@ -7,14 +7,14 @@ consumers. Its size is bounded, and rows are read in pages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from msgplatform.core.errors import InvalidInput
 from notify.api.asyncapi.messages import HEADERS, Described, Way, headers_schema
@@ -55,19 +55,6 @@ class Version(NamedTuple):
     system: str | None
 
 
-def visible_rows(systems: Collection[str]) -> QuerySet[EventType]:
-    """Shared entries and those of the systems, by name; without systems all entries."""
-    rows = EventType.objects.all()
-    return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
-
-
-def of_type(rows: QuerySet[EventType], event_type: str) -> QuerySet[EventType]:
-    """The rows of one event type, or of those that begin with `order.*`."""
-    if event_type.endswith("*"):
-        return rows.filter(name__startswith=event_type.removesuffix("*"))
-    return rows.filter(name=event_type) if event_type else rows
-
-
 @dataclass(frozen=True)
 class Selection:
     """The entries of a document in order."""
@@ -75,16 +62,25 @@ class Selection:
     rows: Sequence[Version]
 
     @classmethod
-    def of(cls, rows: QuerySet[EventType], is_of_one_system: bool = False) -> Selection:
-        """The entries among `rows`; of one system, its own entries replace shared ones of the same
-        name. Raises InvalidInput if there are too many."""
+    def of(
+        cls, rows: QuerySet[EventType], system: int | None = None, event_type: str = ""
+    ) -> Selection:
+        """The entries among `rows`; those of one type, or of those that begin with `order.*`. Of
+        one system, its own entries replace shared ones of the same name. Raises InvalidInput if
+        there are too many."""
+        if event_type.endswith("*"):
+            rows = rows.filter(name__startswith=event_type.removesuffix("*"))
+        elif event_type:
+            rows = rows.filter(name=event_type)
+        if system is not None:
+            rows = rows.filter(owner__in=(0, system))
         columns = rows.order_by("name", "owner").values_list(
             "id", "changed_at", "owner", "name", "biz__name"
         )
         versions = [Version(*row) for row in columns[: MAX_EVENT_TYPES + 1]]
         if len(versions) > MAX_EVENT_TYPES:
             raise InvalidInput(_TOO_MANY, "event_type")
-        if is_of_one_system:
+        if system is not None:
             versions = list({version.name: version for version in versions}.values())
         return cls(versions)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import SessionAuthentication
@@ -14,12 +13,13 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from msgplatform.api.access.authentication import ApiKeyAuthentication, HasScope, caller_of
+from msgplatform.api.access.authentication import ApiCaller, ApiKeyAuthentication, HasScope
+from msgplatform.api.filters import business_system
 from msgplatform.api.json import MEDIA_TYPE
-from msgplatform.api.management.resource import system_of
 from msgplatform.api.query import NAME, QueryView
-from notify.api.asyncapi import document
 from notify.api.asyncapi.document import Selection
+from notify.api.event_types import SharedEventType
+from notify.models import EventType
 
 PERMISSION = "notify.view_eventtype"
 _SYSTEM = OpenApiParameter(
@@ -71,16 +71,13 @@ class DocumentView(QueryView):
         return answer(request._request, self.selection())
 
     def selection(self) -> Selection:
-        """The entries that the caller may see and has named. Raises Http404, InvalidInput."""
+        """The entries that the caller may see and has named. Raises InvalidInput."""
+        user = self.request.user
+        limit = user.systems if isinstance(user, ApiCaller) else ()
+        rows = SharedEventType.visible_rows(EventType.objects.all(), limit)
         system = self.query_values.get("system", "")
-        limit: Collection[str] = getattr(caller_of(self.request), "systems", ())
-        if system and (not limit or system in limit):
-            system_of(system)
-        elif system:
-            raise Http404("There is no such business system.")
-        rows = document.visible_rows([system] if system else limit)
-        rows = document.of_type(rows, self.query_values.get("event_type", ""))
-        return Selection.of(rows, is_of_one_system=bool(system))
+        id = business_system(system, "system", limit) if system else None
+        return Selection.of(rows, id, self.query_values.get("event_type", ""))
 
 
 def answer(request: HttpRequest, selection: Selection) -> HttpResponseBase:

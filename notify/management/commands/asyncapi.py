@@ -2,10 +2,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from msgplatform.api.filters import business_system
 from msgplatform.core.errors import InvalidInput
-from msgplatform.models import Biz
-from notify.api.asyncapi import document
 from notify.api.asyncapi.document import Selection
+from notify.models import EventType
 
 
 class Command(BaseCommand):
@@ -26,14 +26,10 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        system = options["system"]
-        if system and not Biz.objects.filter(name=system).exists():
-            raise CommandError(f"There is no business system {system}.")
-        rows = document.of_type(
-            document.visible_rows([system] if system else ()), options["event_type"]
-        )
         try:
-            text = Selection.of(rows, is_of_one_system=bool(system)).document()
+            system = business_system(options["system"], "system") if options["system"] else None
+            text = Selection.of(EventType.objects.all(), system, options["event_type"]).document()
         except InvalidInput as error:
-            raise CommandError(f"{error} Use --event-type.") from None
+            option = error.field.replace("_", "-")
+            raise CommandError(f"--{option}: {error}") from None
         self.stdout.write(text.decode())

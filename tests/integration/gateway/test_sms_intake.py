@@ -70,6 +70,19 @@ class TestMessages:
             account(newcomer, name=name, is_default=False)
         assert "name an account" in str(ask(newcomer).error)
 
+    def test_an_account_that_was_made_just_now_is_known(self, shop: Caller) -> None:
+        """By a process that has read the accounts a moment ago and would not read them for long."""
+        process = Intake(directory.Directory(refresh_seconds=3600.0))
+
+        def outcome(name: str) -> str:
+            request = Request(biz=shop.biz.pk, to=["13800000000"], text="t", account=name)
+            return process.send_many([request])[0].outcome
+
+        assert outcome("") == "created"
+        account(shop.biz, name="new", is_default=False)
+        assert outcome("new") == "created"
+        assert outcome("nobody") == "rejected"
+
     def test_a_message_of_a_priority_goes_into_its_list(self, shop: Caller, sms_redis: Any) -> None:
         ask(shop.biz, priority=4)
         ask(shop.biz, schedule_at=time.time() + 60)

@@ -74,21 +74,21 @@ def commands(client: Client) -> list[list[list[str]]]:
 
 def test_the_list_fills_itself_in(admin_client: Client) -> None:
     assert [done(admin_client, flow.name) for flow in flows.all()] == [
-        [False] * 4, [False] * 3, [False] * 4, [False] * 5,
+        [False] * 5, [False] * 3, [False] * 4, [False] * 6,
     ]  # fmt: skip
     biz = Biz.objects.create(name="orders")
     assert done(admin_client, "platform") == [True, False]
     keys.create(biz, "till", ["events:write"])
     assert done(admin_client, "platform") == [True, True]
     Receive.objects.create(name="till", url="http://127.0.0.1:9/")
-    assert done(admin_client, "notify") == [True, False, False, False]
+    assert done(admin_client, "notify") == [True, True, False, False, False]
     BizReceive.objects.create(biz=biz, receive=Receive.objects.get())
-    assert done(admin_client, "notify") == [True, True, False, False]
+    assert done(admin_client, "notify") == [True, True, True, False, False]
     publish(biz)
-    assert done(admin_client, "notify") == [True, True, True, False]
+    assert done(admin_client, "notify") == [True, True, True, True, False]
     Maker().splitter.split()
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
-    assert done(admin_client, "notify") == [True, True, True, True]
+    assert done(admin_client, "notify") == [True] * 5
     assert part(admin_client, "notify").is_complete
 
 
@@ -113,7 +113,7 @@ def test_the_lists_of_the_other_flows_do_so_too(admin_client: Client) -> None:
     policy = Policy.objects.create(source=crm_rows.hive(), crm=crm, mapping="name = name")
     lead = {"appkey": page.appkey, "name": "ann", "phone": "13800000000"}
     assert caller.post("/api/v1/leads", lead).status_code == 202
-    assert done(admin_client, "crmsync") == [True, True, True, True, False]
+    assert done(admin_client, "crmsync") == [True] * 5 + [False]
     Record.objects.create(
         id=1, policy_id=policy.pk, key="1", version=1, operation_id=1, digest="x",
         state=Record.State.CONFIRMED, updated_at=timezone.now(),
@@ -148,10 +148,11 @@ def test_what_is_refused_is_not_offered() -> None:
     page = client.get(PAGE)
     assert [one.anchor for one in page.context["parts"]] == ["platform", "notify"]
     assert [bool(line.link) for line in part(client, "platform").steps] == [False, False]
-    consumer, joined, accepted, _delivered = part(client, "notify").steps
+    try_out, consumer, joined, accepted, _delivered = part(client, "notify").steps
     assert consumer.link == (
         "/admin/notify/receive/add/?next=%2Fconsole%2Fgetting-started%23notify"
     )
+    assert not try_out.link
     assert not joined.link
     assert not accepted.link
     assert b"/admin/notify/bizreceive/add/" not in page.content

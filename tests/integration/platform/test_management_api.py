@@ -174,6 +174,10 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.send("PUT", at, {"status": 500}).json()["status"] == 500
     assert manager.send("GET", at).json()["calls"] == []
     assert manager.send("DELETE", at).status_code == 204
+    manager.send("PUT", "crms/sandbox", {"adapter": "sandbox"})
+    assert manager.send("PUT", "crms/sandbox/sandbox", {"answer": "down"}).status_code == 200
+    assert manager.send("GET", "crms/sandbox/sandbox").json()["records"] == []
+    assert manager.send("DELETE", "crms/sandbox/sandbox").status_code == 204
     mark = manager.send("GET", "consumers/warehouse").json()["secret_fingerprint"]
     rotated = manager.send("POST", "consumers/warehouse/rotate", {"fingerprint": mark})
     assert rotated.json()["secret"].startswith("whsec_")

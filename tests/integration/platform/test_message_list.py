@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 import pytest
@@ -108,3 +109,13 @@ def test_bulk_jobs_of_the_same_filter(row: BizReceive, admin_client: Client) -> 
     assert "/console/bulk/notify?action=resend&amp;biz=orders&amp;status=exhausted" in page
     page = admin_client.get(f"{LIST}?biz=orders&channel=eu").content.decode()
     assert "/console/bulk/notify?action=" not in page, "no action knows a channel: it would do more"
+
+
+def test_the_title_is_that_of_the_side_bar(admin_client: Client) -> None:
+    for address, title in (
+        ("/console/search", "Search"),
+        ("/console/search/notify", "Messages"),
+        ("/console/search/sms", "Messages sent"),
+    ):
+        page = admin_client.get(address).content.decode()
+        assert f"{title} | msgplatform</title>" in re.sub(r"\s+", " ", page), address

@@ -156,7 +156,10 @@ def test_json_is_as_good(manager: Manager) -> None:
     (error,) = problem(answer, 400, "invalid-input")["errors"]
     assert (error["line"], error["path"]) == (0, ["systems", "orders", "titel"])
     assert error["message"].startswith("There is no such field. Did you mean title?")
-    problem(manager.send("PUT", "platform", b"{"), 400, "malformed-body")
+    for nothing in (b"{", b"null", b""):
+        problem(manager.send("PUT", "platform", nothing), 400, "malformed-body")
+    for nothing in (b"", b"# a comment\n"):
+        problem(put(manager, nothing), 400, "malformed-body")
 
 
 def test_what_the_file_does_not_have_is_removed_on_request_only(manager: Manager) -> None:

@@ -23,7 +23,7 @@ SOME = (
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
     environment = {**os.environ, "BENCH_ROWS": f"{ROWS},{ROWS}"}
-    said = bench("pages", "--json", "--seconds", "0.1", "--runs", "1", environment=environment)
+    said = bench("pages", "--json", "--seconds", "0.02", "--runs", "1", environment=environment)
     assert said.returncode == 0, said.stderr
     found: dict[str, Any] = json.loads(said.stdout)
     return found

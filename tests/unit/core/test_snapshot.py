@@ -8,7 +8,7 @@ import pytest
 from django.db.utils import OperationalError
 
 from msgplatform.core.daemons import bounded_call
-from msgplatform.core.daemons.snapshot import Snapshot
+from msgplatform.core.daemons.snapshot import MISS_SECONDS, Snapshot
 
 
 class Clock:
@@ -58,6 +58,23 @@ def test_on_demand_it_is_loaded_at_once(numbers: Numbers) -> None:
     numbers.refresh()
     numbers.refresh(at_once=True)
     assert numbers.known == [2]
+
+
+def test_what_is_missing_is_looked_for_once_in_a_while(numbers: Numbers, clock: Clock) -> None:
+    numbers.refresh()
+    assert numbers.refresh_after_miss()
+    assert numbers.known == [2]
+    for _ in range(100):
+        assert not numbers.refresh_after_miss()
+    assert numbers.loads == 2
+    clock.now += MISS_SECONDS
+    numbers.trouble = OperationalError("gone")
+    assert not numbers.refresh_after_miss()
+    assert (numbers.known, numbers.loads) == ([2], 3)
+    numbers.trouble = None
+    clock.now += MISS_SECONDS
+    assert numbers.refresh_after_miss()
+    assert numbers.known == [4]
 
 
 def test_what_is_known_stays_while_the_database_is_unavailable(

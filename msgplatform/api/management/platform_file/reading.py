@@ -164,7 +164,8 @@ class _Reader:
         if not isinstance(value, dict):
             self._add((), "A platform file is a mapping of sections.")
             return
-        version = value.get(VERSION_KEY, VERSION)
+        version = value.get(VERSION_KEY)
+        version = VERSION if version is None else version
         if version != VERSION or isinstance(version, bool):
             words = (
                 f"The file is of form {version}, and this release reads form {VERSION}: it was "

@@ -9,7 +9,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import UnsupportedMediaType
+from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -28,7 +28,7 @@ from msgplatform.api.management.platform_file import (
 )
 from msgplatform.api.management.platform_file.outcome import Action, Outcome
 from msgplatform.api.management.platform_file.reading import VERSION_KEY
-from msgplatform.api.management.resources import actor
+from msgplatform.api.management.resources import actor, body_of
 from msgplatform.api.query import QueryView, values_of
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput
@@ -244,10 +244,14 @@ def _sent(request: Request) -> text.Text:
     content_type = request.META.get("CONTENT_TYPE", "")
     media_type = json.media_type(content_type)
     if media_type in _YAML:
-        return reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
-    if media_type != json.MEDIA_TYPE:
+        content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
+    elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
+        content = text.Text(body_of(request))
+    else:
         raise UnsupportedMediaType(content_type)
-    return text.Text(request.data)
+    if content.value is None:
+        raise ParseError("The body is empty: send a platform file.")
+    return content
 
 
 def _shown(outcome: Outcome, options: applying.Options) -> dict[str, Any]:

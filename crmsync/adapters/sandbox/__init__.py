@@ -1,0 +1,1 @@
+"""A CRM of the platform's own, for trying things out."""

@@ -1,0 +1,204 @@
+"""The sandbox as a CRM: it keeps records for an hour, and fails as somebody has told it to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from django.conf import settings as platform_settings
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from crmsync.adapters.base import (
+    AdapterCredentials,
+    AdapterSettings,
+    CredentialsRefused,
+    CRMAdapter,
+    Field,
+    Record,
+    Stored,
+    TooManyCalls,
+)
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, Unknown
+from crmsync.adapters.sandbox.store import (
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    MAX_SENT,
+    Call,
+    Records,
+    RecordsFull,
+    SentRecord,
+    StoredRecord,
+)
+from crmsync.adapters.settings import read_settings
+from msgplatform.core import sandbox
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.sandbox import Behaviour
+
+# The answers that it can be told to give, beside '', which stores.
+INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = (
+    "invalid", "auth", "throttled", "error", "down", "lost",
+)  # fmt: skip
+ANSWERS = (INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST)
+# The wait of a 429 without Retry-After, as for CRMs over HTTP.
+THROTTLED_SECONDS = 10.0
+
+_TEXTS = {
+    INVALID: gettext_noop("The sandbox refuses these values, as it was told to."),
+    AUTH: gettext_noop("The sandbox refuses the credentials, as it was told to."),
+    THROTTLED: gettext_noop("HTTP 429: the sandbox wants fewer calls, as it was told to."),
+    ERROR: gettext_noop("HTTP 500: the sandbox fails, as it was told to."),
+    DOWN: gettext_noop("The sandbox is down, as it was told to be."),
+    LOST: gettext_noop("The answer of the sandbox was lost, as it was told to."),
+}  # fmt: skip
+
+
+class SandboxSettings(AdapterSettings, frozen=True, kw_only=True):
+    """CRMs with the same `space` share records and behaviour. `fields` are those that the sandbox
+    has, without any it takes every one."""
+
+    space: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "sandbox"
+    fields: list[Annotated[str, msgspec.Meta(min_length=1, max_length=100)]] = []
+
+
+class SandboxCredentials(AdapterCredentials, frozen=True, kw_only=True):
+    """The sandbox needs none."""
+
+
+class SandboxAdapter(CRMAdapter):
+    """Records in the work Redis."""
+
+    name = "sandbox"
+    title = gettext_lazy("The sandbox")
+    Settings = SandboxSettings
+    Credentials = SandboxCredentials
+    batch_size = 100
+    is_upsert = True
+
+    settings: SandboxSettings
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
+        super().__init__(settings, credentials)
+        if not sandbox.is_on():
+            raise InvalidInput(_(sandbox.OFF), "adapter")
+        self._records = Records(self.settings.space)
+
+    # -- reading ---------------------------------------------------------------------------------
+    def fields(self) -> Mapping[str, Field] | None:
+        self._require_answer()
+        return {name: Field(name) for name in self.settings.fields} or None
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+        self._require_answer()
+        try:
+            records = self._records.get(keys)
+        except RedisError as error:
+            raise Unavailable(_("Redis does not answer: %s") % error) from None
+        return {
+            key: Stored(key, record.fields, version=record.version)
+            for key, record in records.items()
+        }
+
+    def _require_answer(self) -> None:
+        """Raises as `fields` does while it is told to fail; such a call is not counted."""
+        try:
+            behaviour = self._records.calls.behaviour()
+        except RedisError as error:
+            raise Unavailable(_("Redis does not answer: %s") % error) from None
+        if behaviour.answer == AUTH:
+            raise CredentialsRefused(_(_TEXTS[AUTH]))
+        if behaviour.answer == THROTTLED:
+            raise TooManyCalls(_(_TEXTS[THROTTLED]), behaviour.retry_after or THROTTLED_SECONDS)
+        if behaviour.answer in (ERROR, DOWN):
+            raise Unavailable(_(_TEXTS[behaviour.answer]))
+
+    # -- writing ---------------------------------------------------------------------------------
+    def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+        try:
+            behaviour = self._records.calls.take_behaviour()
+            # A call must end long before the lease of its records does.
+            time.sleep(min(behaviour.delay, platform_settings.CRM_LEASE_SECONDS / 4))
+            self._records.calls.keep(_call(batch, behaviour))
+            if behaviour.answer in ("", LOST):
+                outcomes = self._store(batch)
+                lost = [Unknown(_(_TEXTS[LOST]))] * len(batch)
+                return lost if behaviour.answer == LOST else outcomes
+        except RedisError as error:
+            return [Retry(0.0, _("Redis does not answer: %s") % error)] * len(batch)
+        return [_failure(behaviour)] * len(batch)
+
+    def _store(self, batch: Sequence[Record]) -> list[Outcome]:
+        stored = self._records.get([record.key for record in batch])
+        changes: dict[str, StoredRecord | None] = {}
+        outcomes: list[Outcome] = []
+        for record in batch:
+            before = stored.get(record.key)
+            problem = self._problem(record)
+            outcomes.append(problem or Ok(record.key, created=before is None))
+            if problem:
+                continue
+            if record.deleted:
+                changes[record.key] = None
+            elif before is None or before.version < record.version:
+                fields = {**(before.fields if before else {}), **record.fields}
+                changes[record.key] = StoredRecord(record.key, record.version, fields, time.time())
+        try:
+            self._records.put(changes)
+        except RecordsFull:
+            text = _("The sandbox holds %d records, and takes no more: empty it.") % MAX_RECORDS
+            return [Retry(0.0, text)] * len(batch)
+        return outcomes
+
+    def _problem(self, record: Record) -> Invalid | None:
+        """Why the sandbox never takes this record; None when it does."""
+        for name in record.fields if self.settings.fields else ():
+            if name not in self.settings.fields:
+                return Invalid(name, _("The sandbox has no field %s.") % name)
+        try:
+            size = len(msgspec.json.encode([record.key, record.fields]))
+        except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
+            return Invalid(
+                "", _("The values cannot be written as JSON: %s.") % type(error).__name__
+            )
+        if size > MAX_RECORD_BYTES:
+            return Invalid(
+                "", _("A record of the sandbox has %d KiB at most.") % (MAX_RECORD_BYTES // 1024)
+            )
+        return None
+
+
+def _failure(behaviour: Behaviour) -> Outcome:
+    text = _(_TEXTS.get(behaviour.answer, _TEXTS[ERROR]))
+    if behaviour.answer == INVALID:
+        return Invalid("", text)
+    if behaviour.answer == AUTH:
+        return Auth(text)
+    if behaviour.answer == THROTTLED:
+        return Throttled(float(behaviour.retry_after) or THROTTLED_SECONDS)
+    return Retry(float(behaviour.retry_after), text)
+
+
+def _call(batch: Sequence[Record], behaviour: Behaviour) -> Call:
+    """The call as it is kept; values that are no JSON are kept as text."""
+    records = []
+    for record in batch[:MAX_SENT]:
+        fields = {name: _plain(value) for name, value in record.fields.items()}
+        records.append(SentRecord(record.key, record.version, fields, record.deleted))
+    return Call(behaviour.answer, len(batch), records, behaviour.delay)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return value if len(msgspec.json.encode(value)) <= MAX_RECORD_BYTES // 8 else "…"
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
+        return ascii(value)[:200]
+
+
+def records_of(adapter: str, settings: Mapping[str, Any]) -> Records | None:
+    """The store of a CRM with this adapter and these settings; None for another kind."""
+    if adapter != SandboxAdapter.name:
+        return None
+    return Records(read_settings(SandboxSettings, settings).space)

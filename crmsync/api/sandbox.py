@@ -1,0 +1,167 @@
+"""A sandbox CRM over the management API: what it holds, the calls that came, and how it answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from crmsync.adapters.sandbox.adapter import ANSWERS, records_of
+from crmsync.adapters.sandbox.store import Call, Records, StoredRecord
+from crmsync.models import Crm
+from msgplatform.api.bodies import field
+from msgplatform.api.json import decode
+from msgplatform.api.management.resources import audit
+from msgplatform.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
+from msgplatform.api.schema import operation
+from msgplatform.core import sandbox
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.sandbox import Behaviour
+
+_STORE = "store"
+
+
+class CrmBehaviourBody(AnswerBody, kw_only=True):
+    """How the sandbox answers from now on; {} is the usual answer: it stores, at once."""
+
+    answer: Annotated[
+        str | None,
+        field(
+            "store; invalid: refuses the values for good; auth: refuses the credentials; "
+            "throttled: 429; error: 500; down; lost: stores, and the answer does not arrive",
+            enum=[_STORE, *ANSWERS, None],
+        ),
+    ] = None
+
+
+class CrmAnswerSerializer(AnswerSerializer):
+    """How it answers now."""
+
+    answer = serializers.SerializerMethodField(help_text="store, or what it was told to do")
+
+    def get_answer(self, behaviour: Behaviour) -> str:
+        return behaviour.answer or _STORE
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class ValuesField(serializers.JSONField):
+    """The values of a record."""
+
+
+class SandboxRecordSerializer(serializers.Serializer[StoredRecord]):
+    """A record as the sandbox holds it."""
+
+    key = serializers.CharField()
+    version = serializers.IntegerField()
+    values = ValuesField(source="fields", help_text="By the names of the CRM's fields")
+    changed_at = serializers.SerializerMethodField()
+
+    def get_changed_at(self, row: StoredRecord) -> datetime:
+        return datetime.fromtimestamp(row.at, UTC)
+
+
+class CrmCallSerializer(serializers.Serializer[Any]):
+    """A call that came."""
+
+    at = serializers.SerializerMethodField(help_text="When it came")
+    answer = serializers.SerializerMethodField(help_text="store, or what it was told to do")
+    delay = serializers.SerializerMethodField(help_text="Seconds before the answer")
+    count = serializers.SerializerMethodField(help_text="Records of the call")
+    keys = serializers.SerializerMethodField(help_text="Of the first of them")
+
+    def get_at(self, row: tuple[float, Call]) -> datetime:
+        return datetime.fromtimestamp(row[0], UTC)
+
+    def get_answer(self, row: tuple[float, Call]) -> str:
+        return row[1].answer or _STORE
+
+    def get_delay(self, row: tuple[float, Call]) -> float:
+        return row[1].delay
+
+    def get_count(self, row: tuple[float, Call]) -> int:
+        return row[1].count
+
+    def get_keys(self, row: tuple[float, Call]) -> list[str]:
+        return [record.key for record in row[1].records]
+
+
+class CrmSandboxSerializer(serializers.Serializer[Any]):
+    """A sandbox CRM: its behaviour, what it holds, and the calls that came."""
+
+    behaviour = CrmAnswerSerializer()
+    records = SandboxRecordSerializer(many=True, help_text="The one that changed last first")
+    calls = CrmCallSerializer(many=True, help_text="The newest first")
+
+
+class CrmSandboxView(APIView):
+    """The sandbox of a CRM of the kind sandbox."""
+
+    tag = "sandbox"
+    required_scope = "manage:sandbox"
+    answers_not_now = ("GET", "PUT", "DELETE")
+    answers_limited_keys = False
+    max_body_bytes = MAX_BYTES
+
+    @operation(None, {200: CrmSandboxSerializer})
+    def get(self, request: Request, name: str) -> Response:
+        """Read a sandbox CRM.
+
+        Shows the records that the sandbox holds, at most 1000, the calls of the last hour, at most
+        the newest 100, and how it answers now. 409 for a CRM of another kind.
+        """
+        store = _store_of(name)[1]
+        content = {
+            "behaviour": store.calls.behaviour(),
+            "records": store.all(),
+            "calls": store.calls.calls(Call),
+        }
+        return Response(CrmSandboxSerializer(content).data)
+
+    @operation(
+        CrmBehaviourBody,
+        {200: CrmAnswerSerializer},
+        ("two failures", {"answer": "error", "count": 2}),
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Set how a sandbox CRM answers.
+
+        With a failure, after a delay, for some minutes or calls; afterwards it stores at once, as
+        usual. `{}` ends every other behaviour. 409 for a CRM of another kind.
+        """
+        body = decode(request, CrmBehaviourBody, MAX_BYTES)
+        if body.answer not in (None, _STORE, *ANSWERS):
+            raise InvalidInput(f"Use one of: {', '.join((_STORE, *ANSWERS))}.", "answer")
+        answer = "" if body.answer in (None, _STORE) else str(body.answer)
+        behaviour = body.behaviour(answer)
+        row, store = _store_of(name)
+        store.calls.behave(behaviour, body.minutes_or_all)
+        audit(request, "sandbox_behaviour", row.name, answer=answer or _STORE)
+        return Response(CrmAnswerSerializer(store.calls.behaviour()).data)
+
+    @operation(None, {204: "It is empty."})
+    def delete(self, request: Request, name: str) -> Response:
+        """Empty a sandbox CRM.
+
+        Drops its records and the calls; its behaviour stays. 409 for a CRM of another kind.
+        """
+        _store_of(name)[1].empty()
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _store_of(name: str) -> tuple[Crm, Records]:
+    """Raises Http404, and NotNow for a CRM of another kind."""
+    if not sandbox.is_on():
+        raise NotNow(sandbox.OFF)
+    row = Crm.objects.filter(name=name).first()
+    if row is None:
+        raise Http404("There is no such CRM.")
+    store = records_of(row.adapter, row.settings)
+    if store is None:
+        raise NotNow("This CRM is of another kind than sandbox.")
+    return row, store

@@ -1,0 +1,40 @@
+"""The reference of the API: Swagger UI in the console's frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from msgplatform.console.views.page import page
+from msgplatform.core import flows
+
+
+@require_GET
+def api_docs(request: HttpRequest) -> HttpResponse:
+    tags = settings.SPECTACULAR_SETTINGS["TAGS"]
+    title = _("API documentation")
+    return page(request, "api_docs.html", title, tags=tags, links=_links(request))
+
+
+def _links(request: HttpRequest) -> list[dict[str, str]]:
+    """Links to what belongs to the reference."""
+    user: Any = request.user
+    links = [
+        {"title": str(link.title), "address": link.address}
+        for flow in flows.all()
+        for link in flow.links
+        if link.is_reference and user.has_perms(link.permissions)
+    ]
+    if user.is_active and user.is_staff:
+        address = reverse("console:getting-started")
+        links.append({"title": _("Getting started"), "address": address})
+    return [
+        *links,
+        {"title": _("Errors"), "address": reverse("problems")},
+        {"title": "OpenAPI", "address": f"{reverse('api-schema')}?format=json"},
+    ]

@@ -1,0 +1,142 @@
+"""Publish a test event: a real one, through the intake, for people without a terminal."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit
+from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
+from msgplatform.core.json.sample import sample
+from msgplatform.core.lazy_text import translated
+from msgplatform.models import Biz
+from notify.intake import catalogue, intake
+from notify.models import EventType
+
+PERMISSIONS = ("notify.add_bizmsg", "notify.view_bizmsg")
+USUAL_TYPE = "order.paid"
+USUAL_PAYLOAD = {"order": 7, "amount": "99.00"}
+_MAX_TYPES = 500
+
+
+class PublishForm(forms.Form):
+    """An event as its system would publish it."""
+
+    system = forms.ModelChoiceField(
+        Biz.objects.filter(enabled=True).order_by("name"),
+        label=_("Business system"), widget=Select, empty_label=None, to_field_name="name",
+        help_text=_("The event is published as if this system had done it"),
+    )  # fmt: skip
+    event_type = forms.CharField(
+        label=_("Event type"), max_length=128,
+        widget=TextInput({"list": "event-types", "autocomplete": "off"}),
+        help_text=_("Such as order.paid; the list has those of the catalogue"),
+    )  # fmt: skip
+    channel = forms.CharField(
+        label=_("Channel"), max_length=64, required=False,
+        widget=TextInput({"autocomplete": "off"}), help_text=_("Empty: none"),
+    )  # fmt: skip
+    payload = forms.CharField(
+        label=_("Payload"),
+        widget=Textarea({"rows": 10, "class": "lines", "spellcheck": "false"}),
+        strip=False,
+        help_text=_("JSON. It is delivered to every subscription, real consumers too"),
+    )
+    # Makes the event one, however often the form is sent.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput)
+
+    def clean_payload(self) -> str:
+        # Browsers send the line breaks of a text area as two characters.
+        return str(self.cleaned_data["payload"]).replace("\r\n", "\n")
+
+
+def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+    """GET shows the form, with a sample for the type that the address names; POST publishes and
+    leads to the page `next`, or to the message."""
+
+    def view(request: HttpRequest) -> HttpResponse:
+        user: Any = request.user
+        if not user.has_perms(PERMISSIONS):
+            raise PermissionDenied
+        form = PublishForm(request.POST or None, initial=_initial(request))
+        if form.is_valid() and (message := _publish(request, form)):
+            next_url = request.GET.get("next", "")
+            if not url_has_allowed_host_and_scheme(next_url, None):
+                return redirect("console:message", "notify", message)
+            link = '<a href="/console/notify/{}">{}</a>'
+            messages.success(
+                request, format_html(gettext("The event was accepted: %s") % link, message, message)
+            )
+            return redirect(next_url)
+        names = _types(request).values_list("name", flat=True)[:_MAX_TYPES]
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "title": gettext("Publish a test event"), "opts": model_admin.opts, "form": form,
+            "types": list(dict.fromkeys(names)),
+            "next": request.GET.get("next", ""), "has_systems": Biz.objects.exists(),
+        }  # fmt: skip
+        return TemplateResponse(request, "notify/publish.html", context)
+
+    return view
+
+
+def _types(request: HttpRequest) -> Any:
+    """The catalogue as the chosen system has it; its own entries go before shared ones."""
+    system = request.GET.get("system", "")
+    return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
+
+
+def _initial(request: HttpRequest) -> dict[str, str]:
+    name = request.GET.get("event_type", "")
+    rows = _types(request)
+    entry = rows.filter(name=name).first() if name else rows.first()
+    payload: Any = USUAL_PAYLOAD
+    if entry is not None:
+        payload = entry.example if entry.example is not None else sample(entry.schema or {})
+    return {
+        "system": request.GET.get("system", ""),
+        "event_type": name or (entry.name if entry else USUAL_TYPE),
+        "payload": json.dumps(payload, indent=2, ensure_ascii=False),
+        "key": f"console-{secrets.token_hex(12)}",
+    }
+
+
+def _publish(request: HttpRequest, form: PublishForm) -> str:
+    """The message's id; '' when it was refused: the form has the reason then."""
+    values = form.cleaned_data
+    biz, event_type, payload = values["system"].pk, values["event_type"], values["payload"].encode()
+    try:
+        catalogue.check(biz, event_type, payload)
+        event = intake.Event(biz, event_type, payload, values["key"], values["channel"])
+        verdict = intake.publish(event)
+        verdict.raise_rejected()
+    except InvalidInput as error:
+        field = error.field.partition(".")[0].partition("[")[0]
+        form.add_error(field if field in form.fields else None, translated(error.args[0]))
+        return ""
+    except Conflict:
+        form.add_error(None, gettext("This form was sent before, with other values. Open it anew."))
+        return ""
+    except OutcomeUnknown:
+        form.add_error(None, gettext("It is not known whether it was stored. Send it once more."))
+        return ""
+    except Unavailable:
+        form.add_error(None, gettext("The database does not answer: nothing was stored."))
+        return ""
+    if verdict.outcome == "created":
+        audit(request, "event_published", str(verdict.id), event_type=event_type)
+    return str(verdict.id)

@@ -1,0 +1,174 @@
+"""The fields of a payload as rows of a table, from the schema that the document has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+from django.utils.translation import gettext as _
+
+MAX_ROWS = 300
+MAX_LEVELS = 8
+_MAX_TEXT = 200  # characters of a value that is shown
+_BOUNDS = {
+    "minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}",
+    "minLength": "length ≥ {}", "maxLength": "length ≤ {}", "minItems": "items ≥ {}",
+    "maxItems": "items ≤ {}", "pattern": "{}", "multipleOf": "multiple of {}",
+    "format": "{}", "contentMediaType": "{}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field; `level` is how deep it lies, `limits` is what its value must be beside its type."""
+
+    name: str
+    level: int
+    type: str
+    is_required: bool
+    description: str
+    limits: tuple[str, ...]
+
+
+def rows(schema: Mapping[str, Any], pointer: str) -> list[Field]:
+    """At most MAX_ROWS fields. `pointer` is the schema's place in the document."""
+    return list(islice(_Reader(schema, pointer, [pointer]).below(schema, 0), MAX_ROWS))
+
+
+@dataclass
+class _Reader:
+    """Walks a schema. A schema that holds itself is followed once on each way down."""
+
+    root: Mapping[str, Any]
+    pointer: str
+    _open: list[str]  # references that are being followed
+
+    def below(self, schema: Any, level: int) -> Iterator[Field]:
+        """The fields of an object, or of the objects in an array."""
+        if level > MAX_LEVELS:
+            return
+        resolved, references = self._resolved(schema)
+        if any(reference in self._open for reference in references):
+            return
+        self._open += references
+        required = resolved.get("required", ())
+        for name, part in _mapping(resolved, "properties").items():
+            yield self._field(name, part, level, name in required)
+            yield from self.below(part, level + 1)
+        for name, part in _mapping(resolved, "patternProperties").items():
+            yield self._field(f"/{name}/", part, level, False)
+            yield from self.below(part, level + 1)
+        yield from self._further(resolved, level)
+        del self._open[len(self._open) - len(references) :]
+
+    def _further(self, schema: Mapping[str, Any], level: int) -> Iterator[Field]:
+        """Fields of items, of further members, and of alternatives."""
+        items = schema.get("items")
+        for part in items if isinstance(items, list) else [items]:
+            if isinstance(part, Mapping):
+                yield from self.below(part, level)
+        more = schema.get("additionalProperties")
+        if isinstance(more, Mapping):
+            yield self._field(_("(any other name)"), more, level, False)
+            yield from self.below(more, level + 1)
+        for word in ("oneOf", "anyOf"):
+            parts = schema.get(word)
+            for part in parts if isinstance(parts, list) else ():
+                yield from self.below(part, level)
+
+    def _field(self, name: str, part: Any, level: int, is_required: bool) -> Field:
+        schema, _references = self._resolved(part)
+        description = schema.get("description", "")
+        return Field(
+            name, level, self._type(part), is_required, str(description), tuple(_limits(schema))
+        )
+
+    def _type(self, part: Any) -> str:
+        if part is False:
+            return _("not allowed")
+        schema, _references = self._resolved(part)
+        if "const" in schema:
+            return _text(schema["const"])
+        types = schema.get("type", ())
+        names = [types] if isinstance(types, str) else [str(name) for name in types]
+        items = schema.get("items")
+        if "array" in names and isinstance(items, Mapping | bool):
+            names[names.index("array")] = _("array of %s") % self._type(items)
+        for word in ("oneOf", "anyOf"):
+            parts = schema.get(word)
+            if not names and isinstance(parts, list) and len(self._open) < MAX_LEVELS:
+                names = list(dict.fromkeys(self._simple_type(one) for one in parts))
+        if not names and "properties" in schema:
+            names = ["object"]
+        return " | ".join(names) or _("any")
+
+    def _simple_type(self, part: Any) -> str:
+        schema, _references = self._resolved(part)
+        types = schema.get("type", "object" if "properties" in schema else _("any"))
+        return types if isinstance(types, str) else " | ".join(types)
+
+    def _resolved(self, part: Any) -> tuple[dict[str, Any], list[str]]:
+        """The schema without `$ref` and `allOf`, and the references that led to it."""
+        references: list[str] = []
+        schema = dict(part) if isinstance(part, Mapping) else {}
+        merged: dict[str, Any] = {}
+        waiting = [schema]
+        while waiting:
+            schema = waiting.pop(0)
+            reference = schema.get("$ref")
+            if isinstance(reference, str) and reference not in references:
+                references.append(reference)
+                target = self._target(reference)
+                waiting += [dict(target)] if isinstance(target, Mapping) else []
+            parts = schema.get("allOf")
+            waiting += [dict(one) for one in parts if isinstance(one, Mapping)] if parts else []
+            merged = _merged(merged, schema)
+        return merged, references
+
+    def _target(self, reference: str) -> Any:
+        target: Any = self.root
+        rest = reference.removeprefix(self.pointer)
+        for token in rest.split("/")[1:]:
+            name = unquote(token).replace("~1", "/").replace("~0", "~")
+            target = target[int(name)] if isinstance(target, list) else target[name]
+        return target
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Both schemas as one, for their fields; the first goes before the second."""
+    merged = {**other, **one}
+    properties = {**_mapping(other, "properties"), **_mapping(one, "properties")}
+    if properties:
+        merged["properties"] = properties
+    required = [*one.get("required", ()), *other.get("required", ())]
+    if required:
+        merged["required"] = required
+    return merged
+
+
+def _mapping(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+    value = schema.get(word)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _limits(schema: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(values := schema.get("enum"), list):
+        yield _("one of %s") % ", ".join(map(_text, values))
+    for word, form in _BOUNDS.items():
+        if word in schema:
+            yield form.format(_plain(schema[word]))
+    if "default" in schema:
+        yield _("default %s") % _text(schema["default"])
+
+
+def _text(value: Any) -> str:
+    return _plain(json.dumps(value, ensure_ascii=False))
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

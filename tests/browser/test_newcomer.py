@@ -1,0 +1,105 @@
+"""The README's way to a first message without a terminal, as it is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.cluster import Cluster
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+_HEADING = "### Your first message, without a terminal\n"
+SYNC = ("run_sync_poller", "run_sync_handler")
+MAKE_GONE = """
+import json
+from notify.models import BizReceive
+print(json.dumps(BizReceive.objects.filter(receive__name="sandbox-newcomer").update(status=2)))
+"""
+
+
+class Steps:
+    """Presses what the README names; a name that is not there fails the test."""
+
+    def __init__(self, page: Page) -> None:
+        text = README.read_text(encoding="utf-8").partition(_HEADING)[2].partition("\n### ")[0]
+        self._text, self._page = " ".join(text.split()), page
+
+    def press(self, name: str) -> None:
+        assert f"*{name}*" in self._text, name
+        self._page.click(f"main :is(a, button, summary):text-is('{name}')")
+
+    def choose(self, label: str, option: str) -> None:
+        assert f"`{option}`" in self._text, option
+        self._page.get_by_label(label).first.select_option(label=option)
+
+
+@pytest.fixture
+def syncing(platform: Cluster) -> Iterator[Cluster]:
+    """The platform with the programs that carry leads."""
+    for name in SYNC:
+        platform.start(name)
+    yield platform
+    for name in SYNC:
+        platform.kill(name)
+    platform.script(MAKE_GONE)  # other tests count what is delivered
+
+
+def test_the_first_message_and_the_first_lead_need_no_terminal(
+    page: Page, syncing: Cluster
+) -> None:
+    """The system is called otherwise: other tests have a shop."""
+    steps, base = Steps(page), syncing.base_url
+    page.goto(f"{base}/admin/msgplatform/biz/add/?next=/console/getting-started")
+    page.fill("[name=name]", "newcomer")
+    page.click("[name=_save]")
+    page.wait_for_url(f"{base}/console/getting-started")
+    # An event. The step is done already where other tests have made consumers.
+    page.goto(f"{base}/admin/notify/bizreceive/sandbox/")
+    page.get_by_label("Business system").select_option(label="newcomer")
+    steps.press("Make it")
+    expect(page.get_by_text("Nothing came in the last hour.")).to_be_visible()
+    sandbox = page.url
+    steps.press("Publish a test event")
+    steps.press("Publish")
+    page.wait_for_url(sandbox)
+    calls = page.locator("#live-calls details")
+    expect(calls).to_have_count(1)
+    expect(calls.first).to_contain_text("verified")
+    expect(calls.first).to_contain_text("Webhook-Signature")
+    expect(calls.first).to_contain_text('"order": 7')
+    # It fails once.
+    steps.press("Let it answer differently")
+    steps.choose("Answer", "503: is down")
+    page.get_by_label("For so many requests").fill("1")
+    steps.press("Answer like this")
+    expect(page.get_by_text("It answers 503")).to_be_visible()
+    steps.press("Publish a test event")
+    steps.press("Publish")
+    expect(calls).to_have_count(3)
+    expect(calls.nth(1).locator("summary")).to_contain_text("503")
+    expect(calls.first.locator("summary")).to_contain_text("request 2 of this message")
+    expect(page.get_by_text("It accepts every request")).to_be_visible()
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # A lead.
+    page.goto(f"{base}/admin/crmsync/crm/sandbox/")
+    page.get_by_label("Name").fill("newcomer")
+    steps.press("Make it")
+    expect(page.get_by_text("It holds no record.")).to_be_visible()
+    crm = page.url
+    page.goto(f"{base}/admin/crmsync/landingpage/add/")
+    page.select_option("[name=biz]", label="newcomer")
+    page.fill("[name=title]", "Test drive")
+    page.fill("[name=appkey]", "newcomer")
+    page.click("[name=_save]")
+    page.goto(f"{base}/l/newcomer")
+    page.fill("[name=name]", "Ann Lee")
+    page.fill("[name=phone]", "13800000000")
+    page.click("form button")
+    page.goto(crm)
+    expect(page.locator("#live-sandbox")).to_contain_text("Ann Lee")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
