@@ -168,8 +168,8 @@ class _Listener:
     def _pause_after(self, error: PlatformError, pause: float) -> float:
         """Seconds until the request is repeated."""
         retry_after = (error.retry_after if isinstance(error, ProblemError) else None) or 0.0
-        if isinstance(error, NotNow):
-            raise error
+        if isinstance(error, NotNow):  # its deliveries are pushed to an address
+            raise Failure(error.detail) from None
         if isinstance(error, ProblemError) and error.kind == "already-listening":
             if self._has_place:
                 raise error  # it was taken over
