@@ -49,7 +49,7 @@ bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 docs: tools  ## write the pages of docs/ that come from the code
 	@$(python) manage.py write_docs
 
-clients: tools  ## the wheel of the Python client, into clients/python/dist
+clients: tools  ## client libraries, into clients/dist: Python, TypeScript, Go, Java, PHP
 	@scripts/clients.sh
 
 lock: tools  ## resolve pyproject.toml into requirements.lock (ARGS="--upgrade")

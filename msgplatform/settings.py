@@ -288,6 +288,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "msgplatform.api.schema_document.join_blanks",
         "msgplatform.api.schema_document.close_bodies",
         "msgplatform.api.schema_document.introduce",
         "msgplatform.api.code_samples.add",
@@ -299,6 +300,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "leads", "description": "Hand over leads; CRMs get every version of them."},
         {"name": "sync", "description": "What carries leads to CRMs: policies and their runs."},
         {"name": "feed", "description": "Posts, relations of users, and their timelines."},
+        {"name": "listening", "description": "Fetch events on an engineer's own machine."},
         {"name": "business systems", "description": "Management: who may use the platform."},
         {"name": "API keys", "description": "Management: the keys of business systems."},
         {"name": "consumers", "description": "Management: where events are delivered to."},

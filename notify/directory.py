@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -55,11 +55,18 @@ class Subscription:
     format: str = formats.Format.STANDARD
     log_answers: str = answer_log.Kept.ALL
     source: str = ""  # of its CloudEvents: a URI reference
+    is_listened: bool = False  # a listener fetches its deliveries, no sender sends them
     own_address: str = ""  # of the platform's web server, for a sandbox
 
     @property
-    def is_sendable(self) -> bool:
+    def is_active(self) -> bool:
+        """True if its deliveries are due now, and not held."""
         return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
+
+    @property
+    def is_sendable(self) -> bool:
+        """True if senders deliver for it now."""
+        return self.is_active and not self.is_listened
 
 
 class Subscriptions(Snapshot[dict[int, Subscription]]):
@@ -90,6 +97,10 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def all(self) -> Sequence[Subscription]:
         return list(self.known.values())
+
+    def listened(self) -> Mapping[int, Subscription]:
+        """Those whose deliveries a listener fetches, by id."""
+        return {pk: row for pk, row in self.known.items() if row.is_listened}
 
     def _report_clock(self) -> None:
         """Raise or resolve the alert about this machine's clock when that has changed."""
@@ -157,6 +168,7 @@ def from_row(row: BizReceive) -> Subscription:
         format=row.format,
         log_answers=row.log_answers,
         source=formats.source(row.biz.name),
+        is_listened=row.receive.is_listened,
         own_address=own_address,
     )
 

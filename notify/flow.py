@@ -51,6 +51,9 @@ FLOW = flows.Flow(
     scopes={
         "events:write": gettext_noop("publish events"),
         "events:read": gettext_noop("read events and what became of them"),
+        "events:listen": gettext_noop(
+            "fetch the deliveries of a consumer for development, as msgp listen does"
+        ),
     },
     management_scopes={
         "manage:consumers": gettext_noop("set up consumers: where messages go"),
@@ -62,6 +65,8 @@ FLOW = flows.Flow(
     },
     scope_permissions={
         "events:write": ("notify.add_bizmsg",),
+        # The payloads come in clear, and with the headers of the consumer.
+        "events:listen": ("notify.view_bizmsg", PERSONAL, "notify.change_receive"),
         "manage:consumers": ("notify.add_receive", "notify.change_receive",
                              "notify.delete_receive"),
         "manage:subscriptions": ("notify.add_bizreceive", "notify.change_bizreceive",

@@ -87,6 +87,7 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
     is_probe = probe_now(row)
     made_due, has_more = _make_due(row)
     signals.MAKER.send()
+    signals.LISTENERS.send()
     return DeliverNowOutcome(is_probe, made_due, has_more)
 
 

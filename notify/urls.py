@@ -2,12 +2,27 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import consumers, event_types, held, rotation, sandbox, subscriptions, trials
+from notify.api import (
+    consumers,
+    event_types,
+    held,
+    listen,
+    rotation,
+    sandbox,
+    subscriptions,
+    trials,
+)  # fmt: skip
 from notify.api.views import EventListView, MessageBatchView, MessageView
 
 urlpatterns = [
     *routes(consumers.Consumer),
     path("consumers/<slug:name>/rotate", rotation.RotateView.as_view(), name="consumer-rotate"),
+    path("consumers/<slug:consumer>/listen", listen.ListenView.as_view(), name="listen"),
+    path(
+        "consumers/<slug:consumer>/listen/<id:pk>",
+        listen.ListenResultView.as_view(),
+        name="listen-result",
+    ),
     path("held", held.HeldListView.as_view(), name="held"),
     path(
         "held/<slug:system>/<slug:consumer>/release",

@@ -15,7 +15,10 @@ have mariadbd || need mariadb-server
 have redis-server || need redis-server
 have node || need nodejs
 have npm || need npm
-have java || need default-jre-headless
+{ have java && have javac; } || need default-jdk-headless
+[[ -e /usr/share/java/jakarta-annotation-api.jar ]] || need libjakarta-annotation-api-java
+have go || need golang-go
+have php || need php-cli
 have chromium || have chromium-browser || need chromium
 have msgfmt || need gettext
 have nginx || need nginx-light

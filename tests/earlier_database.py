@@ -52,9 +52,12 @@ LATER = {
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
     ),
-    "notify": tuple(
-        f"ALTER TABLE biz_receive DROP COLUMN {name}"
-        for name in ("format", "log_answers", "log_days", "answers_removed_below")
+    "notify": (
+        *(
+            f"ALTER TABLE biz_receive DROP COLUMN {name}"
+            for name in ("format", "log_answers", "log_days", "answers_removed_below")
+        ),
+        "ALTER TABLE receive DROP COLUMN delivery",
     ),
 }
 

@@ -37,7 +37,7 @@ class _TestView(APIView):
         return row
 
 
-class CrmTestSerializer(serializers.Serializer[Any]):
+class CrmCheckSerializer(serializers.Serializer[Any]):
     usable = serializers.BooleanField(
         source="is_usable", help_text="true: the CRM may be used with these settings"
     )
@@ -51,7 +51,7 @@ class CrmTestSerializer(serializers.Serializer[Any]):
 class CrmTestView(_TestView):
     """Test a CRM."""
 
-    @operation(None, {200: CrmTestSerializer})
+    @operation(None, {200: CrmCheckSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Test a CRM.
 
@@ -61,7 +61,7 @@ class CrmTestView(_TestView):
         row = self.crm(name)
         addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        return Response(CrmTestSerializer(connection.check(row)).data)
+        return Response(CrmCheckSerializer(connection.check(row)).data)
 
 
 class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -305,6 +305,9 @@ def _simplify(schema: Any, references: Mapping[str, Any]) -> Any:
 def _union(options: list[dict[str, Any]]) -> dict[str, Any]:
     types = [option.get("type") for option in options]
     (first, *others) = (option for option in options if option != {"type": "null"})
+    if {"array", "string"} == set(types):
+        # Generators make nothing that can be used of "a text, or a list of texts".
+        return next(option for option in options if option["type"] == "array")
     if others and any(option.keys() != {"type"} for option in options):
         return {"oneOf": options}
     if "number" in types:

@@ -22,7 +22,9 @@ _PAGE = settings.BASE_DIR / "docs" / "integrate.md"
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 # Links to other pages of docs/. The web server does not serve these, so only the text is kept.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
-
+# As drf-spectacular writes it for a field with a pattern, and for one with choices.
+_BLANK_TEXT = {"type": "string", "maxLength": 0}
+_BLANK_ENUM = {"$ref": "#/components/schemas/BlankEnum"}
 
 Schema = dict[str, Any]
 
@@ -53,6 +55,32 @@ def close_bodies(result: Schema, **_context: Any) -> Schema:
                 body["required"] = True
                 for content in body["content"].values():
                     _close(content["schema"], schemas, closed_names)
+    return result
+
+
+def join_blanks(result: Schema, **_context: Any) -> Schema:
+    """Hook: replace the alternative "or an empty text" by one type.
+
+    Generators of clients make a class for `oneOf`, and name none for alternatives without a type.
+    """
+    schemas = result["components"]["schemas"]
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            options = field.get("oneOf", [])
+            if _BLANK_TEXT in options:
+                (text,) = (option for option in options if option != _BLANK_TEXT)
+                del field["oneOf"]
+                field |= {**text, "pattern": f"^$|{text['pattern']}"}
+            elif _BLANK_ENUM in options:
+                names = [option["$ref"].rpartition("/")[2] for option in options]
+                del field["oneOf"]
+                field |= {
+                    "type": ["string", "null"] if "NullEnum" in names else "string",
+                    "enum": [
+                        value for name in names for value in schemas[name].get("enum", [None])
+                    ],
+                }
+    schemas.pop("BlankEnum", None)
     return result
 
 

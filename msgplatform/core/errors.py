@@ -12,6 +12,7 @@
         ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
         ├── LeaseLost           somebody else owns the claim now
         └── NotNow              something prevents it at present
+            └── AlreadyListening    another listener has the place
 
 The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
 does not answer": a caller that catches one waits and goes on, never exits, and blames no item.
@@ -96,6 +97,14 @@ class LeaseLost(Temporary):
 
 class NotNow(Temporary):
     """Something prevents it at present; the message says what."""
+
+
+class AlreadyListening(NotNow):
+    """Another listener has the place; it is free after `seconds`, unless that one comes again."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 UNAVAILABLE = (OperationalError, InterfaceError, RedisError, Temporary)

@@ -14,6 +14,7 @@ from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 
 from msgplatform.core.servers import child_process
+from msgplatform.web import stopping
 
 # The most connections of a worker, idle ones included; more wait in the kernel. An idle one costs
 # some kilobytes and no thread.
@@ -42,7 +43,7 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
     # The limit of connections follows from that of open files, which is raised first.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    Granian(
+    server = Granian(
         application,
         address=options.host,
         port=options.port,
@@ -56,7 +57,9 @@ def serve(options: Options, application: str = "msgplatform.web.asgi:application
         http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
-    ).serve()
+    )
+    server.on_startup(stopping.prepare)
+    server.serve()
 
 
 def main() -> None:

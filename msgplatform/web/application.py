@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -26,6 +27,7 @@ from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.fast_intake import FastIntake, HeadersByName
+from msgplatform.web.long_polls import LongPolls
 
 log = logging.get(__name__)
 
@@ -48,6 +50,7 @@ class Application:
 
     def __init__(self, fast_intake: FastIntake, django_app: DjangoApp) -> None:
         self._fast_intake, self._django = fast_intake, django_app
+        self._long_polls = LongPolls()
         self._route_of = Routes().of
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
         self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -63,8 +66,9 @@ class Application:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
         status = 500  # what granian answers when something raises
+        waited = 0.0
         try:
-            status = await self._serve(scope, headers, receive, send, request_id)
+            status, waited = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
             # Granian says the same of chunks that break the rules.
@@ -72,7 +76,8 @@ class Application:
                 await _malformed_chunks(scope).send(send)
             return
         finally:
-            seconds = time.perf_counter() - start
+            # A wait for an event is not the time that the platform takes.
+            seconds = time.perf_counter() - start - waited
             route = self._route_of(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
@@ -93,7 +98,9 @@ class Application:
         receive: bodies.Receive,
         send: Send,
         request_id: str,
-    ) -> int:
+    ) -> tuple[int, float]:
+        """Answer; returns the status, and the seconds that a long poll waited for an event."""
+        waited = 0.0
         share: bodies.Share | None = None
         try:
             share = self._allowance.take((scope.get("client") or ("",))[0])
@@ -105,16 +112,17 @@ class Application:
                 body = await bodies.read(receive, self._max_body, length, share)
             answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
             if answer is None:
-                answer = await self._django.answer(scope, body, request_id, send)
+                ask = partial(self._django.answer, scope, body, request_id, send)
+                answer, waited = await self._long_polls.answer(ask, receive)
         except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
             answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
         finally:
             if share:
                 share.give_back()
         if isinstance(answer, int):
-            return answer
+            return answer, waited
         await answer.send(send, (b"x-request-id", request_id.encode()))
-        return answer.status
+        return answer.status, waited
 
 
 def _malformed_chunks(scope: Scope) -> Answer:

@@ -22,6 +22,7 @@ from django.utils.http import parse_header_parameters
 
 from msgplatform.core import logging
 from msgplatform.core.connections import briefly
+from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.web.answers import Answer, Headers, Send
 from msgplatform.web.bodies import MIN_PACE, SECONDS
@@ -56,12 +57,19 @@ class DjangoApp:
         self._health = frozenset(health)
 
     async def answer(
-        self, scope: dict[str, Any], body: bytes, request_id: str, send: Send
+        self,
+        scope: dict[str, Any],
+        body: bytes,
+        request_id: str,
+        send: Send,
+        has_waited: bool = False,
     ) -> Answer | int:
-        """Django's answer; only its status if it was streamed, and has been sent already."""
+        """Django's answer; only its status if it was streamed, and has been sent already.
+        `has_waited`: the request is a long poll, and was asked before."""
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
-        pool.submit(call.run, self._application, _environ(scope, body))
+        environ = {**_environ(scope, body), HAS_WAITED: has_waited}
+        pool.submit(call.run, self._application, environ)
         answer = await call.future
         return answer if isinstance(answer, int) else await _delayed(answer)
 

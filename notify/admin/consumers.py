@@ -92,7 +92,7 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
 
     class Meta:
         model = Receive
-        fields = ["name", "title", "url", "header_prefix", "headers", "networks"]
+        fields = ["name", "title", "delivery", "url", "header_prefix", "headers", "networks"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -137,7 +137,7 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
     readonly_fields = ["address", "header_names", "secret_state", "created_at"]
     change_form_outer_before_template = "notify/consumer_bar.html"
     fieldsets = [
-        (None, {"fields": ["name", "title", "url"]}),
+        (None, {"fields": ["name", "title", "delivery", "url"]}),
         (_("Request"), {"fields": ["header_prefix", "headers", "networks"]}),
         (_("Secret"), {"fields": ["secret_state", "created_at"]}),
     ]
@@ -148,7 +148,7 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
             return super().get_fieldsets(request, obj)
         # People who may only look see fields as they are stored. The URL's query and the headers
         # may hold a password or a token.
-        who = (None, {"fields": ["name", "title", "address"]})
+        who = (None, {"fields": ["name", "title", "delivery", "address"]})
         what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
         return [who, what, self.fieldsets[2]]
 
@@ -167,7 +167,7 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
 
     @admin.display(description=_("URL"))
     def address(self, consumer: Receive) -> str:
-        return shown_url(consumer.url)
+        return gettext("a listener") if consumer.is_listened else shown_url(consumer.url)
 
     @admin.display(description=_("headers"))
     def header_names(self, consumer: Receive) -> str:

@@ -51,8 +51,9 @@ class ConsumerSerializer(WholeSerializer):
 
     class Meta:
         model = Receive
-        fields = ["name", "title", "url", "header_prefix", "headers", "header_names", "networks",
-                  "secret_fingerprint", "previous_secret_until", "created_at"]  # fmt: skip
+        fields = ["name", "title", "delivery", "url", "header_prefix", "headers", "header_names",
+                  "networks", "secret_fingerprint", "previous_secret_until",
+                  "created_at"]  # fmt: skip
         read_only_fields = ["name", "previous_secret_until", "created_at"]
 
     def to_representation(self, instance: Receive) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class ConsumerSerializer(WholeSerializer):
             return []
 
 
-class NewConsumerSerializer(ConsumerSerializer):
+class CreatedConsumerSerializer(ConsumerSerializer):
     """The answer that has the signing secret, this once."""
 
     secret = serializers.CharField(
@@ -92,7 +93,7 @@ class Consumer(Resource):
     answers_limited_keys = True
     model = Receive
     serializer_class = ConsumerSerializer
-    created_serializer_class = NewConsumerSerializer
+    created_serializer_class = CreatedConsumerSerializer
     secret_fields = frozenset({"headers"})
     example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
     on_delete = (

@@ -1,10 +1,14 @@
-"""Ends the deliveries of a subscriber that is dead behind an open breaker.
+"""Ends the deliveries of a subscriber that is dead behind an open breaker, and those of a consumer
+for which nobody listens.
 
 Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
 breaker lets only a probe through from time to time. So a delivery that had waited for as long as
 the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
 A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
 a backlog without an attempt.
+
+A consumer for development keeps what no listener fetches for three days, whatever its schedule.
+Then it is skipped: nobody was there to fail, and nobody needs to act.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from notify.subscriptions import limits
 
 PAGE = 500
 ERROR = "not tried, breaker open"
+UNFETCHED = "not fetched, nobody listens"
 _Status = ReceiveMsg.Status
 
 
@@ -85,6 +90,30 @@ def _expire_one(
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended_ids)
+
+
+def expire_unfetched(listened: Iterable[Subscription]) -> int:
+    """Skip up to two pages of deliveries of each of these subscriptions that have been due for
+    UNFETCHED_SECONDS; returns their number."""
+    return sum(
+        transactions.retrying(partial(_expire_unfetched, subscription))
+        for subscription in listened
+        if subscription.is_active
+    )
+
+
+def _expire_unfetched(subscription: Subscription) -> int:
+    before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
+    ended_count = 0
+    for status in (_Status.PENDING, _Status.QUEUED):  # queued: a lease whose listener is gone
+        with transaction.atomic():
+            rows = ReceiveMsg.objects.filter(
+                status=status, biz_receive_id=subscription.id, next_at__lte=before
+            )
+            page = list(rows.order_by("next_at").values_list("id", flat=True)[:PAGE])
+            if page:
+                ended_count += len(ending.end(page, {status}, before, _Status.SKIPPED, UNFETCHED))
+    return ended_count
 
 
 def _count(

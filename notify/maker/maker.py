@@ -41,6 +41,7 @@ from notify.monitor.counters import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0
+EXPIRE_UNFETCHED_EVERY_SECONDS = 30.0
 # Under load a turn waits so long for more: ten statements and a commit are for all of them.
 GATHER_SECONDS = 0.05
 _LONG_SECONDS = 0.05  # of queueing
@@ -66,6 +67,7 @@ class Maker(Worker):
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
+        self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
         self._gather = Gather(BATCH, GATHER_SECONDS)
 
     def start(self) -> None:
@@ -81,7 +83,7 @@ class Maker(Worker):
             # Clean up after killed senders and markers. A result is the only copy of a
             # subscriber's answer and is put back; an order can be made again.
             recovery.recover(is_only_copy=names.has_only_copies)
-        moved_count = self.settle_held()
+        moved_count = self.settle_held() + self._expire_unfetched()
         work_count = self._work(self.splitter.waiting())
         if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
@@ -95,7 +97,18 @@ class Maker(Worker):
         moved_count = settle()
         if not moved_count:
             self._next_settle.restart()
+        elif self.subscriptions.listened():  # they may be due now
+            signals.LISTENERS.send()
         return moved_count
+
+    def _expire_unfetched(self) -> int:
+        """End deliveries that no listener has fetched for too long; returns their number."""
+        if not self._next_expire_unfetched.is_due:
+            return 0
+        ended_count = expiry.expire_unfetched(self.subscriptions.listened().values())
+        if not ended_count:
+            self._next_expire_unfetched.restart()
+        return ended_count
 
     def _work(self, unsplit: Mapping[int, int]) -> int:
         """Queue due deliveries, then split: older deliveries go first. `unsplit` is the number of

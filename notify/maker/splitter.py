@@ -27,7 +27,7 @@ from django.db import transaction
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
-from notify import orders
+from notify import orders, signals
 from notify.directory import Subscription, Subscriptions
 from notify.maker import enqueue, fanout, payloads
 from notify.maker.capacity import Capacity
@@ -68,6 +68,11 @@ class _Plan:
     @property
     def messages(self) -> list[Message]:
         return [message for part in self.slices for message in part.messages]
+
+    @property
+    def recipients(self) -> set[tuple[int, ...]]:
+        """The subscriptions of its messages, each combination once."""
+        return {subscriptions for part in self.slices for subscriptions in part.recipients}
 
     @property
     def deliveries(self) -> int:
@@ -157,6 +162,9 @@ class Splitter:
             claim = plan.token, plan.lease_until
             to_put.append(enqueue.ClaimedDeliveries(subscription, *claim, items, is_probe))
         enqueue.put(to_put)
+        listened = self._subscriptions.listened()
+        if listened and any(not listened.keys().isdisjoint(of) for of in plan.recipients):
+            signals.LISTENERS.send()
         if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
             deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
             self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, deliveries_in_time))

@@ -1,4 +1,4 @@
-"""Marker: writes the result of each delivery (`statements.py`), with the log of attempts.
+"""Marker: writes the result of each delivery (`marks.py`), with the log of attempts.
 
 A batch of results is one transaction. Every batch can be repeated, and its job is forgotten after
 the commit: a marker that dies in between leaves the job to the next one.
@@ -24,11 +24,11 @@ from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
 from notify import orders
 from notify.directory import Subscriptions
-from notify.marker import failing_subscriptions, statements
+from notify.marker import marks
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
 from notify.monitor.counters import CatalogueSubjects
-from notify.orders import Outcome, Result
+from notify.orders import Result
 
 log = logging.get(__name__)
 
@@ -107,40 +107,16 @@ class Marker(Worker):
         attempts = [result for result in results if result.outcome != "unsent"]
         # Outside of the transaction: a rollback must not undo the record of the ids given out.
         block = ids.reserve(len(attempts)) if attempts else None
-        tally = transactions.retrying(lambda: self._mark_once(results, attempts, block))
+        tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
         return results
 
-    def _mark_once(
+    def _mark(
         self, results: Sequence[Result], attempts: Sequence[Result], block: ids.Block | None
     ) -> counters.Tally:
-        by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
-        for result in results:
-            by_outcome[result.outcome].append(result)
-        with transactions.without_patience(), transaction.atomic(durable=True):
-            now = sql.now()
-            # Deliveries, then subscriptions, then counters: everybody locks in this order.
-            deliveries = statements.lock(results)
-            rows = failing_subscriptions.read(result.subscription for result in results)
-            successes = statements.mark_delivered(by_outcome["delivered"], deliveries)
-            failed_results, exhausted_results = statements.mark_failed(
-                by_outcome["failed"], deliveries, self.subscriptions, rows, now
-            )
-            statements.mark_unsent(by_outcome["unsent"], deliveries, now)
-            if block:
-                # Without deliveries that the archive has taken meanwhile, together with their log.
-                attempts_to_log = [result for result in attempts if result.id in deliveries]
-                statements.log_attempts(attempts_to_log, block)
-            failing_subscriptions.update([*successes, *failed_results], rows, now)
-            systems = {pk: row.biz_id for pk, row in rows.items()}
-            tally = counters.Tally(systems, self.event_types)
-            for result in successes:
-                tally.count_delivered(result, deliveries[result.id].created_at)
-            tally.count_failed(failed_results, exhausted_results)
-            failures.count_exhausted(exhausted_results, now)
-            counters.add(tally.counts, now)
-            failpoint("marker_before_commit")
-        return tally
+        return transactions.retrying(
+            lambda: marks.apply(results, attempts, block, self.subscriptions, self.event_types)
+        )
 
     def _after_commit(self, result_count: int, tally: counters.Tally) -> None:
         """Do the work that may be late, or be lost with this process, without harm."""
@@ -152,7 +128,7 @@ class Marker(Worker):
         """Mark a single result that cannot be written without its line in the log, or else as
         poison; returns the alert."""
         try:
-            tally = transactions.retrying(lambda: self._mark_once([result], (), None))
+            tally = self._mark([result], (), None)
         except (*UNAVAILABLE, transactions.Locked):
             raise
         except Exception:  # noqa: BLE001 - the first error is the one that says why

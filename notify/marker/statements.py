@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
@@ -21,7 +21,7 @@ from django.db.models.functions import Greatest, Now
 from msgplatform.core.data import claims, ids, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.rates import backoff
-from notify.directory import Subscription, Subscriptions
+from notify.directory import Subscription
 from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
 from notify.monitor import failures
@@ -57,6 +57,17 @@ class Delivery:
 
 
 Deliveries = Mapping[int, Delivery]
+
+
+class SubscriptionsById(Protocol):
+    """Subscriptions with their settings, by id, without unusable ones."""
+
+    def get(self, subscription_id: int, /) -> Subscription | None: ...
+
+
+def is_listened(subscription: Subscription | None) -> bool:
+    """True if a listener fetches its deliveries."""
+    return subscription is not None and subscription.is_listened
 
 
 def lock(results: Iterable[Result]) -> dict[int, Delivery]:
@@ -114,7 +125,7 @@ def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Re
 def mark_failed(
     results: Iterable[Result],
     deliveries: Deliveries,
-    subscriptions: Subscriptions,
+    subscriptions: SubscriptionsById,
     rows: Mapping[int, Row],
     now: datetime,
 ) -> tuple[list[Result], list[Result]]:
@@ -184,7 +195,7 @@ def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) ->
 
 def _delay(result: Result, subscription: Subscription | None, row: Row | None) -> float | None:
     """Seconds until the next attempt; None when there is none."""
-    if result.http_status == GONE:
+    if result.http_status == GONE and not is_listened(subscription):
         # This delivery is not to blame: it waits, with all the others, until a person resumes the
         # subscription. While successes beside it keep that enabled, it is tried ever more seldom.
         return min(_MAX_GONE_SECONDS, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))

@@ -67,6 +67,9 @@ class Circumstances:
         status = Status(delivery.status)
         if status == Status.PENDING:
             return self._pending(delivery)
+        if status == Status.QUEUED and self._is_listened(delivery):
+            text = _("A listener has it; without a result it is given out again at %s.")
+            return text % local(delivery.next_at)
         if status == Status.QUEUED:
             text = _(
                 "It is queued, or in a sender's hands; without an answer it is queued again at %s."
@@ -79,9 +82,15 @@ class Circumstances:
         if status == Status.POISON:
             text = _("It cannot be sent, which is the platform's own fault: %s")
             return text % str(delivery.error)
+        if status == Status.SKIPPED and delivery.error == expiry.UNFETCHED:
+            return _("Nobody listened for its consumer for three days: it is not kept any longer.")
         if status == Status.SKIPPED:
             return _("Its subscription was discarded, or resumed without what was held.")
         return ""
+
+    def _is_listened(self, delivery: Any) -> bool:
+        subscription = self.subscriptions.get(delivery.biz_receive_id)
+        return subscription is not None and subscription.receive.is_listened
 
     def _pending(self, delivery: Any) -> str:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
@@ -95,6 +104,8 @@ class Circumstances:
             return breaker
         if delivery.next_at > self.now:
             return _("The last attempt failed; it waits for the next one.")
+        if self._is_listened(delivery):
+            return _("It waits for a listener: msgp listen on an engineer's machine fetches it.")
         if self.lanes is None:
             return _("It waits for its turn.")
         ahead = self.ahead.get(delivery.pk)

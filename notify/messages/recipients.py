@@ -129,7 +129,9 @@ def _card(
         attempts_title=_("Attempts, newest first"),
         notes=notes,
         resend_effect=_resend_effect(delivery, status, subscription),
-        call=_call(message, subscription, consumer) if subscription and has_command else None,
+        call=_call(message, subscription, consumer)
+        if subscription and has_command and not subscription.receive.is_listened
+        else None,
     )
 
 
@@ -146,7 +148,8 @@ def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Va
             }
     facts: dict[str, flows.Value] = {_("Attempts"): attempts, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
-        facts[_("Address")] = shown_url(subscription.receive.url)
+        receive = subscription.receive
+        facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
     if delivery.generation:
         text = ngettext("%d time", "%d times", delivery.generation)
         facts[_("Sent again")] = text % delivery.generation

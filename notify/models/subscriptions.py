@@ -33,11 +33,28 @@ def default_schedule() -> list[int]:
 class Receive(models.Model):
     """A consumer: where messages go and how they are signed."""
 
+    class Delivery(models.TextChoices):
+        PUSH = "push", _("pushed to its URL")
+        LISTEN = "listen", _("fetched by a listener")
+
     name = ExactSlugField(_("name"), max_length=64, unique=True)
     title = models.CharField(_("title"), max_length=200, blank=True, default="")
+    delivery = models.CharField(
+        _("delivery"),
+        max_length=8,
+        choices=Delivery,
+        default=Delivery.PUSH,
+        db_default=Delivery.PUSH,
+        help_text=_(
+            "listen: for development. It has no URL; a program on an engineer's machine (msgp "
+            "listen) fetches its messages one after the other."
+        ),
+    )
     url = models.CharField(
         "URL",
         max_length=1000,
+        blank=True,
+        default="",
         validators=[limits.url],
         help_text=_("Every message is POSTed to this address."),
     )
@@ -88,8 +105,14 @@ class Receive(models.Model):
     def __str__(self) -> str:
         return self.title or self.name
 
+    @property
+    def is_listened(self) -> bool:
+        """True if a listener fetches its messages, and no sender pushes them."""
+        return self.delivery == self.Delivery.LISTEN
+
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
+        limits.url_of(self.url, is_listened=self.is_listened)
         with suppress(Undecryptable):  # then they must be written again
             limits.headers_beside(self.header_prefix, self.headers)
 

@@ -26,7 +26,7 @@ from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.monitor.alert_store import AlertTable, unless_away
 from msgplatform.monitor.failure_store import latest_answer
 from notify import presence
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
 from notify.presence import LaneState
@@ -50,6 +50,9 @@ _COLUMNS = (
     "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
 )  # fmt: skip
 
+# What an engineer's own machine does with its deliveries calls nobody.
+_PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
+
 
 def conditions() -> Iterator[Condition]:
     """A condition for every subscription that needs a person. Raises errors of the database."""
@@ -63,7 +66,7 @@ def _of_failures(now: datetime) -> Iterator[Condition]:
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
         is_reported |= Q(status__in=_ACTIVE) & is_failing
-    query = BizReceive.objects.filter(is_reported).select_related("biz", "receive")
+    query = _PUSHED.filter(is_reported).select_related("biz", "receive")
     # A sandbox fails because somebody has told it to.
     rows = [
         row
@@ -106,7 +109,7 @@ def _with_end(text: str, failing_since: datetime) -> str:
 
 def _of_missing_processes() -> Iterator[Condition]:
     """Subscriptions that have a process of their own, and none runs."""
-    rows = BizReceive.objects.filter(own_process=True, status__in=_ACTIVE).order_by("id")
+    rows = _PUSHED.filter(own_process=True, status__in=_ACTIVE).order_by("id")
     missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
     missing_for = presence.note_missing_processes(missing_ids)
     # A flush of Redis empties the memory: an alert that is open stays open.

@@ -33,7 +33,12 @@ SUBSCRIPTION = Subject(
     "subscription",
     gettext_lazy("subscription"),
     lambda: BizReceive.objects.select_related("biz", "receive").only(
-        "status", "biz__name", "biz__title", "receive__name", "receive__title"
+        "status",
+        "biz__name",
+        "biz__title",
+        "receive__name",
+        "receive__title",
+        "receive__delivery",
     ),
     gettext_noop("subscription %(id)d, which was deleted"),
 )
@@ -105,6 +110,7 @@ def failures() -> list[Failure]:
             "place_filter": place_filter,
             "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in _SENDING else None,
+            "is_quiet": row is not None and row.receive.is_listened,
         }
 
     return SUBSCRIPTION.failures(groups, details)

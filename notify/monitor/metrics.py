@@ -102,9 +102,11 @@ class Waiting(NamedTuple):
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
     def oldest_seconds(self, now: datetime) -> float | None:
-        """The seconds that its oldest due delivery has waited; None for a paused or disabled
-        one."""
+        """The seconds that its oldest due delivery has waited; None for a paused or disabled one,
+        and for one that waits for a listener."""
         if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
+            return None
+        if self.row.receive.is_listened:
             return None
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
@@ -115,7 +117,12 @@ def read_waiting() -> list[Waiting]:
     with suppress(RedisError):
         live = presence.read()
     rows = BizReceive.objects.select_related("biz", "receive").only(
-        "status", "failing_since", "failures", "biz__name", "receive__name"
+        "status",
+        "failing_since",
+        "failures",
+        "biz__name",
+        "receive__name",
+        "receive__delivery",
     )
     first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
     rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")

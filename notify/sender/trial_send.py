@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
+from django.utils.translation import gettext_noop as _
+
 from msgplatform.core.data import ids
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http import engine as http
+from msgplatform.core.lazy_text import lazy_message
 from notify import directory, orders
 from notify.models import BizReceive
 from notify.sender import webhook
@@ -69,6 +72,10 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
     refuse it, and Unavailable when others are being tried."""
     subscription = directory.from_row(row)
+    if subscription.is_listened:
+        raise ValueError(
+            lazy_message(_("its messages are fetched by a listener, there is no address to test"))
+        )
     # A fresh id of the usual form: a consumer that recognises duplicates must accept it.
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -44,6 +44,8 @@ MIN_TIMEOUT = 0.5  # seconds
 # Between the end of a request and the end of its lease: by so much the clocks of database and
 # sender may differ without a message being sent twice.
 LEASE_MARGIN_SECONDS = 2.0
+# For so long a delivery waits for a listener: over a weekend.
+UNFETCHED_SECONDS = 72 * 3600.0
 
 
 def url(value: str) -> None:
@@ -54,6 +56,16 @@ def url(value: str) -> None:
         raise ValidationError(translated(error.args[0])) from None
     if own.is_sandbox(value) and not sandbox.is_on():
         raise ValidationError(_(sandbox.OFF))
+
+
+def url_of(value: str, is_listened: bool) -> None:
+    """An address for a consumer that is pushed to, and none for one that a listener fetches for."""
+    if is_listened and value:
+        words = _("A listener fetches its messages: leave the URL empty.")
+        raise ValidationError({"url": words})
+    if not is_listened and not value:
+        words = _("Its messages are pushed: write the URL, or let a listener fetch them.")
+        raise ValidationError({"url": words})
 
 
 def schedule(value: Any) -> None:
@@ -109,8 +121,11 @@ def headers_beside(prefix: str, value: Any) -> None:
 
 def stored_headers_at(new_url: str, old_url: str) -> None:
     """Refuse stored headers at an address of another scheme, host or port: they often hold a key,
-    and a person who may set an address need not know it."""
-    new, old = destinations.origin(new_url), destinations.origin(old_url)
+    and a person who may set an address need not know it. '' is no address: a listener."""
+    new, old = (
+        destinations.origin(address) if address else _("a listener")
+        for address in (new_url, old_url)
+    )
     if new != old:
         words = _("The stored headers were entered for %(old)s: write their values again for "
                   "%(new)s.")  # fmt: skip

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.flows.client_project import Project
+from tests.flows.client_projects import PythonProject
 
 _SECONDS = 300  # a machine may be busy
 
@@ -46,7 +46,7 @@ class Done:
 class CommandLine:
     """`msgp` with settings of its own; `secrets` must be in nothing that it prints."""
 
-    def __init__(self, project: Project, folder: Path, *secrets: str) -> None:
+    def __init__(self, project: PythonProject, folder: Path, *secrets: str) -> None:
         self.project, self.folder, self.secrets = project, folder, secrets
         folder.mkdir(exist_ok=True)
         self.environment = {

@@ -10,18 +10,11 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
-from tests.flows.client_project import Project
 
 DATABASES = ["sqlite", "mariadb"]
 # Unless it names databases itself, a test of a flow runs on both under the full load only: statements
 # that can differ run on both in tests/integration, and the README and `up` run on SQLite.
 KINDS = DATABASES if os.environ.get("MSGPLATFORM_FULL_LOAD") else ["mariadb"]
-
-
-@pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the Python client; its wheel is made once."""
-    return Project(tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture(params=KINDS)

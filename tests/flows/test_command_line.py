@@ -16,7 +16,7 @@ import pytest
 
 import msgplatform
 from tests.cluster import DAEMONS, WEB
-from tests.flows.client_project import Project, run
+from tests.flows.client_projects import PythonProject, execute
 from tests.flows.command_line import CommandLine, Consumer
 from tests.flows.sms_cluster import SmsCluster
 
@@ -133,13 +133,18 @@ def cluster() -> Iterator[SmsCluster]:
 
 
 @pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> PythonProject:
+    return PythonProject(tmp_path_factory.mktemp("python"))
+
+
+@pytest.fixture(scope="module")
 def keys(cluster: SmsCluster) -> list[str]:
     """A key that may do everything for the system `orders`, one that reads, one that manages."""
     return list(cluster.script(KEYS))
 
 
 @pytest.fixture
-def nobody(project: Project, tmp_path: Path, keys: list[str]) -> CommandLine:
+def nobody(project: PythonProject, tmp_path: Path, keys: list[str]) -> CommandLine:
     """Somebody who is not logged in."""
     return CommandLine(project, tmp_path / "home", *keys)
 
@@ -383,19 +388,19 @@ def test_platform_files(
     (folder / "consumers.yaml").write_text(PLATFORM_CONSUMERS)
     types = folder / "types.yml"
     types.write_text(PLATFORM_TYPES)
-    environment = {"HOOK_TOKEN": "token-7f3a"}
+    manager.environment["HOOK_TOKEN"] = "token-7f3a"
     manager.secrets = (*manager.secrets, "token-7f3a", "whsec_")
     apply = ("apply", str(folder))
-    assert "HOOK_TOKEN" in manager.refusal(*apply, code=2)
-    assert manager(*apply, "--dry-run", **environment).lines[-1].startswith("3 added")
-    manager("diff", str(folder), "--exit-code", code=1, **environment)
+    assert "HOOK_TOKEN" in manager.refusal(*apply, code=2, HOOK_TOKEN="")
+    assert manager(*apply, "--dry-run").lines[-1].startswith("3 added")
+    manager("diff", str(folder), "--exit-code", code=1)
     made = tmp_path / "secrets.json"
-    done = manager(*apply, "--new-secrets", str(made), "--label", "c0ffee", **environment)
+    done = manager(*apply, "--new-secrets", str(made), "--label", "c0ffee")
     assert done.lines[-1].startswith("3 added")
     assert "+ consumers cellar" in done.out
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
     assert json.loads(made.read_text())["consumers cellar"]["secret"].startswith("whsec_")
-    assert manager("diff", str(folder), "--exit-code", "--json", **environment).json["dry_run"]
+    assert manager("diff", str(folder), "--exit-code", "--json").json["dry_run"]
     exported = tmp_path / "exported.yaml"
     manager("export", "-o", str(exported), "--section", "event-types")
     assert "order.paid" in exported.read_text()
@@ -406,10 +411,10 @@ def test_platform_files(
 
     text = types.read_text()
     types.write_text(text.replace("description: Paid", "descripton: Paid"))
-    refusal = manager.refusal(*apply, **environment)
+    refusal = manager.refusal(*apply)
     assert re.search(r"types\.yml:3: event-types\.order\.paid\.descripton", refusal), refusal
     types.write_text(text.replace("  order.gone:", "  - order.gone:"))
-    assert "types.yml:" in manager.refusal(*apply, code=2, **environment)
+    assert "types.yml:" in manager.refusal(*apply, code=2)
     types.write_text(text[: text.index("  order.gone:")])
     assert "--yes" in manager.refusal("apply", str(types), "--prune", code=2)
     code, shown = manager.on_a_terminal("apply", str(types), "--prune", typed={"[y/N]: ": "n"})
@@ -429,14 +434,14 @@ def test_platform_files(
     }  # fmt: skip
 
 
-def judged(project: Project, module: Path, folder: Path) -> None:
+def judged(project: PythonProject, module: Path, folder: Path) -> None:
     """Strict mypy takes the types, and a payload that has them, and refuses another one."""
     strict = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
     (folder / "good.py").write_text(GOOD_PAYLOAD)
-    run([*strict, str(module), str(folder / "good.py")], folder)
+    execute([*strict, str(module), str(folder / "good.py")], folder)
     (folder / "bad.py").write_text(GOOD_PAYLOAD.replace('"7"', "7"))
     with pytest.raises(AssertionError, match="order"):
-        run([*strict, str(folder / "bad.py")], folder)
+        execute([*strict, str(folder / "bad.py")], folder)
 
 
 def secret_fields(schema: dict[str, Any]) -> set[tuple[str, str]]:

@@ -175,7 +175,7 @@ def test_nothing_that_is_stored_holds_a_secret(cluster: SmsCluster, tmp_path: Pa
 def make_secrets(cluster: SmsCluster, operator: Operator, url: str) -> set[str]:
     """A consumer with headers and two signing secrets, a gateway with two passwords; some are
     changed once. The signing secrets, as the operator saw them."""
-    consumer = {"name": "till", "url": url, "header_prefix": "webhook"}
+    consumer = {"name": "till", "url": url, "delivery": "push", "header_prefix": "webhook"}
     lines = "\n".join(f"{name}: {value}" for name, value in HEADERS.items())
     shown = SHOWN.findall(operator.send("notify/receive/add/", **consumer, headers=lines))
     shown += SHOWN.findall(operator.send("notify/receive/1/rotate/", hours="24"))

@@ -17,7 +17,7 @@ from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
-from notify.models import BizMsg, BizReceive, EventType, Receive
+from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
 from notify.subscriptions import sandbox
 from tests.support import crm_rows, everything, feed_rows, notify_rows
 
@@ -80,6 +80,8 @@ class Things:
             "messages/{id}": {"id": ids["message"]},
             "sms/{id}": {"id": ids["sms"]},
             "consumers/{name}/rotate": {"name": "warehouse"},
+            "consumers/{consumer}/listen": {"consumer": "laptop"},
+            "consumers/{consumer}/listen/{id}": {"consumer": "tablet", "id": ids["leased"]},
             "held/{system}/{consumer}/release": {"system": "orders", "consumer": "warehouse"},
             "held/{system}/{consumer}/skip": {"system": "orders", "consumer": "held"},
             "crms/{name}/tests": {"name": "sales"},
@@ -159,6 +161,24 @@ def _failure(answer: str) -> FailureGroup:
     return FailureGroup.objects.get(flow="notify", subject=1, answer=answer)
 
 
+def _leased(shop: Biz) -> ReceiveMsg:
+    """A delivery that a listener has, under the claim of the document's example, and a due one for
+    another listener: otherwise its request would wait for one."""
+    now, message = sql.now(), BizMsg.objects.filter(biz=shop).first()
+    assert message
+    rows = {}
+    for number, name in enumerate(("laptop", "tablet"), 1):
+        Receive.objects.create(name=name, delivery="listen")
+        rows[name] = ReceiveMsg.objects.create(
+            id=number, msg=message, biz=shop, biz_receive=notify_rows.subscription(shop, name),
+            next_at=now, created_at=now, updated_at=now,
+        )  # fmt: skip
+    leased = rows["tablet"]
+    leased.status, leased.claimed_by = ReceiveMsg.Status.QUEUED, "listen-0123456789abcdef012345678"
+    leased.save()
+    return leased
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -169,6 +189,7 @@ def _owned(shop: Biz) -> dict[str, str]:
         "sms": SgipMt.objects.filter(biz_id=shop.pk).first(),
         "lead": crm_rows.lead(shop, appkey=_APPKEY),
         "gone lead": crm_rows.lead(shop, appkey=_APPKEY),
+        "leased": _leased(shop),
         "alert": _open_alert(),
         "failure": _failure("HTTP 503"),
         "resent failure": _failure("timeout"),

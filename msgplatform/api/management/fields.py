@@ -129,7 +129,7 @@ class NamedField(serializers.SlugRelatedField[Any]):
     def many_init(cls, *args: Any, **options: Any) -> NamesField:
         """The field of `many=True`."""
         of_list = {name: options[name] for name in MANY_RELATION_KWARGS if name in options}
-        of_list["allow_null"] = options.get("allow_null", False)
+        of_list["allow_null"] = options.pop("allow_null", False)  # of the list, not of its names
         return NamesField(child_relation=cls(*args, **options), **of_list)
 
     def to_internal_value(self, data: Any) -> Any:

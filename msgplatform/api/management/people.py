@@ -70,7 +70,7 @@ class PersonSerializer(WholeSerializer):
         return row.has_usable_password()
 
 
-class NewPersonSerializer(PersonSerializer):
+class CreatedPersonSerializer(PersonSerializer):
     """The answer that has the link to choose a password, this once."""
 
     invitation = serializers.CharField(
@@ -91,7 +91,7 @@ class Person(Resource):
     answers_limited_keys = False
     model = User
     serializer_class = PersonSerializer
-    created_serializer_class = NewPersonSerializer
+    created_serializer_class = CreatedPersonSerializer
     is_in_files = False  # people are of one platform
     example = {"first_name": "Anna", "email": "anna@example.com", "groups": ["Operator"]}
     on_delete = (

@@ -84,7 +84,7 @@ class KeySerializer(WholeSerializer):
         read_only_fields = ["name", "prefix", "created_at", "last_used_at", "revoked_at"]
 
 
-class NewKeySerializer(KeySerializer):
+class CreatedKeySerializer(KeySerializer):
     """The answer that has the key itself, this once."""
 
     key = serializers.CharField(read_only=True, help_text="The key: shown this once, keep it")
@@ -103,7 +103,7 @@ class Key(Resource):
     is_in_files = False  # a key is shown once, and cannot be written down again
     model = ApiKey
     serializer_class = KeySerializer
-    created_serializer_class = NewKeySerializer
+    created_serializer_class = CreatedKeySerializer
     example = {"scopes": ["events:write", "events:read"]}
     on_delete = (
         "Revokes it: it is refused within 30 seconds, and stays in the list. A PUT of the same "

@@ -122,6 +122,17 @@ def _(exc: errors.NotNow, view: Any) -> Problem:
 
 
 @describe.register
+def _(exc: errors.AlreadyListening, view: Any) -> Problem:
+    wait = str(max(1, math.ceil(exc.seconds)))
+    return Problem(KINDS["already-listening"], str(exc), {"Retry-After": wait})
+
+
+@describe.register
+def _(exc: errors.LeaseLost, view: Any) -> Problem:
+    return Problem(KINDS["lease-lost"], str(exc) or KINDS["lease-lost"].help)
+
+
+@describe.register
 def _unknown(exc: errors.OutcomeUnknown, view: Any) -> Problem:
     return Problem(
         KINDS["outcome-unknown"],

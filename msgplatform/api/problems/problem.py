@@ -142,6 +142,20 @@ _ALL = (
     ),
     Kind("not-now", 409, "This cannot be done now", "`detail` says what prevents it."),
     Kind(
+        "already-listening",
+        409,
+        "Another listener is here",
+        "One listener at a time gets the deliveries. Wait for as many seconds as the header "
+        "Retry-After says, or take over with `take_over`.",
+    ),
+    Kind(
+        "lease-lost",
+        409,
+        "The lease has passed on",
+        "The delivery was given out again after this one's lease. Its result was not counted; ask "
+        "for the next delivery.",
+    ),
+    Kind(
         "changed",
         412,
         "Somebody else has changed it",

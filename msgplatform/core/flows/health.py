@@ -97,6 +97,7 @@ class Failure:
     # there is none.
     place_filter: Mapping[str, str] = field(default_factory=dict)
     button: Button | None = None  # acts on the place
+    is_quiet: bool = False  # no alert: of a place for development
     system: str = ""  # the business system whose messages these are; '': of several
 
 

@@ -39,6 +39,7 @@ def form_of(consumer: Receive, **changes: str) -> dict[str, str]:
         "name": consumer.name,
         "title": consumer.title,
         "url": consumer.url,
+        "delivery": consumer.delivery,
         "header_prefix": consumer.header_prefix,
         "headers": "\n".join(f"{name}: •••" for name in consumer.headers),
         "networks": "\n".join(consumer.networks),
@@ -144,7 +145,12 @@ def test_the_audit_has_both_urls_without_what_may_be_secret(
 def test_a_new_secret_is_shown_once_and_in_no_cookie(admin_client: Client) -> None:
     made = admin_client.post(
         f"{CONSUMERS}add/",
-        {"name": "till", "url": "https://till.example.com/", "header_prefix": "webhook"},
+        {
+            "name": "till",
+            "url": "https://till.example.com/",
+            "delivery": "push",
+            "header_prefix": "webhook",
+        },
     )
     secret = Receive.objects.get().secret
     assert made.status_code == 302
@@ -165,7 +171,12 @@ def test_a_secret_that_nobody_fetched_goes_away(
     monkeypatch.setattr("msgplatform.admin.secret_page.KEPT_SECONDS", -1)
     made = admin_client.post(
         f"{CONSUMERS}add/",
-        {"name": "till", "url": "https://till.example.com/", "header_prefix": "webhook"},
+        {
+            "name": "till",
+            "url": "https://till.example.com/",
+            "delivery": "push",
+            "header_prefix": "webhook",
+        },
     )
     shown = admin_client.get(made["Location"], follow=True).content.decode()
     assert Receive.objects.get().secret not in shown

@@ -77,7 +77,13 @@ def test_a_test_send_says_why_not(lost: Receive, admin_client: Client) -> None:
 
 class TestForms:
     def form(self, row: Receive, **changes: str) -> dict[str, str]:
-        return {"name": row.name, "url": row.url, "header_prefix": "webhook", **changes}
+        return {
+            "name": row.name,
+            "url": row.url,
+            "delivery": "push",
+            "header_prefix": "webhook",
+            **changes,
+        }
 
     def test_headers_must_be_written_again(self, lost: Receive, admin_client: Client) -> None:
         address = f"{CONSUMERS}{lost.pk}/change/"
@@ -120,7 +126,8 @@ class TestForms:
 
     def test_a_new_secret_waits_encrypted_in_the_session(self, admin_client: Client) -> None:
         made = admin_client.post(
-            f"{CONSUMERS}add/", {"name": "till", "url": "http://x/", "header_prefix": "webhook"}
+            f"{CONSUMERS}add/",
+            {"name": "till", "url": "http://x/", "delivery": "push", "header_prefix": "webhook"},
         )
         secret = Receive.objects.get().secret
         kept = str([session.get_decoded() for session in Session.objects.all()])

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 
 CONSUMER = {
     "name": "till", "title": "", "url": "https://till.example.com/hook",
-    "header_prefix": "webhook", "headers": "", "networks": "",
+    "delivery": "push", "header_prefix": "webhook", "headers": "", "networks": "",
 }  # fmt: skip
 SUBSCRIPTION = {
     "status": "0", "event_types": "", "channels": "", "timeout": "", "schedule": "5 s\n5 min",
@@ -27,7 +27,7 @@ KEY = {"name": "till", "scopes": ["events:write"], "expires_at_0": "", "expires_
 CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("receive", {"name": ""}, "name", "required"),
     ("receive", {"name": "two words"}, "name", "valid"),
-    ("receive", {"url": ""}, "url", "required"),
+    ("receive", {"url": ""}, "url", "write the URL"),
     ("receive", {"url": "ftp://x.example.com/"}, "url", "http:// or https://"),
     ("receive", {"url": "https://user:pw@x.example.com/"}, "url", "user name or password"),
     ("receive", {"url": "https://x.example.com:99999/"}, "url", "port"),

@@ -43,7 +43,7 @@ scopes = ["events:write", "events:read", "feed:write", "feed:read"]
 key = systems_keys_update.sync(
     "orders", "app", client=manager, body=models.KeyRequest(scopes=scopes)
 )
-assert isinstance(key, models.NewKey), key
+assert isinstance(key, models.CreatedKey), key
 orders = client(key.key)
 
 sent = models.PublishRequest(event_type="order.paid", payload={"order": 7})

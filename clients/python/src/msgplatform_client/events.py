@@ -66,7 +66,7 @@ def sms_request(
     to: str | list[str], text: str, key: str, reference: str, account: str, at: datetime | None
 ) -> SendRequest:
     return SendRequest(
-        to=to,
+        to=[to] if isinstance(to, str) else to,
         text=text,
         idempotency_key=key or new_key(),
         reference=reference or UNSET,

@@ -105,7 +105,8 @@ class _Every(Container[str]):
 def _failure_conditions(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
     places: dict[int, list[flows.Failure]] = defaultdict(list)
     for failure in failures:
-        places[failure.subject].append(failure)
+        if not failure.is_quiet:
+            places[failure.subject].append(failure)
     for subject, group in places.items():
         since = min(failure.since for failure in group)
         total = sum(failure.count for failure in group)

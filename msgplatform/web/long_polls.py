@@ -1,0 +1,103 @@
+"""Long polls: requests whose answer waits in the event loop, see `core/long_polls.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.core.long_polls import HEADER, SECONDS, WAITING
+from msgplatform.web import answers, bodies, stopping
+from msgplatform.web.answers import Answer
+
+# The most requests that wait in this process. Each costs a connection and some kilobytes.
+MAX_WAITING = 256
+_HEADER = HEADER.lower().encode()
+
+Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
+
+
+class LongPolls:
+    """Used only in the event loop."""
+
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
+        self._waits: set[asyncio.Event] = set()
+        self._is_stopping = False
+        self._watches_stop = False
+
+    async def answer(self, ask: Ask, receive: bodies.Receive) -> tuple[Answer | int, float]:
+        """The answer of `ask`, and the seconds that it waited for an event. `ask` is called with
+        True when the request has waited before.
+
+        Raises bodies.Disconnected when the client leaves meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        end, seconds = loop.time() + SECONDS, 0.0
+        answer = await ask(False)
+        while not isinstance(answer, int) and (topic := _topic(answer)):
+            answer.headers.remove((_HEADER, topic.encode()))
+            began = loop.time()
+            if self._is_stopping or began >= end:
+                break
+            if len(self._waits) >= self._max_waiting:
+                return _full(), seconds
+            is_woken = await self._wait(topic, end - began, receive)
+            seconds += loop.time() - began
+            if not is_woken:
+                break
+            answer = await ask(True)
+        return answer, seconds
+
+    async def _wait(self, topic: str, seconds: float, receive: bodies.Receive) -> bool:
+        """True if something has come for the topic; False after these seconds, or at the end of the
+        process."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._watch_stop(loop)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(event.set)
+
+        self._waits.add(event)
+        WAITING.add(topic, wake)
+        leaving = asyncio.ensure_future(_until_left(receive))
+        coming = asyncio.ensure_future(event.wait())
+        try:
+            done, _pending = await asyncio.wait(
+                (coming, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            coming.cancel()
+            leaving.cancel()
+            WAITING.remove(topic, wake)
+            self._waits.discard(event)
+        if leaving in done:
+            raise bodies.Disconnected
+        return coming in done and not self._is_stopping
+
+    def _watch_stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer all that wait when the server begins to stop: it waits for their answers."""
+        if not self._watches_stop:
+            self._watches_stop = True
+            stopping.call_at_stop(loop, self._stop)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for event in self._waits:
+            event.set()
+
+
+async def _until_left(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _topic(answer: Answer) -> str:
+    return next((value.decode() for name, value in answer.headers if name == _HEADER), "")
+
+
+def _full() -> Answer:
+    words = "Too many requests wait for events here; send it again later."
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return answers.of_response(Problem(KINDS["unavailable"], words, headers).response())

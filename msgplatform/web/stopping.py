@@ -1,0 +1,54 @@
+"""Tells the workers that the web server begins to stop.
+
+Granian's workers refuse new connections and wait for requests in flight; nothing in Python learns
+of it. So its parent holds one end of a pipe that all workers inherit: when it closes that end, the
+event loop of each worker reads the end of the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+# The ends of the pipe for reading and for writing; a worker has the first, and a process that no
+# server of ours has forked has none.
+_ends: list[int] = []
+
+
+def prepare() -> None:
+    """Make the pipe, and close it at the signals that end the server. For the parent, when its own
+    handlers are set and before it forks."""
+    _ends[:] = os.pipe()
+    os.register_at_fork(after_in_child=_close)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _after_announcement(signal.getsignal(number)))
+
+
+def _after_announcement(handler: Any) -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        _close()
+        handler(number, frame)
+
+    return handle
+
+
+def _close() -> None:
+    if len(_ends) == 2:
+        os.close(_ends.pop())
+
+
+def call_at_stop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Call `call` in the loop when the server begins to stop, or its parent has died."""
+    if not _ends:
+        return
+    end = _ends[0]
+
+    def stop() -> None:
+        loop.remove_reader(end)
+        call()
+
+    loop.add_reader(end, stop)

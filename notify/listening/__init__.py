@@ -1,0 +1,1 @@
+"""Listeners fetch the deliveries of consumers for development: leases, results, wake-ups."""

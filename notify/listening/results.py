@@ -1,0 +1,110 @@
+"""The result of a delivery that a listener has made: marked as that of a sender, but fenced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import cast
+
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core.data import ids, transactions
+from msgplatform.core.errors import LeaseLost, Unavailable
+from msgplatform.core.http.messages import Request, Response
+from msgplatform.core.lazy_text import lazy_message
+from notify import orders
+from notify.directory import Subscription
+from notify.listening import places
+from notify.marker import marks
+from notify.models import Attempt, ReceiveMsg
+from notify.monitor import counters
+from notify.monitor.counters import CatalogueSubjects
+from notify.sender import webhook
+from notify.subscriptions import answer_log
+
+# The errors of the HTTP engine that a listener can have; see `Response`.
+ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
+_event_types = CatalogueSubjects()
+_Status = ReceiveMsg.Status
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of the engineer's own server. `status` is 0 without one; then `error` is one of
+    ERRORS. `seconds` is the time that the request took."""
+
+    status: int
+    error: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    def response(self) -> Response:
+        """The same as the HTTP engine reports it, for a request that nobody needs any more."""
+        lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in self.headers.items())]
+        raw = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") if self.status else b""
+        body = self.body.encode("utf-8", "replace")
+        request = cast(Request, None)
+        return Response(request, self.status, raw, body, self.seconds, self.error, self.detail, "")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the delivery stands. `next_at` is the time of its next attempt, if there is one."""
+
+    outcome: str
+    attempt: int
+    next_attempt_at: datetime | None
+
+
+def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answer) -> Outcome:
+    """Mark the delivery `row`; the same result once more changes nothing. Raises LeaseLost when the
+    delivery has another claim by now, Unavailable while another process holds its lock."""
+    item = orders.Item(
+        row.pk, row.msg_id, row.send_times + 1, "", _event_type(row), due=row.next_at.timestamp()
+    )
+    order = orders.Order(subscription.id, claim, 0.0, [item])
+    is_delivered = 200 <= answer.status < 300
+    is_kept = answer_log.is_kept(subscription.log_answers, is_delivered)
+    result = webhook.answer(order, item, answer.response(), is_delivered, time.time(), is_kept)
+    _event_types.refresh()
+    block = ids.reserve(1)
+    try:
+        tally = transactions.retrying(
+            lambda: marks.apply(
+                [result], [result], block, {subscription.id: subscription}, _event_types, True
+            )
+        )
+    except LeaseLost:
+        if not Attempt.objects.filter(copy_id=row.pk, claim=claim).exists():
+            raise LeaseLost(lazy_message(_LOST)) from None
+    except transactions.Locked:
+        raise Unavailable(lazy_message(_LOCKED)) from None
+    else:
+        counters.add_totals(tally.counts, tally.seconds)
+        places.shorten(subscription.id)
+    return _outcome(row, claim)
+
+
+_LOST = _("This lease has passed on: the result was not counted. Ask for the next delivery.")
+_LOCKED = _("Another process changes this delivery; send the result again.")
+
+
+def _event_type(row: ReceiveMsg) -> str:
+    """The event type of its message, '' when that was deleted."""
+    types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)
+    return types.first() or ""
+
+
+def _outcome(row: ReceiveMsg, claim: str) -> Outcome:
+    row.refresh_from_db(fields=["status", "next_at"])
+    number = Attempt.objects.filter(copy_id=row.pk, claim=claim).values_list("number", flat=True)
+    attempt = number.first() or 0
+    if row.status == _Status.DELIVERED:
+        return Outcome("delivered", attempt, None)
+    if row.status == _Status.EXHAUSTED:
+        return Outcome("exhausted", attempt, None)
+    return Outcome("failed", attempt, row.next_attempt_at)

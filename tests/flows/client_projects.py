@@ -1,0 +1,111 @@
+"""Empty projects in which a client library is installed by itself, as a business system has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.cluster import ROOT
+
+# Packages of which the TypeScript client is made: a compiler is there, too.
+NODE_MODULES = Path(sys.prefix) / "npm-client" / "node_modules"
+_STRICT = {
+    "strict": True, "noUncheckedIndexedAccess": True, "exactOptionalPropertyTypes": True,
+    "target": "es2023", "module": "nodenext", "types": ["node"],
+    "typeRoots": [str(NODE_MODULES / "@types")],
+}  # fmt: skip
+
+
+class PythonProject:
+    """A folder with an environment in which only the client is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        packages = folder / "packages"
+        execute([ROOT / "scripts" / "clients.sh", packages, "python"], folder)
+        (self.wheel,) = packages.iterdir()
+        venv.create(folder / "venv", with_pip=True)
+        self.python = folder / "venv" / "bin" / "python"
+        self.msgp = folder / "venv" / "bin" / "msgp"
+        # The stubs are for mypy, which judges the client in a test.
+        packages_and_stubs = [f"{self.wheel}[cli,types]", "types-PyYAML"]
+        execute([self.python, "-m", "pip", "install", "--quiet", *packages_and_stubs], folder)
+
+    def run(self, program: Path, *arguments: str, **environment: str) -> str:
+        """What the program printed. Fails when its exit code is not 0."""
+        return execute([self.python, program, *arguments], self.folder, environment)
+
+    def start(self, program: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return _start([self.python, program, *arguments], self.folder, environment)
+
+    def code(self, name: str, text: str) -> Path:
+        file = self.folder / f"{name}.py"
+        file.write_text(text)
+        return file
+
+
+class TypeScriptProject:
+    """A folder with `node_modules` in which only the client is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        packages = folder / "packages"
+        execute([ROOT / "scripts" / "clients.sh", packages, "typescript"], folder)
+        (tarball,) = packages.iterdir()
+        (folder / "package.json").write_text('{"type": "module"}')
+        execute(
+            ["npm", "install", tarball, "--prefer-offline", "--ignore-scripts", "--no-audit",
+             "--no-fund", "--loglevel=error"],
+            folder,
+        )  # fmt: skip
+        self.command = folder / "node_modules" / ".bin" / "msgplatform-types"
+
+    def compile(self, *names: str) -> None:
+        """Strictly, with the declarations of what is installed."""
+        files = [f"{name}.ts" for name in names]
+        settings = {"compilerOptions": _STRICT, "files": files}
+        (self.folder / "tsconfig.json").write_text(json.dumps(settings))
+        execute([NODE_MODULES / ".bin" / "tsc", "--project", "."], self.folder)
+
+    def run(self, name: str, *arguments: str, **environment: str) -> str:
+        """What the compiled program printed. Fails when its exit code is not 0."""
+        return execute(["node", f"{name}.js", *arguments], self.folder, environment)
+
+    def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return _start(["node", f"{name}.js", *arguments], self.folder, environment)
+
+    def code(self, name: str, text: str) -> None:
+        (self.folder / f"{name}.ts").write_text(text)
+
+    def copy(self, program: Path) -> None:
+        shutil.copy(program, self.folder)
+
+    def add_generator_of_types(self) -> None:
+        """What `npm install --save-dev json-schema-to-typescript` does."""
+        name = "json-schema-to-typescript"
+        (self.folder / "node_modules" / name).symlink_to(NODE_MODULES / name)
+
+
+def execute(command: list[str | Path], folder: Path, environment: Mapping[str, str] = {}) -> str:
+    """What the command printed. Fails when its exit code is not 0."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=folder, env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def _start(
+    command: list[str | Path], folder: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(part) for part in command], cwd=folder, env={**os.environ, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip

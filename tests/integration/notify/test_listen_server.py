@@ -1,0 +1,136 @@
+"""Listeners at the real web server: they wait in no thread, and its end loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+from notify.maker.maker import Maker
+from notify.models import Attempt, Receive, ReceiveMsg
+from tests.support.api_server import JSON, Server
+from tests.support.notify_rows import publish, subscription
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SOON = 180.0
+# More than the server has threads.
+LISTENERS = 24
+
+
+@pytest.fixture
+def start(tmp_path: Path, work_redis: object) -> Iterator[Callable[[], Server]]:
+    servers: list[Server] = []
+
+    def one_more() -> Server:
+        servers.append(Server(tmp_path / f"log{len(servers)}"))
+        return servers[-1]
+
+    yield one_more
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(LISTENERS) as pool:
+        yield pool
+
+
+class Team:
+    """A business system with a consumer for development for each of its engineers."""
+
+    def __init__(self, size: int) -> None:
+        self.biz = Biz.objects.create(name="orders")
+        self.key = keys.create(self.biz, "test", ["events:listen"])[1]
+        for number in range(size):
+            Receive.objects.create(name=f"laptop-{number}", delivery="listen")
+            subscription(self.biz, f"laptop-{number}")
+
+    def listen(self, server: Server, number: int = 0) -> tuple[int, Any]:
+        body = json.dumps({"listener": "test"}).encode()
+        path = f"/api/v1/consumers/laptop-{number}/listen"
+        status, raw = server.request("POST", path, self.key, body, JSON)
+        return status, json.loads(raw)
+
+    def finish(self, server: Server, delivery: Any) -> Any:
+        body = json.dumps({"claim": delivery["claim"], "status": 200}).encode()
+        path = f"/api/v1/consumers/laptop-0/listen/{delivery['id']}"
+        status, raw = server.request("POST", path, self.key, body, JSON)
+        assert status == 200, raw
+        return json.loads(raw)
+
+
+def until_waiting(server: Server, team: Team, waiting: list[Future[Any]]) -> None:
+    """Return when the server has asked the database for every one of these requests, and sent no
+    answer: their places are taken."""
+    from msgplatform.core.connections import work_redis
+
+    while len(work_redis().keys("notify:listener:*")) < len(waiting):
+        assert not any(each.done() for each in waiting), [each.result() for each in waiting]
+        assert server.request("GET", "/healthz")[0] == 200
+
+
+def make() -> None:
+    maker = Maker()
+    while maker.turn():
+        pass
+
+
+def test_many_wait_in_no_thread_and_are_woken(
+    start: Callable[[], Server], pool: ThreadPoolExecutor
+) -> None:
+    server, team = start(), Team(LISTENERS)
+    waiting = [pool.submit(team.listen, server, number) for number in range(LISTENERS)]
+    until_waiting(server, team, waiting)
+    # A request that Django answers in one of the threads.
+    assert server.request("GET", "/api/v1/messages", team.key)[0] == 403
+    assert not any(each.done() for each in waiting)
+    (message,) = publish(team.biz)
+    make()
+    answers = [each.result(SOON) for each in waiting]
+    assert {status for status, _ in answers} == {200}
+    assert {answer["delivery"]["message_id"] for _, answer in answers} == {str(message)}
+    # Its counters say nothing of the wait.
+    assert ReceiveMsg.objects.filter(claimed_by__startswith="listen-").count() == LISTENERS
+
+
+def test_a_killed_server_loses_nothing(
+    start: Callable[[], Server], pool: ThreadPoolExecutor
+) -> None:
+    server, team = start(), Team(1)
+    messages = publish(team.biz, 3)
+    make()
+    delivery = team.listen(server)[1]["delivery"]
+    os.killpg(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    server = start()
+    assert team.finish(server, delivery)["outcome"] == "delivered"
+    got = [int(delivery["message_id"])]
+    # An answer that never arrives: the listener asks again, and gets the same delivery.
+    team.listen(server)
+    while len(got) < len(messages):
+        delivery = team.listen(server)[1]["delivery"]
+        got.append(int(delivery["message_id"]))
+        team.finish(server, delivery)
+    assert got == messages
+    assert Attempt.objects.count() == 3
+
+
+def test_the_end_of_the_server_answers_those_that_wait(
+    start: Callable[[], Server], pool: ThreadPoolExecutor
+) -> None:
+    server, team = start(), Team(2)
+    waiting = [pool.submit(team.listen, server, number) for number in range(2)]
+    until_waiting(server, team, waiting)
+    server.process.send_signal(signal.SIGTERM)
+    answers = [each.result(SOON) for each in waiting]
+    assert [(status, answer["delivery"]) for status, answer in answers] == [(200, None)] * 2
+    assert server.process.wait(SOON) == 0

@@ -1,0 +1,144 @@
+"""Long polls: a request waits in the event loop, is asked once more, and always ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from msgplatform.core.long_polls import HEADER, WAITING
+from msgplatform.web import bodies, long_polls
+from msgplatform.web.answers import Answer
+from msgplatform.web.long_polls import LongPolls
+
+TOPIC = "tests.long_polls:1"
+SOON = 60.0
+
+
+def empty() -> Answer:
+    """The answer of a view that waits for the topic."""
+    return Answer(200, [(b"content-length", b"0"), (HEADER.lower().encode(), TOPIC.encode())], b"")
+
+
+DONE = Answer(200, [], b"something")
+
+
+class Client:
+    """Stays until it leaves."""
+
+    def __init__(self) -> None:
+        self.leaves = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+
+class View:
+    """Answers what it is told; `asked` are the questions."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.asked = list(answers), list[bool]()
+
+    async def ask(self, has_waited: bool) -> Answer | int:
+        self.asked.append(has_waited)
+        return self.answers.pop(0)
+
+
+async def until_it_waits() -> None:
+    async with asyncio.timeout(SOON):
+        while not WAITING.topics(TOPIC):
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+    assert not WAITING.topics(TOPIC)
+
+
+def test_another_answer_goes_through() -> None:
+    async def test() -> None:
+        view = View(DONE)
+        assert await LongPolls().answer(view.ask, Client().receive) == (DONE, 0.0)
+
+    run(test)
+
+
+def test_it_is_asked_again_when_something_comes() -> None:
+    async def test() -> None:
+        view = View(empty(), empty(), DONE)
+        task = asyncio.create_task(LongPolls().answer(view.ask, Client().receive))
+        for times in (1, 2):
+            await until_it_waits()
+            assert view.asked == [False, True][:times]
+            WAITING.wake([TOPIC])
+            async with asyncio.timeout(SOON):
+                while len(view.asked) == times:
+                    await asyncio.sleep(0)
+        answer, seconds = await task
+        assert answer is DONE
+        assert seconds > 0
+        assert view.asked == [False, True, True]
+
+    run(test)
+
+
+def test_without_an_event_it_gets_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polls, "SECONDS", 0.01)
+
+    async def test() -> None:
+        view = View(empty())
+        answer, seconds = await LongPolls().answer(view.ask, Client().receive)
+        assert answer == Answer(200, [(b"content-length", b"0")], b"")
+        assert seconds >= 0.01
+
+    run(test)
+
+
+def test_a_full_server_refuses_at_once() -> None:
+    async def test() -> None:
+        polls = LongPolls(max_waiting=1)
+        first = asyncio.create_task(polls.answer(View(empty(), DONE).ask, Client().receive))
+        await until_it_waits()
+        answer, _ = await polls.answer(View(empty()).ask, Client().receive)
+        assert isinstance(answer, Answer)
+        assert answer.status == 503
+        assert b"retry-after" in dict(answer.headers)
+        WAITING.wake([TOPIC])
+        assert (await first)[0] is DONE
+
+    run(test)
+
+
+def test_a_client_that_leaves_gives_its_place_back() -> None:
+    async def test() -> None:
+        polls, client = LongPolls(max_waiting=1), Client()
+        task = asyncio.create_task(polls.answer(View(empty()).ask, client.receive))
+        await until_it_waits()
+        client.leaves.set()
+        with pytest.raises(bodies.Disconnected):
+            await task
+        assert not WAITING.topics(TOPIC)
+        other = asyncio.create_task(polls.answer(View(empty(), DONE).ask, Client().receive))
+        await until_it_waits()
+        WAITING.wake([TOPIC])
+        assert (await other)[0] is DONE
+
+    run(test)
+
+
+def test_a_later_request_for_the_same_wakes_the_earlier() -> None:
+    async def test() -> None:
+        polls = LongPolls()
+        earlier = asyncio.create_task(polls.answer(View(empty(), DONE).ask, Client().receive))
+        await until_it_waits()
+        later = asyncio.create_task(polls.answer(View(empty(), DONE).ask, Client().receive))
+        async with asyncio.timeout(SOON):
+            assert (await earlier)[0] is DONE
+        assert not later.done()
+        WAITING.wake([TOPIC])
+        assert (await later)[0] is DONE
+
+    run(test)
