@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.flows.client_projects import PythonProject
 
@@ -117,6 +117,13 @@ class CommandLine:
         watchdog.cancel()
         os.close(terminal)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+
+
+def next_line(stream: IO[str] | None) -> str:
+    """The next line of a running command. Fails when it has ended."""
+    line = stream.readline() if stream else ""
+    assert line, "the command has ended"
+    return line
 
 
 @dataclass

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks.webhooks import Webhook
 
 import msgplatform
 from tests.cluster import DAEMONS, WEB
 from tests.flows.client_projects import PythonProject, execute
-from tests.flows.command_line import CommandLine, Consumer
+from tests.flows.command_line import CommandLine, Consumer, next_line
 from tests.flows.sms_cluster import SmsCluster
 
 KEYS = """
@@ -291,15 +292,14 @@ def test_tail(msgp: CommandLine, cluster: SmsCluster) -> None:
         subscribe(cluster, "tailed", consumer, "tail.now")
         ids = [msgp("publish", "tail.now", "1", "--json").json["id"] for _ in range(2)]
         delivered: set[str] = set()
-        assert tail.stdout
         while delivered != set(ids):
-            message = json.loads(tail.stdout.readline())
+            message = json.loads(next_line(tail.stdout))
             assert message["event_type"] == "tail.now"
             if [each["status"] for each in message["deliveries"]] == ["delivered"]:
                 delivered.add(message["id"])
         cluster.restart(WEB)
         last = msgp("publish", "tail.now", "3", "--json", "--patience", "120").json["id"]
-        while json.loads(tail.stdout.readline())["id"] != last:
+        while json.loads(next_line(tail.stdout))["id"] != last:
             pass
         assert msgp.interrupt(tail).code == 130
 
@@ -454,6 +454,49 @@ def secret_fields(schema: dict[str, Any]) -> set[tuple[str, str]]:
                 if field.get("writeOnly"):
                     fields.add((section, name))
     return fields
+
+
+def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
+    local = Consumer()
+    with local.listening():
+        pass  # a port where nobody listens
+    arguments = ("listen", "dev-anna", "--set-up", "manager", "--event", "listen.*",
+                 "--forward", local.url, "--json")  # fmt: skip
+    with msgp.running(*arguments) as listener:
+        secret = json.loads(next_line(listener.stdout))["secret"]
+
+        def next_result() -> Any:
+            return json.loads(next_line(listener.stdout))
+
+        first = msgp("publish", "listen.a", '{"n": 1}', "--json").json["id"]
+        while "waits" not in next_line(listener.stderr):
+            pass
+        with local.listening(local.port):
+            result = next_result()
+            assert (result["message_id"], result["attempt"], result["outcome"]) == (
+                first, 1, "delivered")  # fmt: skip
+            headers, body = local.seen[0]
+            assert Webhook(secret).verify(body, headers)["data"] == {"n": 1}
+            cluster.restart(WEB)
+            local.status = 500
+            second = msgp("publish", "listen.b", "2", "--json", "--patience", "120").json["id"]
+            assert next_result()["outcome"] == "failed"
+            local.status = 204
+            result = next_result()
+            assert (result["message_id"], result["attempt"], result["outcome"]) == (
+                second, 2, "delivered")  # fmt: skip
+            with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
+                assert listener.wait(timeout=300) == 1  # it says who has its place
+                msgp("publish", "listen.c", "3")
+                printed = json.loads(next_line(other.stdout))
+                assert (printed["event_type"], printed["outcome"]) == ("listen.c", "delivered")
+                assert msgp.interrupt(other).code == 130
+    assert "no subscription" in msgp.refusal("listen", "nobody-there")
+    subscribe(cluster, "pushed-to", local, "pushed.thing")
+    assert "pushed" in msgp.refusal("listen", "pushed-to")
+    assert "--set-up" in msgp.refusal("listen", "dev-anna", "--event", "a.b", code=2)
+    assert "http://" in msgp.refusal("listen", "dev-anna", "--forward", "localhost:1", code=2)
 
 
 def test_formats_of_deliveries(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class _View:
         self._session, self._filters = session, filters
         self._printed: dict[str, str] = {}
         self._open: dict[str, datetime] = {}  # events with a delivery that waits
-        self._first_id = 0
+        self._first_id = 0  # what is older is in no look
         self._newest_at = datetime.min.replace(tzinfo=UTC)
 
     def start(self, lines: int) -> None:
@@ -101,7 +101,7 @@ class _View:
         else:
             since = self._since().isoformat()
             page = list(self._session.pages("messages", since=since, **self._filters))
-        self._show(message for message in page[::-1] if int(message["id"]) > self._first_id)
+        self._show(message for message in page[::-1] if int(message["id"]) >= self._first_id)
         self._forget_old()
 
     def _since(self) -> datetime:
