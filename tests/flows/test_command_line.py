@@ -418,7 +418,7 @@ def test_platform_files(
     types.write_text(text[: text.index("  order.gone:")])
     assert "--yes" in manager.refusal("apply", str(types), "--prune", code=2)
     code, shown = manager.on_a_terminal("apply", str(types), "--prune", typed={"[y/N]: ": "n"})
-    assert (code, "- event-types order.gone" in shown) == (1, True), shown
+    assert (code, "event-types order.gone" in shown) == (1, True), shown
     done = manager("apply", str(types), "--prune", "--yes", "--json")
     assert [each["name"] for each in done.json["changes"] if each["action"] == "removed"] == [
         "order.gone"
