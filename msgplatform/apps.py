@@ -11,5 +11,8 @@ class MsgplatformConfig(AppConfig):
 
     def ready(self) -> None:
         from msgplatform import checks, roles  # noqa: F401
+        from msgplatform.alerting.turn import Sender
+        from msgplatform.core import alerts
 
+        alerts.set_sender(Sender)
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

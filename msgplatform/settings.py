@@ -53,9 +53,9 @@ _public_host = f"[{_host}]" if ":" in _host else _host  # an IPv6 address is kno
 # Consumers and CRMs for trying things out, which keep for an hour what they get; only people with
 # the right to set up others can make one. `no`: there are none.
 SANDBOX = env.flag("SANDBOX", True)
-# Where senders reach a web server of this platform, to deliver to a sandbox: an address such as
-# `http://127.0.0.1:8000`, which may be private, or a name, which is judged as a consumer's is.
-# By default: with `make up` its web server; else PUBLIC_URL
+# Where senders reach a web server of this platform, to deliver to a sandbox, such as
+# `http://127.0.0.1:8000`; its address may be private.
+# By default: with `make up` its web server; else PUBLIC_URL, whose address must be public
 SANDBOX_URL = env.url("SANDBOX_URL", PUBLIC_URL, ("http", "https")).rstrip("/")
 SANDBOX_URL_SET = bool(env.secret("SANDBOX_URL"))
 # Host names that the web server answers to, separated by commas.
@@ -316,6 +316,8 @@ SPECTACULAR_SETTINGS = {
         {"name": "policies", "description": "Management: which source is carried to which CRM."},
         {"name": "platform file", "description": "Management: all that is set up, as one file."},
         {"name": "alerts", "description": "Management: what a person should look at."},
+        {"name": "alert channels", "description": "Management: where people read alerts."},
+        {"name": "alert rules", "description": "Management: which alerts go where, and when."},
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "people", "description": "Management: who may use the console, and as what."},
@@ -334,6 +336,7 @@ SPECTACULAR_SETTINGS = {
     },
     # Every flow has verdicts, so their outcomes cannot be named after one component.
     "ENUM_NAME_OVERRIDES": {
+        "SeverityEnum": "msgplatform.models.alerts_out.Severity",
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
         "EventStateEnum": ["accepted", "split"],

@@ -56,7 +56,7 @@ class Subscription:
     log_answers: str = answer_log.Kept.ALL
     source: str = ""  # of its CloudEvents: a URI reference
     is_listened: bool = False  # a listener fetches its deliveries, no sender sends them
-    own_address: str = ""  # of the platform's web server, for a sandbox
+    own_host: str = ""  # the platform's own web server, for a sandbox
 
     @property
     def is_active(self) -> bool:
@@ -145,9 +145,9 @@ def from_row(row: BizReceive) -> Subscription:
     until = row.receive.previous_secret_until
     if until and until > timezone.now() and row.receive.previous_secret:
         keys.append(signing.decode_secret(row.receive.previous_secret))
-    url, networks, own_address = row.receive.url, row.receive.networks, ""
+    url, networks, own_host = row.receive.url, row.receive.networks, ""
     if sandbox.is_sandbox(url) and core_sandbox.is_on():
-        (url, own_address), networks = sandbox.address(row.pk, keys[0]), []
+        (url, own_host), networks = sandbox.address(row.pk, keys[0]), []
     return Subscription(
         id=row.pk,
         biz_id=row.biz_id,
@@ -169,7 +169,7 @@ def from_row(row: BizReceive) -> Subscription:
         log_answers=row.log_answers,
         source=formats.source(row.biz.name),
         is_listened=row.receive.is_listened,
-        own_address=own_address,
+        own_host=own_host,
     )
 
 

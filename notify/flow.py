@@ -13,7 +13,7 @@ from notify import orders
 from notify.actions.actions import ACTIONS
 from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
-from notify.models import BizReceive
+from notify.models import BizReceive, Receive
 from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
 from notify.moving import MOVING
@@ -25,6 +25,7 @@ _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delive
 def _own_senders() -> list[flows.Daemon]:
     rows = BizReceive.objects.filter(own_process=True)
     rows = rows.exclude(status=BizReceive.Status.DISCARDED).order_by("id")
+    rows = rows.exclude(receive__delivery=Receive.Delivery.LISTEN)
     return [
         replace(_SENDER, arguments=(f"--subscription={pk}",))
         for pk in rows.values_list("id", flat=True)

@@ -10,6 +10,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from msgplatform.core.secrets import encryption
+
 T = TypeVar("T")
 
 MARKER_QUEUE = "notify-marker"
@@ -54,6 +56,8 @@ class Order(msgspec.Struct, frozen=True):
 MAX_RESPONSE_HEADERS = 2048
 MAX_RESPONSE_BODY = 4096
 
+_DATA = '","data":'  # in a body, before the payload
+
 Outcome = Literal["delivered", "failed", "unsent"]
 
 
@@ -87,9 +91,18 @@ def system_of(queue: str) -> int:
 
 
 def body(event_type: str, timestamp: str, payload: bytes) -> str:
-    """The Standard Webhooks body around the payload's exact bytes."""
-    head = f'{{"type":"{event_type}","timestamp":"{timestamp}","data":'
+    """The Standard Webhooks body around the payload's exact bytes. A sealed payload stays sealed,
+    also in Redis, until the body is sent (`open_body`)."""
+    head = f'{{"type":"{event_type}","timestamp":"{timestamp}{_DATA}'
     return head + payload.decode("utf-8") + "}"
+
+
+def open_body(text: str) -> str:
+    """The body that is sent: that of `body`, with its payload in clear. Raises Undecryptable."""
+    start = text.find(_DATA) + len(_DATA)
+    if not text.startswith(encryption.PREFIX, start):  # as no JSON text begins
+        return text
+    return f"{text[:start]}{encryption.unseal(text[start:-1].encode()).decode()}}}"
 
 
 def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:

@@ -46,11 +46,19 @@ LATER = {
     "msgplatform": (
         "DROP TABLE cell",
         "DROP TABLE kept_object",
+        "DROP TABLE alert_news",
+        "DROP TABLE alert_notice",
+        "DROP TABLE alert_message",
+        "DROP TABLE alert_rule_system",
+        "DROP TABLE alert_rule_channel",
+        "DROP TABLE alert_rule",
+        "DROP TABLE alert_channel",
         "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
         "DROP TABLE audit_export",
         # SQLite takes the table's name, which MariaDB wants, for a comment.
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
+        "ALTER TABLE biz DROP COLUMN encrypts_payloads",
     ),
     "notify": (
         *(

@@ -13,7 +13,8 @@ from bench.harness.programs.progress import Progress
 from bench.notify import intake, notify_rows
 from bench.notify.sender import sink
 from msgplatform.core.flows.activity import WHOLE
-from msgplatform.models import MinuteCounter
+from msgplatform.core.secrets import encryption
+from msgplatform.models import Biz, MinuteCounter
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 NAME = "notify"
@@ -88,6 +89,22 @@ class Notify(Side):
         notify_rows.same(split.count(), len(keys), "split messages")
 
 
+class Encrypted(Notify):
+    """The same, of a business system whose payloads are encrypted at rest."""
+
+    name = "encrypted-payloads"
+
+    def prepare(self) -> None:
+        super().prepare()
+        Biz.objects.update(encrypts_payloads=True)
+
+    def check(self, crew: Crew) -> None:
+        super().check(crew)
+        payloads = list(BizMsg.objects.values_list("payload", flat=True))
+        sealed_count = sum(encryption.is_sealed(bytes(payload)) for payload in payloads)
+        notify_rows.same(sealed_count, len(payloads), "encrypted payloads")
+
+
 def sides() -> list[type[Side]]:
     """Beside a view that only takes messages in, and delivers nothing."""
-    return [Notify, intake.DrfOrmDefault]
+    return [Notify, Encrypted, intake.DrfOrmDefault]

@@ -17,6 +17,7 @@ from bench.harness.programs import messages
 from msgplatform.api.access import keys
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql
+from msgplatform.core.secrets import encryption
 from msgplatform.models import Biz, MinuteCounter
 from notify.models import BizMsg, BizReceive, Receive
 from notify.orders import Item
@@ -99,7 +100,7 @@ def check_stored(expected: Collection[str], first: int = 0) -> None:
     found = 0
     for key, payload in _stored(first - 1):
         found += 1
-        if key not in expected or bytes(payload) != messages.payload(key):
+        if key not in expected or encryption.unseal(bytes(payload)) != messages.payload(key):
             raise BenchFailed(f"the message of {key} is not what was sent")
     same(found, len(expected), "messages with a key")
     same(BizMsg.objects.filter(id__gte=first).count(), len(expected), "messages")

@@ -12,6 +12,8 @@ filters      list filters for tables of any size
 systems      business systems and API keys
 jobs         bulk jobs, counters of minutes
 alerts       open alerts, and their history
+alert_setup  where alerts go: channels, rules
+alert_messages  what was sent there
 people       users and groups
 audit_log    the list and the page of the audit log
 
@@ -23,7 +25,15 @@ from unfold.widgets import UnfoldAdminSelectWidget as Select
 from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
-from msgplatform.admin import alerts, audit_log, cells, jobs, people  # noqa: F401
+from msgplatform.admin import (  # noqa: F401
+    alert_messages,
+    alert_setup,
+    alerts,
+    audit_log,
+    cells,
+    jobs,
+    people,
+)
 from msgplatform.admin.auditing import (
     MESSAGE_RESENT,
     audit,

@@ -33,6 +33,11 @@ _PLATFORM = {
     "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
     "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
+    "manage:alert-channels": (
+        "msgplatform.add_alertchannel", "msgplatform.change_alertchannel",
+        "msgplatform.delete_alertchannel", "msgplatform.add_alertrule",
+        "msgplatform.change_alertrule", "msgplatform.delete_alertrule",
+    ),
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
@@ -76,7 +81,14 @@ def can_give(user: Any, scope: str) -> bool:
 @admin.register(Biz)
 class BizAdmin(UndeletableAdmin):
     audit_name = "system"
-    list_display = ["name", "title", "enabled", "validates_events", "created_at"]
+    list_display = [
+        "name",
+        "title",
+        "enabled",
+        "validates_events",
+        "encrypts_payloads",
+        "created_at",
+    ]
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
@@ -141,6 +153,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
         for check in (
             lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
             lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
+            lambda: self._check_wider(values.get("systems", [])),
             lambda: keys.check_expiry(values.get("expires_at")),
         ):
             try:
@@ -149,6 +162,15 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                 if error.field not in self.errors and not self.has_error("biz"):
                     self.add_error(error.field, str(error))
         return values
+
+    def _check_wider(self, names: list[str]) -> None:
+        """Raises InvalidInput for a limit that is taken back by somebody who could not give what
+        the key may then do."""
+        stored_names = set(self.instance.systems or ())
+        is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
+        if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
+            words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
+            raise InvalidInput(words, "systems")
 
 
 @admin.register(ApiKey)

@@ -140,7 +140,8 @@ _SMS = {"to": "to", "text": "text", **_KEY, "reference": "reference", "account":
 def _publish_many(body: Any) -> str:
     events = [_call("Event", _renamed(event, _EVENT), 2) for event in body["messages"]]
     text = ", ".join(event.removeprefix("client.") for event in events)
-    return f"verdicts = client.publish_many([{text}])\nprint(verdicts)"
+    call = f"verdicts = client.publish_many([{text}])"
+    return f"{call}\nprint([verdict.outcome.value for verdict in verdicts])"
 
 
 # Operation → lines that do it, with `client` of msgplatform-client.

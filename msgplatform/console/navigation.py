@@ -19,6 +19,9 @@ from msgplatform.core import cells, flows, outbound, personal
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
     "Alert": "notifications",
+    "AlertMessage": "outgoing_mail",
+    "AlertChannel": "campaign",
+    "AlertRule": "rule",
     "ApiKey": "key",
     "AuditLog": "history",
     "Biz": "apartment",

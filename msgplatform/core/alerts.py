@@ -74,14 +74,33 @@ class Store(Protocol):
         """How many alerts of each kind are open."""
 
 
+class Sender(Protocol):
+    """Carries alerts to people."""
+
+    def turn(self, may_start: bool) -> None:
+        """Do what is due, without waiting for a send. With `may_start` off only store what became
+        of sends that this process has begun."""
+
+
 Handler = Callable[[AlertEvent], None]
 _handlers: dict[str, Handler] = {}
 _stores: list[Store] = []
+_senders: list[Callable[[], Sender]] = []
 
 
 def set_store(store: Store) -> None:
     """Keep alerts here; without a store every alert counts as a change."""
     _stores[:] = [store]
+
+
+def set_sender(make: Callable[[], Sender]) -> None:
+    """The watch of each program makes one; without it alerts stay in the console."""
+    _senders[:] = [make]
+
+
+def senders() -> list[Sender]:
+    """A new sender of each kind, for one watch."""
+    return [make() for make in _senders]
 
 
 def register(name: str, handler: Handler) -> None:

@@ -157,6 +157,15 @@ class EncryptedJSONField(EncryptedTextField):
         return json.loads(text)
 
 
+class SealedBinaryField(models.BinaryField):  # type: ignore[type-arg]  # none at run time
+    """Bytes that may be sealed (`core.secrets.encryption.seal`). Instances, `values()` and SQL have
+    them as they are stored: whoever shows them unseals them."""
+
+    def deconstruct(self) -> Any:
+        name, _path, args, options = super().deconstruct()
+        return name, "django.db.models.BinaryField", args, options  # the same column
+
+
 def encrypted_names(model: type[models.Model]) -> frozenset[str]:
     """The names of a model's encrypted fields."""
     fields = model._meta.concrete_fields

@@ -1,7 +1,14 @@
-"""The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people
-of the console, the audit log, the objects that platform files keep."""
+"""The tables that all flows share: callers, bulk jobs, alerts and where they go, failures,
+counters, people of the console, the audit log, the objects that platform files keep."""
 
 from msgplatform.models.alerts import Alert
+from msgplatform.models.alerts_out import (
+    AlertChannel,
+    AlertMessage,
+    AlertNews,
+    AlertNotice,
+    AlertRule,
+)
 from msgplatform.models.audit_export import AuditExport
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
@@ -13,8 +20,8 @@ from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
-    "Acknowledgement", "Alert", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob",
-    "CellRecord",
+    "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
+    "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
     "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
     "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

@@ -32,6 +32,15 @@ class Biz(models.Model):
             "catalogue; event types without a schema pass."
         ),
     )
+    encrypts_payloads = models.BooleanField(
+        _("encrypts payloads"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Payloads of its events are stored encrypted with ENCRYPTION_KEY, from now on, and "
+            "cannot be searched."
+        ),
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

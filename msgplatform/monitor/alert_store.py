@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from django.db import transaction
 from django.db.models import Count, F, Q
 from django.utils import timezone
 
@@ -16,7 +17,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.lazy_text import LazyMessage, dump, load
-from msgplatform.models import Alert
+from msgplatform.models import Alert, AlertNews
 from msgplatform.models.failures import MAX_NOTE
 
 log = logging.get(__name__)
@@ -43,20 +44,27 @@ class AlertTable:
                 return None
             # Of two processes that resolve it at once, one changes the row, and reports it.
             open_row = Alert.objects.filter(pk=row.pk, open_key=event.key)
-            has_closed = open_row.update(open_key=None, resolved_at=sql.now())
+            with transaction.atomic():
+                has_closed = open_row.update(open_key=None, resolved_at=sql.now())
+                if has_closed:
+                    _note([row.pk], is_end=True)
             return as_event(row, is_resolved=True) if has_closed else None
         now = sql.now()
         texts = {"subject": event.subject, "text": event.text, "said": messages}
         if open_rows.update(count=F("count") + 1, last_at=now, **texts):
             return None
-        # A row that another process inserted in between is kept: it is the same alert.
-        sql.insert_or_keep(
-            Alert._meta.db_table,
-            ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at", "last_at"),
-            [(event.key, event.key, event.kind, event.subject, event.text, json.dumps(messages), 1,
-              now, now)],
-        )  # fmt: skip
-        stored_row = open_rows.first()
+        with transaction.atomic():
+            # A row that another process inserted in between is kept: it is the same alert.
+            sql.insert_or_keep(
+                Alert._meta.db_table,
+                ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at",
+                 "last_at"),
+                [(event.key, event.key, event.kind, event.subject, event.text,
+                  json.dumps(messages), 1, now, now)],
+            )  # fmt: skip
+            stored_row = open_rows.first()
+            if stored_row:
+                _note([stored_row.pk])
         return as_event(stored_row) if stored_row else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
@@ -133,7 +141,16 @@ def resolve(ids: Collection[int]) -> int:
     """Resolve those of the alerts that are open; returns how many. An alert whose cause still
     holds opens again by itself."""
     open_rows = Alert.objects.filter(pk__in=ids, open_key__isnull=False)
-    return open_rows.update(resolved_at=timezone.now(), open_key=None)
+    with transaction.atomic():
+        open_ids = list(open_rows.select_for_update().values_list("pk", flat=True))
+        _note(open_ids, is_end=True)
+        return open_rows.filter(pk__in=open_ids).update(resolved_at=timezone.now(), open_key=None)
+
+
+def _note(ids: Collection[int], is_end: bool = False) -> None:
+    """Leave the news for the rules (`msgplatform/alerting/`), in the transaction of the alert."""
+    columns = ("alert_id", "is_end")
+    sql.insert_or_keep(AlertNews._meta.db_table, columns, [(pk, is_end) for pk in ids])
 
 
 def unless_away(

@@ -37,7 +37,11 @@ _TITLES = {
     "admin:feed_scheduler": _("Open the scheduler"),
 }
 _MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
-_PLATFORM = dict.fromkeys(kinds.PLATFORM, Runbook("console:overview"))
+_PLATFORM = {
+    **dict.fromkeys(kinds.PLATFORM, Runbook("console:overview", severity="critical")),
+    kinds.BACKLOG: Runbook("console:overview"),
+    kinds.CHANNEL: Runbook("admin:msgplatform_alertchannel_change", takes_subject=True),
+}
 
 
 @dataclass(frozen=True)

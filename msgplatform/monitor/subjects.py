@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from msgplatform.core.flows import Button, Failure, Runbook, ViewLink
+from msgplatform.core.flows.health import Severity
 from msgplatform.core.flows.text import Text
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import FailureGroup
@@ -50,9 +51,16 @@ class Subject:
         meta = self.rows().model._meta
         return f"{meta.app_label}.view_{meta.model_name}"
 
-    def runbook(self, button: Button | None = None) -> Runbook:
+    def runbook(self, button: Button | None = None, severity: Severity = "warning") -> Runbook:
         """The runbook of alerts about one row: its page is where to act."""
-        return Runbook(self.view, takes_subject=True, button=button)
+        return Runbook(
+            self.view, takes_subject=True, button=button, severity=severity, model=self.model
+        )
+
+    @property
+    def model(self) -> str:
+        """The model of the rows: notify.BizReceive."""
+        return str(self.rows().model._meta.label)
 
     def failures(self, groups: Iterable[FailureGroup], details: Details) -> list[Failure]:
         """These groups as the page Failures shows them. One statement, for the rows."""

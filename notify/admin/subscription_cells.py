@@ -32,6 +32,8 @@ def status(row: BizReceive, health: Health, why: str) -> SafeString:
     set_to = _STATES.get(_Status(row.status))
     if set_to:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
+    if row.receive.is_listened and health.waiting:
+        return mark(gettext("waits for a listener"), "plain")
     if row.failing_since or (health.live and health.live.is_open):
         return mark(gettext("failing"), "bad")
     if health.busy:

@@ -19,7 +19,8 @@ from django.utils.translation import gettext as _
 from msgplatform.core import logging
 from msgplatform.core.archive.ages import earliest_part
 from msgplatform.core.archive.router import cold_alias
-from msgplatform.core.errors import Unavailable
+from msgplatform.core.errors import Unavailable, Undecryptable
+from msgplatform.core.secrets import encryption
 from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
 log = logging.get(__name__)
@@ -82,6 +83,15 @@ def reading(store: Store) -> Iterator[None]:
         raise Unavailable(
             _("The archive cannot be read at present; older messages are missing here.")
         ) from error
+
+
+def unseal(message: Any) -> None:
+    """Give an instance that is read, and never saved, its payload in clear. Raises Unavailable."""
+    try:
+        message.payload = encryption.unseal(bytes(message.payload))
+    except Undecryptable as error:
+        text = _("The payload is encrypted: %(why)s. Add the key, and restart.")
+        raise Unavailable(text % {"why": error}) from error
 
 
 def archive_warning() -> str:

@@ -22,6 +22,7 @@ from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
 from msgplatform.core.json.values import MAX_DEPTH, depth
 from notify import signals
+from notify.intake import sealing
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
 
@@ -125,6 +126,7 @@ def _item(event: Event) -> Item[Event]:
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
+    sealing.refresh()
     verdicts = idempotency.store(items, IdempotencyKey, _insert)
     # After the commit: a maker that looks earlier finds nothing.
     signals.MAKER.send()
@@ -137,7 +139,7 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, e.payload, state, now)
+            (item.id, e.biz, e.event_type, e.channel, sealing.stored(e.biz, e.payload), state, now)
             for item, e in ((item, item.body) for item in items)
         ],
     )

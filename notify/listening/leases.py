@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.messages import Request
 from notify import orders
 from notify.directory import Subscription
@@ -73,7 +74,7 @@ def lease_next(subscription: Subscription) -> Lease | None:
         if row is None:
             return None
         message = Texts().get([row.message_id]).get(row.message_id)
-        text = read_texts([message]).get(message.id) if message else None
+        text = _text(message) if message else None
         if message is None or text is None:
             error = ending.GONE if message is None else ending.UNREADABLE
             claim = row.claimed_by if row.status == _Status.QUEUED else None
@@ -90,6 +91,15 @@ def lease_next(subscription: Subscription) -> Lease | None:
             (request,) = webhook.envelope(subscription).requests([entry], int(time.time()))
             return Lease(row.id, claim, until, item.attempt, message, request)
     return None
+
+
+def _text(message: Message) -> str | None:
+    """The body that is sent; None for one that is not readable, or whose key is missing."""
+    text = read_texts([message]).get(message.id)
+    try:
+        return None if text is None else orders.open_body(text)
+    except Undecryptable:
+        return None
 
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:

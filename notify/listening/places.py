@@ -9,11 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.errors import AlreadyListening
-from msgplatform.core.lazy_text import lazy_message
 
 # Seconds that a place is kept after a request: for the next one to come.
 GRACE_SECONDS = 10.0
@@ -38,8 +35,8 @@ def take(subscription: int, listener: str, seconds: float, takes_over: bool = Fa
         keys=[f"{_KEY}{subscription}"], args=[listener, milliseconds, int(takes_over)]
     )
     if answer:
-        text = _("Another listener gets its deliveries. Stop it, wait, or take over.")
-        raise AlreadyListening(lazy_message(text), answer / 1000)
+        text = "Another listener gets its deliveries. Stop it, wait, or take over."
+        raise AlreadyListening(text, answer / 1000)
 
 
 def shorten(subscription: int) -> None:

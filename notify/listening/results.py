@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core.data import ids, transactions
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.http.messages import Request, Response
-from msgplatform.core.lazy_text import lazy_message
 from notify import orders
 from notify.directory import Subscription
 from notify.listening import places
@@ -26,6 +23,8 @@ from notify.subscriptions import answer_log
 
 # The errors of the HTTP engine that a listener can have; see `Response`.
 ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
+_LOST = "This lease has passed on: the result was not counted. Ask for the next delivery."
+_LOCKED = "Another process changes this delivery; send the result again."
 _event_types = CatalogueSubjects()
 _Status = ReceiveMsg.Status
 
@@ -47,13 +46,14 @@ class Answer:
         lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in self.headers.items())]
         raw = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") if self.status else b""
         body = self.body.encode("utf-8", "replace")
+        detail = "".join(c if c.isprintable() else " " for c in self.detail)
         request = cast(Request, None)
-        return Response(request, self.status, raw, body, self.seconds, self.error, self.detail, "")
+        return Response(request, self.status, raw, body, self.seconds, self.error, detail, "")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the delivery stands. `next_at` is the time of its next attempt, if there is one."""
+    """How the delivery stands. `next_attempt_at` is None when no attempt waits for its time."""
 
     outcome: str
     attempt: int
@@ -80,17 +80,13 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answ
         )
     except LeaseLost:
         if not Attempt.objects.filter(copy_id=row.pk, claim=claim).exists():
-            raise LeaseLost(lazy_message(_LOST)) from None
+            raise LeaseLost(_LOST) from None
     except transactions.Locked:
-        raise Unavailable(lazy_message(_LOCKED)) from None
+        raise Unavailable(_LOCKED) from None
     else:
         counters.add_totals(tally.counts, tally.seconds)
         places.shorten(subscription.id)
     return _outcome(row, claim)
-
-
-_LOST = _("This lease has passed on: the result was not counted. Ask for the next delivery.")
-_LOCKED = _("Another process changes this delivery; send the result again.")
 
 
 def _event_type(row: ReceiveMsg) -> str:

@@ -39,6 +39,8 @@ from notify.messages.states import ACCEPTED, STATUSES
 from notify.messages.texts import with_text
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
+_NAMED = 10  # systems in a sentence
+
 _SYSTEMS = 100  # whose keys are asked for in one statement
 
 
@@ -181,6 +183,17 @@ def _check(values: Values) -> None:
     narrowing = ("biz", "subscription", "since", "until", "id", "key")
     if "text" in values and not any(name in values for name in narrowing):
         raise InvalidInput(_("narrow it by a system, a subscription or a time"), "text")
+    encrypting = Biz.objects.filter(encrypts_payloads=True)
+    if "text" in values and "biz" in values and encrypting.filter(id=values["biz"]).exists():
+        text = _("the payloads of this system are encrypted, and cannot be searched")
+        raise InvalidInput(text, "text")
+
+
+def _warning() -> str:
+    """What a search cannot find at present."""
+    names = Biz.objects.filter(encrypts_payloads=True).values_list("name", flat=True)[:_NAMED]
+    sentence = _("Encrypted payloads are not searched: %s.") % ", ".join(names) if names else ""
+    return " ".join(text for text in (stores.archive_warning(), sentence) if text)
 
 
 MESSAGES = MessageStore(
@@ -193,7 +206,7 @@ MESSAGES = MessageStore(
     page=page,
     file=file,
     searched_text_label=gettext_lazy("payloads and answers"),
-    search_warning=stores.archive_warning,
+    search_warning=_warning,
     records=records,
     # Younger messages have not been archived yet.
     first_certain_id=lambda: horizon(timezone.now(), retention.keep()),

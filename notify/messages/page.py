@@ -59,6 +59,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
         with reading(place):
             message = place.messages.filter(id=message_id).first()
             if message is not None:
+                stores.unseal(message)
                 return build(place, message)
     return None
 

@@ -56,6 +56,8 @@ def record(biz_id: int, id: int, has_payload: bool) -> BizMsg | None:
             rows = _rows(store, biz_id).filter(id=id)
             if row := (rows if has_payload else rows.defer("payload")).first():
                 message = _message(store, row)
+                if has_payload:
+                    stores.unseal(message)
                 _add_deliveries(store, [message])
                 _add_attempts(store, message.listed_deliveries)
                 _add_consumers([message])

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows.messages import Values
+from msgplatform.core.secrets import encryption
 from notify.archive.stores import Store
 
 _CHUNK = 500  # deliveries of one statement
@@ -30,14 +31,17 @@ def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterat
     mysql = connection.vendor == "mysql"
     needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
     holds = "LOCATE(%s, payload) > 0" if mysql else "INSTR(payload, %s) > 0"
+    # A sealed payload holds any short text by chance.
+    is_clear = f"SUBSTR(payload, 1, {len(encryption.PREFIX)}) <> %s"
     places = ", ".join(["%s"] * len(message_ids))
     table = connection.ops.quote_name(store.messages.model._meta.db_table)
     statement = (
         f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
-        f" AND ({' OR '.join([holds] * len(needles))})"
+        f" AND ({' OR '.join([holds] * len(needles))}) AND {is_clear}"
     )
     # MySQL compares a text with the column's bytes as UTF-8; SQLite only bytes with bytes.
-    parameters = [needle if mysql else needle.encode() for needle in sorted(needles)]
+    texts = [*sorted(needles), encryption.PREFIX]
+    parameters = [text if mysql else text.encode() for text in texts]
     with connection.cursor() as cursor:
         cursor.execute(statement, [*message_ids, *parameters])
         yield from (row_id for (row_id,) in cursor.fetchall())

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive.router import ColdModel
-from msgplatform.core.fields import ExactCharField
+from msgplatform.core.fields import ExactCharField, SealedBinaryField
 
 
 class ColdBizMsg(ColdModel):
@@ -20,7 +20,7 @@ class ColdBizMsg(ColdModel):
     biz_id = models.BigIntegerField()
     event_type = ExactCharField(max_length=128)
     channel = ExactCharField(max_length=64, blank=True, default="")
-    payload = models.BinaryField()
+    payload = SealedBinaryField()
     created_at = models.DateTimeField()
     key = ExactCharField(max_length=128, blank=True, default="")
     archived_at = models.DateTimeField()

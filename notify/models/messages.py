@@ -27,7 +27,7 @@ from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from msgplatform.core.fields import ExactCharField
+from msgplatform.core.fields import ExactCharField, SealedBinaryField
 from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
 from notify.models.subscriptions import BizReceive
@@ -46,7 +46,7 @@ class BizMsg(models.Model):
     )
     event_type = ExactCharField(_("event type"), max_length=128)
     channel = ExactCharField(_("channel"), max_length=64, blank=True, default="")
-    payload = models.BinaryField(_("payload"))
+    payload = SealedBinaryField(_("payload"))
     state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
     created_at = models.DateTimeField(_("accepted"))
     # Only instances that were read through notify.messages.records have these.

@@ -9,11 +9,11 @@ from notify.monitor.failures import DELIVER_NOW, SUBSCRIPTION
 
 RUNBOOKS: Mapping[str, Runbook] = {
     "notify.failing": SUBSCRIPTION.runbook(DELIVER_NOW),
-    "notify.failures": Runbook("console:failures"),
+    "notify.failures": Runbook("console:failures", model=SUBSCRIPTION.model),
     "notify.disabled": SUBSCRIPTION.runbook(),
     "notify.subscription": SUBSCRIPTION.runbook(),
     "notify.own_process": SUBSCRIPTION.runbook(),
-    "notify.poison": Runbook("console:failures"),
+    "notify.poison": Runbook("console:failures", severity="critical"),
     "notify.clock": Runbook("console:overview"),
     "notify.archive": Runbook("console:overview"),
     "notify.retention": Runbook("console:overview"),

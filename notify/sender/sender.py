@@ -22,6 +22,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import Listener
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates import breaker
 from notify import orders, signals
@@ -189,6 +190,18 @@ class Sender(Worker):
         # another sender might send it at the same time.
         database_now = wall - self.subscriptions.clock_ahead
         horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
+        entries = self._entries(lane, max_entries, horizon)
+        if entries:
+            for request in webhook.envelope(subscription).requests(entries, int(wall)):
+                self.engine.submit(request)
+            lane.sent(now, len(entries))
+        if lane.has_open_breaker:
+            self._give_back_all(lane)
+        return len(entries)
+
+    def _entries(self, lane: Lane, max_entries: int, horizon: float) -> list[webhook.Entry]:
+        """Take up to `max_entries` messages that wait; those whose lease ends before `horizon` go
+        back."""
         entries: list[webhook.Entry] = []
         while lane.waiting:
             order, item = lane.waiting[0]
@@ -198,15 +211,12 @@ class Sender(Worker):
             lane.waiting.popleft()
             if goes_back:
                 self.results.put(order, webhook.unsent_result(order.order, item))
-            else:
-                entries.append((order, item))
-        if entries:
-            for request in webhook.envelope(subscription).requests(entries, int(wall)):
-                self.engine.submit(request)
-            lane.sent(now, len(entries))
-        if lane.has_open_breaker:
-            self._give_back_all(lane)
-        return len(entries)
+                continue
+            try:
+                entries.append((order, webhook.opened(item)))
+            except Undecryptable as error:
+                self.results.put(order, webhook.unreadable_result(order.order, item, str(error)))
+        return entries
 
     def _give_back_unstarted(self) -> None:
         self._take_in()

@@ -3,11 +3,15 @@ format), a Result back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 
+import msgspec
+
 from msgplatform.core.http import engine as http
 from msgplatform.core.http.response import kept_headers, readable, retry_after
+from notify import orders
 from notify.directory import Subscription
 from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
@@ -33,7 +37,7 @@ class Envelope:
             subscription.timeout,
             networks=subscription.networks,
             own=limits.own_headers(prefix),
-            own_address=subscription.own_address,
+            own_host=subscription.own_host,
         )
         self._sign = signing.signer(subscription.keys)
         self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "
@@ -76,9 +80,23 @@ def request(
     return Envelope(subscription).requests([(order, item)], timestamp)[0]
 
 
+def opened(item: Item) -> Item:
+    """The item with the body that is sent. Raises Undecryptable."""
+    body = orders.open_body(item.body)
+    return item if body is item.body else msgspec.structs.replace(item, body=body)
+
+
 def unsent_result(order: Order, item: Item) -> Result:
     """A result that gives the delivery back without an attempt."""
     return Result(item.id, order.subscription, order.claim, item.attempt, "unsent", at=item.due)
+
+
+def unreadable_result(order: Order, item: Item, why: str) -> Result:
+    """A failed attempt: the payload's key is missing, and may be there at the next attempt."""
+    return Result(
+        item.id, order.subscription, order.claim, item.attempt, "failed", error="encrypted",
+        at=time.time(), detail=why, event_type=item.event_type,
+    )  # fmt: skip
 
 
 def answer(

@@ -34,10 +34,11 @@ def is_sandbox(url: str) -> bool:
 
 
 def address(subscription: int, key: bytes) -> tuple[str, str]:
-    """The URL to which a sandbox's deliveries go, and the address that the guard permits for it: ''
-    when SANDBOX_URL has a name."""
+    """The URL to which a sandbox's deliveries go, and the host that the guard permits for it though
+    its address be private: '' for a name that is PUBLIC_URL's, and may be resolved by anybody."""
     url = f"{settings.SANDBOX_URL}{PATH}{subscription}/{_token(subscription, key)}"
-    return url, destinations.parse(url).address
+    where = destinations.parse(url)
+    return url, where.host if where.address or settings.SANDBOX_URL_SET else ""
 
 
 def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:

@@ -43,7 +43,7 @@ def syncing(platform: Cluster) -> Iterator[Cluster]:
         platform.start(name)
     yield platform
     for name in SYNC:
-        platform.kill(name)
+        platform.stop(name)
     platform.script(MAKE_GONE)  # other tests count what is delivered
 
 

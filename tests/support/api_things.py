@@ -13,7 +13,7 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
+from msgplatform.models import Alert, AlertChannel, AlertRule, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
@@ -60,6 +60,9 @@ class Things:
         ids, spare = self._ids, method == "DELETE"
         name = "spare" if spare else "orders"
         by_address: dict[str, Mapping[str, str]] = {
+            "alert-channels/{name}": {"name": "spare" if spare else "operators"},
+            "alert-channels/{name}/tests": {"name": "operators"},
+            "alert-rules/{name}": {"name": "spare" if spare else "night"},
             "alerts/{id}": {"id": ids["alert"]},
             "alerts/{id}/acknowledge": {"id": ids["alert"]},
             "alerts/{id}/resolve": {"id": ids["alert"]},
@@ -147,6 +150,10 @@ def _managed(orders: Biz) -> None:
         if name == "spare":
             crm = Crm.objects.create(name="spare-crm", adapter="hubspot")
             Policy.objects.create(source=source, crm=crm, mapping="email = email", sweep_cron="")
+    for name in ("operators", "spare"):
+        AlertChannel.objects.create(name=name, url="json://127.0.0.1:9/", shown="JSON")
+    for name in ("night", "spare"):
+        AlertRule.objects.create(name=name)
     Crm.objects.create(name="sandbox", adapter="sandbox")
     LandingPage.objects.create(appkey="spare-page", biz=orders, title="autumn")
 

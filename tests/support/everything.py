@@ -12,7 +12,16 @@ from django.utils import timezone
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
-from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
+from msgplatform.models import (
+    Alert,
+    AlertChannel,
+    AlertMessage,
+    AlertRule,
+    ApiKey,
+    AuditLog,
+    Biz,
+    BulkJob,
+)
 from msgplatform.monitor import failure_store
 from notify.maker.maker import Maker
 from notify.models import Attempt, ReceiveMsg
@@ -56,7 +65,26 @@ def make(folder: Path) -> Biz:
         actor="somebody", action="bulk_resend", target="sms #1", detail={"filter": NUMBER}
     )
     alerts.raise_alert("tests", "Something is wrong", "Look at it.", "tests:1")
+    _alert_message()
     return biz
+
+
+def _alert_message() -> None:
+    """A message that did not reach a chat."""
+    channel = AlertChannel.objects.create(
+        name="chat", url="dingtalk://SECabc@a1b2/", shown="DingTalk dingtalk://… · 1a2b3c4d",
+        failing_since=timezone.now(), failures_in_row=2,
+        last_error="errcode 310000: sign not match",
+    )  # fmt: skip
+    rule = AlertRule.objects.create(name="all", kinds=["sms.*"])
+    rule.channels.add(channel)
+    message = AlertMessage.objects.create(
+        channel=channel, rule=rule, state="failed", due_at=timezone.now(), attempts=2,
+        error="errcode 310000: sign not match", title="msgplatform: [critical] Something is wrong",
+        text="[critical] Something is wrong\nLook at it.",
+    )  # fmt: skip
+    alert = Alert.objects.get(open_key="tests:1")
+    message.notices.create(channel=channel, alert=alert, event="opened")
 
 
 def _notify(biz: Biz) -> None:

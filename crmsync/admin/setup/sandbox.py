@@ -38,13 +38,13 @@ _MAKE = ("crmsync.add_crm", "crmsync.add_policy")
 MAPPING = "name = name\nphone = phone\nappkey = appkey\nextra = extra"
 INTERVAL_SECONDS = 2
 ANSWERS = [
-    ("", _("stores them")),
+    ("", _("stores the records")),
     (adapter.INVALID, _("refuses the values: they are dead at once")),
     (adapter.AUTH, _("refuses the credentials: pauses this CRM")),
     (adapter.THROTTLED, _("429: wants fewer calls")),
     (adapter.ERROR, _("500: fails")),
     (adapter.DOWN, _("is down: no connection")),
-    (adapter.LOST, _("stores them, and the answer is lost")),
+    (adapter.LOST, _("stores the records, and the answer is lost")),
 ]
 _LABELS = dict(ANSWERS)
 

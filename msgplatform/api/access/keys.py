@@ -47,6 +47,7 @@ _PLATFORM_SCOPES = {
     "manage:systems": gettext_noop("set up business systems"),
     "manage:keys": gettext_noop("make and revoke the keys of business systems"),
     "manage:alerts": gettext_noop("read, acknowledge and resolve alerts"),
+    "manage:alert-channels": gettext_noop("set up where alerts go, and test it"),
     "manage:failures": gettext_noop("read failures, acknowledge them and send them again"),
     "manage:audit": gettext_noop("read what people and keys have changed"),
     "manage:people": gettext_noop("set up the people of the console, and their groups"),

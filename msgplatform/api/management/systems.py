@@ -29,7 +29,8 @@ class SystemSerializer(WholeSerializer):
 
     class Meta:
         model = Biz
-        fields = ["name", "title", "enabled", "validates_events", "created_at"]
+        fields = ["name", "title", "enabled", "validates_events", "encrypts_payloads",
+                  "created_at"]  # fmt: skip
         read_only_fields = ["name", "created_at"]
 
 

@@ -4,7 +4,15 @@ from msgplatform.api import (
     converters,  # noqa: F401 - registers <id:…>
     own_key,
 )
-from msgplatform.api.management import alerts, failures, jobs, people, statistics, systems
+from msgplatform.api.management import (
+    alert_setup,
+    alerts,
+    failures,
+    jobs,
+    people,
+    statistics,
+    systems,
+)
 from msgplatform.api.management.platform_file import views
 from msgplatform.api.management.resources import routes
 
@@ -19,6 +27,13 @@ urlpatterns = [
         name="alert-acknowledge",
     ),
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
+    *routes(alert_setup.AlertChannelResource),
+    path(
+        "alert-channels/<slug:name>/tests",
+        alert_setup.AlertChannelTestView.as_view(),
+        name="alert-channel-test",
+    ),
+    *routes(alert_setup.AlertRuleResource),
     path("audit", alerts.AuditListView.as_view(), name="audit"),
     path("failures", failures.FailureListView.as_view(), name="failures"),
     path(

@@ -101,17 +101,25 @@ class Failure:
     system: str = ""  # the business system whose messages these are; '': of several
 
 
+# How bad the alerts of a kind are: rules send them by it. `critical`: messages are not taken in, or
+# may be lost; `info`: to be looked at some day.
+Severity = Literal["info", "warning", "critical"]
+
+
 @dataclass(frozen=True)
 class Runbook:
     """Where to act on the alerts of one kind; `docs/operations.md` has a section for each kind.
 
     `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
-    part of the alert's key behind the kind.
+    part of the alert's key behind the kind. `model` ("notify.BizReceive") is the model of the row
+    with that id, where it belongs to a business system, whose alerts a rule may pick out.
     """
 
     view: str
     takes_subject: bool = False
     button: Button | None = None
+    severity: Severity = "warning"
+    model: str = ""
 
 
 def _none() -> tuple[()]:

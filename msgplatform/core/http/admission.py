@@ -57,8 +57,7 @@ class Admission:
         # In this order a timeout that is no number counts as the longest.
         deadline = now + min(MAX_SECONDS, request.timeout)
         job = Job(request, destination, lines, now, deadline)
-        # Only an address that stands in the URL: a name could lead anywhere.
-        job.is_own = destination.address == outline.own_address != ""
+        job.is_own = destination.host == outline.own_host
         if self.in_flight < self.window:
             self._admit(job)
         else:
@@ -126,9 +125,13 @@ class Admission:
             answer = self._ask(job, target.host)
             if answer is None:
                 return False
-            unknown_here = answer.error == "dns" and self._takes_names
-            if answer.error and not unknown_here:
-                self._refuse(job, answer.error, answer.detail)
+            error, detail = answer.error, answer.detail
+            if job.is_own and error == "address_forbidden":
+                detail = next(filter(None, map(own_reason, answer.addresses)), "")
+                error = error if detail else ""
+            unknown_here = error == "dns" and self._takes_names and not job.is_own
+            if error and not unknown_here:
+                self._refuse(job, error, detail)
                 return False
             addresses = answer.addresses
         if job.request.networks:

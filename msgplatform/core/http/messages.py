@@ -135,8 +135,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     """The fixed part of requests; made by `outline`.
 
     `lines` are its headers as they are sent. If it is invalid, `problem` is the error class and a
-    sentence, with which all its requests are answered. `own_address` is an address of the platform
-    itself.
+    sentence, with which all its requests are answered. `own_host` is the platform's own web server.
     """
 
     url: str
@@ -146,7 +145,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     destination: Destination | None
     lines: tuple[str | bytes, ...]
     problem: tuple[str, str] = ("", "")
-    own_address: str = ""
+    own_host: str = ""
 
     def request(self, body: bytes, lines: Sequence[str], tag: Any) -> Request:
         """One request. `lines` are the headers that it adds, `Name: value` in ASCII, with names
@@ -163,19 +162,19 @@ def outline(
     method: str = "POST",
     networks: tuple[Network, ...] = (),
     own: Sequence[str] = (),
-    own_address: str = "",
+    own_host: str = "",
 ) -> Outline:
     """Make an outline; invalid values become its `problem`. The arguments are those of Request;
     `own` are the names of the headers that each request will add.
 
-    `own_address` is the address of the platform's own web server, as its settings name it. A URL
-    with exactly this address, and no name, is called directly, without a proxy, though the address
-    be private. A caller that takes it from anything but the settings opens the guard.
+    `own_host` is the host of the platform's own web server, as its settings name it. A URL with
+    exactly this host is called directly, without a proxy, though its address be private. A caller
+    that takes it from anything but the settings opens the guard.
     """
     shared_outline = outline_of(Request(url, b"", headers, timeout, None, method, networks))
     own_outline = outline_of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
     problem = own_outline.problem if own_outline.problem[0] else shared_outline.problem
-    return msgspec.structs.replace(shared_outline, problem=problem, own_address=own_address)
+    return msgspec.structs.replace(shared_outline, problem=problem, own_host=own_host)
 
 
 def outline_of(request: Request) -> Outline:

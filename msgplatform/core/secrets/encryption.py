@@ -18,6 +18,7 @@ from msgplatform.core.errors import Undecryptable
 
 # Distinguishes encrypted from clear text, and would distinguish a second format from this one.
 PREFIX = "enc1:"
+_SEALED = PREFIX.encode()
 
 
 class State(StrEnum):
@@ -60,6 +61,35 @@ def decrypt(stored_text: str) -> str:
     Results are cached: daemons read the same rows every two seconds.
     """
     return _decrypted(stored_text, _keys()) if is_encrypted(stored_text) else stored_text
+
+
+def is_sealed(stored: bytes) -> bool:
+    return stored.startswith(_SEALED)
+
+
+def seal(clear: bytes) -> bytes:
+    """Bytes to store for content that may be large; they are ASCII. Raises as `encrypt` does."""
+    return _SEALED + _fernet(_keys()).encrypt(clear)
+
+
+def unseal(stored: bytes) -> bytes:
+    """The content that `seal` made bytes of; other bytes are returned as they are. Nothing is
+    cached. Raises Undecryptable."""
+    if not is_sealed(stored):
+        return stored
+    try:
+        return _fernet(_keys()).decrypt(stored[len(_SEALED) :])
+    except InvalidToken:
+        raise Undecryptable("no key in ENCRYPTION_KEY decrypts it") from None
+
+
+def reseal(stored: bytes) -> bytes | None:
+    """The same content under the first key; None if it is so already. Raises Undecryptable."""
+    try:
+        _fernet(_keys()[:1]).decrypt(stored[len(_SEALED) :])
+    except InvalidToken:
+        return seal(unseal(stored))
+    return None
 
 
 def state(stored_text: str) -> State:

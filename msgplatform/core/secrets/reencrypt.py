@@ -16,16 +16,27 @@ from typing import Any
 
 from django.apps import apps
 from django.db import connections, router, transaction
-from django.db.models import ExpressionWrapper, F, Model, QuerySet, TextField, Value
+from django.db.models import (
+    BinaryField,
+    ExpressionWrapper,
+    F,
+    Func,
+    Model,
+    QuerySet,
+    TextField,
+    Value,
+)
 from django.db.models.functions import SHA256
 
 from msgplatform.core.data import transactions
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.fields import EncryptedTextField
+from msgplatform.core.fields import EncryptedTextField, SealedBinaryField
 from msgplatform.core.secrets import encryption
 from msgplatform.core.secrets.encryption import State
 
 PAGE = 200  # rows of one transaction: a writer that meets it waits for milliseconds only
+SEALED_PAGE = 50  # values may have a third of a megabyte
 _RENEWED = (State.CLEAR, State.OLD)
 
 
@@ -101,6 +112,58 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
         with connection.cursor() as cursor:  # the write-ahead log still holds the clear text
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+# -- sealed content ------------------------------------------------------------------------------
+def sealed_columns() -> list[Column]:
+    """The columns whose values may be sealed. Their tables are large: reading one takes a while."""
+    return [
+        Column(model, field.name, router.db_for_write(model))
+        for model in apps.get_models()
+        for field in model._meta.local_concrete_fields
+        if isinstance(field, SealedBinaryField)
+    ]
+
+
+def renew_sealed(column: Column, size: int = SEALED_PAGE) -> Iterator[Counter[State]]:
+    """Seal values with the first key that are under an old one; yields the states of each page's
+    values as they were. Values that no key decrypts, and those in clear text, stay as they are."""
+    for page in _sealed_pages(column, size):
+        states: Counter[State] = Counter()
+        new = []
+        for pk, stored in page:
+            try:
+                content = encryption.reseal(stored)
+            except Undecryptable:
+                states[State.UNREADABLE] += 1
+                continue
+            states[State.CURRENT if content is None else State.OLD] += 1
+            if content is not None:
+                new.append((pk, stored, content))
+        if new:
+            transactions.retrying(partial(_write_sealed, column, new), column.using)
+        failpoint("reencrypt.sealed_page")
+        yield states
+
+
+def _sealed_pages(column: Column, size: int) -> Iterator[list[tuple[Any, bytes]]]:
+    start = Func(F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
+                 output_field=BinaryField())  # fmt: skip
+    rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
+    last: Any = None
+    while True:
+        part = rows if last is None else rows.filter(pk__gt=last)
+        page = [(pk, bytes(value)) for pk, value in part.values_list("pk", column.field)[:size]]
+        if not page:
+            return
+        yield page
+        last = page[-1][0]
+
+
+def _write_sealed(column: Column, new: list[tuple[Any, bytes, bytes]]) -> None:
+    with transaction.atomic(column.using):
+        for pk, stored, content in new:
+            column.rows.filter(pk=pk, **{column.field: stored}).update(**{column.field: content})
 
 
 def overwrite_deleted(connection: Any) -> None:

@@ -33,6 +33,8 @@ class Command(BaseCommand):
                 self.stdout.write(f"{column}: {total_done} of {rows}")
                 self.stdout.flush()
         total = sum(map(reencrypt.count, columns), Counter())
+        for column in reencrypt.sealed_columns():
+            total += self._renew_sealed(column)
         for state in State:
             self.stdout.write(f"{total[state]} values {state}")
         if total[State.OLD] or total[State.CLEAR]:
@@ -49,3 +51,15 @@ class Command(BaseCommand):
                 "Only the first key of ENCRYPTION_KEY is used now: remove the others and restart "
                 "the programs."
             )
+
+    def _renew_sealed(self, column: reencrypt.Column) -> Counter[State]:
+        """Seal payloads anew; the states afterwards. Twice: the archiver may have moved some
+        meanwhile, in either direction."""
+        states: Counter[State] = Counter()
+        for _pass in range(2):
+            states.clear()
+            for states_of_page in reencrypt.renew_sealed(column):
+                states += states_of_page
+                self.stdout.write(f"{column}: {states.total()}")
+                self.stdout.flush()
+        return states

@@ -81,11 +81,12 @@ class _Reader:
                 yield from self.below(part, level)
 
     def _field(self, name: str, part: Any, level: int, is_required: bool) -> Field:
-        schema, _references = self._resolved(part)
-        description = schema.get("description", "")
-        return Field(
-            name, level, self._type(part), is_required, str(description), tuple(_limits(schema))
-        )
+        schema, references = self._resolved(part)
+        type = self._type(part)
+        if any(reference in self._open for reference in references):
+            type = _("%s, as above") % type  # its fields are not listed again
+        description = str(schema.get("description", ""))
+        return Field(name, level, type, is_required, description, tuple(_limits(schema)))
 
     def _type(self, part: Any) -> str:
         if part is False:

@@ -14,8 +14,9 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import store as store_module
 from crmsync.adapters.sandbox.store import Records
 from crmsync.models import Crm, Record
-from crmsync.monitor import conditions
+from crmsync.monitor import conditions, failures
 from msgplatform.api.access import keys
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import AuditLog
 from tests.integration.crmsync import sync_support as sync
@@ -94,6 +95,8 @@ def test_refused_credentials_pause_it_and_make_no_alert(crm: Crm, manager: Manag
     with sync.running() as handler:
         sync.turn_until(handler, lambda: Crm.objects.filter(paused_at__isnull=False).exists())
     assert Crm.objects.get().paused_because
+    failures.add(crm.pk, [(1, "auth", "no")], sql.now())
+    assert [one.is_quiet for one in failures.failures()] == [True]
     other = sync.crm("real", "sql", paused_at="2026-01-01T00:00:00Z", paused_because="no")
     assert [one.key for one in conditions.conditions()] == [f"{conditions.PAUSED}:{other.pk}"]
 
@@ -154,7 +157,7 @@ def test_the_page(crm: Crm, admin_client: Client) -> None:
     admin_client.post(page, {"answer": "error", "count": "5", "minutes": "5", "delay": "0.01"})
     sync.handled(sync.queued(sync.policy(crm), sync.requests("a", values={"name": "Ann Lee"})))
     text = admin_client.get(page).content.decode()
-    assert "It 500: fails" in text
+    assert "It was told: 500: fails" in text
     assert "for 4 more calls" in text
     wrong = admin_client.post(page, {"answer": "error", "minutes": "99"}).content.decode()
     assert "less than or equal to 60" in wrong

@@ -57,7 +57,7 @@ def test_the_fields_of_a_schema() -> None:
         ("lines", 0, "array of object", False),
         ("sku", 1, "string", True),
     ]
-    assert ("parent", 0, "object", False) in said
+    assert ("parent", 0, "object, as above", False) in said
     assert ("either", 0, "string | object", False) in said
     assert ("deep", 1, "null", False) in said
     assert [each for each in said if each[0] in {"never", "any", "a/b"}] == [

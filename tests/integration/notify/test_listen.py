@@ -181,7 +181,8 @@ def test_a_late_result_is_refused(laptop: Laptop) -> None:
     assert (row.status, row.claimed_by, row.send_times) == (Status.QUEUED, current["claim"], 0)
     assert not Attempt.objects.exists()
     assert laptop.finish(current)["outcome"] == "delivered"
-    problem(laptop.result(late), 409, "lease-lost")
+    detail = problem(laptop.result(late), 409, "lease-lost")["detail"]
+    assert detail.startswith("This lease has passed on")
 
 
 def test_a_result_after_the_lease_counts_while_nobody_else_has_it(laptop: Laptop) -> None:
@@ -327,7 +328,8 @@ def test_a_listener_has_a_name(laptop: Laptop) -> None:
 def test_one_listener_at_a_time(laptop: Laptop) -> None:
     assert laptop.next("anna") is None
     answer = laptop.ask("bob")
-    problem(answer, 409, "already-listening")
+    detail = problem(answer, 409, "already-listening")["detail"]
+    assert detail.startswith("Another listener gets its deliveries.")
     assert 0 < int(answer["Retry-After"]) <= long_polls.SECONDS + 11
     laptop.make()
     # One that is asked again while it waits, as the server does, does not take the place back.

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from msgplatform.api.access import keys
+from msgplatform.core.connections import work_redis
 from msgplatform.models import Biz
 from notify.maker.maker import Maker
 from notify.models import Attempt, Receive, ReceiveMsg
 from tests.support.api_server import JSON, Server
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 SOON = 180.0
 # More than the server has threads.
 LISTENERS = 24
+LISTENER = b'{"listener": "test"}'
 
 
 @pytest.fixture
-def start(tmp_path: Path, work_redis: object) -> Iterator[Callable[[], Server]]:
+def start(tmp_path: Path) -> Iterator[Callable[[], Server]]:
     servers: list[Server] = []
 
     def one_more() -> Server:
@@ -55,9 +59,8 @@ class Team:
             subscription(self.biz, f"laptop-{number}")
 
     def listen(self, server: Server, number: int = 0) -> tuple[int, Any]:
-        body = json.dumps({"listener": "test"}).encode()
         path = f"/api/v1/consumers/laptop-{number}/listen"
-        status, raw = server.request("POST", path, self.key, body, JSON)
+        status, raw = server.request("POST", path, self.key, LISTENER, JSON)
         return status, json.loads(raw)
 
     def finish(self, server: Server, delivery: Any) -> Any:
@@ -68,13 +71,10 @@ class Team:
         return json.loads(raw)
 
 
-def until_waiting(server: Server, team: Team, waiting: list[Future[Any]]) -> None:
-    """Return when the server has asked the database for every one of these requests, and sent no
-    answer: their places are taken."""
-    from msgplatform.core.connections import work_redis
-
-    while len(work_redis().keys("notify:listener:*")) < len(waiting):
-        assert not any(each.done() for each in waiting), [each.result() for each in waiting]
+def until_waiting(server: Server, count: int) -> None:
+    """Return when the server has looked for a delivery for so many requests: their places are
+    taken."""
+    while len(cast(list[bytes], work_redis().keys("notify:listener:*"))) < count:
         assert server.request("GET", "/healthz")[0] == 200
 
 
@@ -89,7 +89,7 @@ def test_many_wait_in_no_thread_and_are_woken(
 ) -> None:
     server, team = start(), Team(LISTENERS)
     waiting = [pool.submit(team.listen, server, number) for number in range(LISTENERS)]
-    until_waiting(server, team, waiting)
+    until_waiting(server, len(waiting))
     # A request that Django answers in one of the threads.
     assert server.request("GET", "/api/v1/messages", team.key)[0] == 403
     assert not any(each.done() for each in waiting)
@@ -98,13 +98,27 @@ def test_many_wait_in_no_thread_and_are_woken(
     answers = [each.result(SOON) for each in waiting]
     assert {status for status, _ in answers} == {200}
     assert {answer["delivery"]["message_id"] for _, answer in answers} == {str(message)}
-    # Its counters say nothing of the wait.
     assert ReceiveMsg.objects.filter(claimed_by__startswith="listen-").count() == LISTENERS
 
 
-def test_a_killed_server_loses_nothing(
-    start: Callable[[], Server], pool: ThreadPoolExecutor
-) -> None:
+def test_a_listener_that_leaves_gets_no_delivery(start: Callable[[], Server]) -> None:
+    server, team = start(), Team(1)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    headers = {"Authorization": f"Bearer {team.key}", **JSON}
+    connection.request("POST", "/api/v1/consumers/laptop-0/listen", LISTENER, headers)
+    until_waiting(server, 1)
+    connection.close()
+    # The web server counts it as a client that has left, within seconds.
+    deadline = time.monotonic() + SOON
+    while not work_redis().hget("web:requests", "n /api/v1/consumers POST 499"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    publish(team.biz)
+    make()
+    assert ReceiveMsg.objects.get().status == ReceiveMsg.Status.PENDING
+
+
+def test_a_killed_server_loses_nothing(start: Callable[[], Server]) -> None:
     server, team = start(), Team(1)
     messages = publish(team.biz, 3)
     make()
@@ -129,7 +143,7 @@ def test_the_end_of_the_server_answers_those_that_wait(
 ) -> None:
     server, team = start(), Team(2)
     waiting = [pool.submit(team.listen, server, number) for number in range(2)]
-    until_waiting(server, team, waiting)
+    until_waiting(server, len(waiting))
     server.process.send_signal(signal.SIGTERM)
     answers = [each.result(SOON) for each in waiting]
     assert [(status, answer["delivery"]) for status, answer in answers] == [(200, None)] * 2

@@ -164,7 +164,7 @@ class TestPlatform:
                 bodiless = getattr(views[path], "bodiless_methods", ())
                 assert method == "delete" or method.upper() in bodiless, name
                 checked.add(name)
-        assert len(checked) == 18
+        assert len(checked) == 20
 
     def test_our_own_notes_are_not_in_it(self) -> None:
         text = str(document())

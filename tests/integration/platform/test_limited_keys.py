@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.forms import model_to_dict
 from django.test import Client
@@ -19,7 +19,7 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.authentication import answers_limited_keys, required_scope
 from msgplatform.api.management.statistics import StatisticsView
-from msgplatform.core import alerts
+from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
 from msgplatform.models import (
     Alert,
@@ -152,6 +152,8 @@ def addresses(row: BizReceive) -> dict[str, dict[str, str]]:
         "people": {"name": "anna"},
         "roles": {},
         "alerts": {"id": str(Alert.objects.get().pk)},
+        "alert-channels": {"name": "operators"},
+        "alert-rules": {"name": "night"},
         "audit": {},
         "failures": {"id": str(group.pk)},
         "jobs": {"id": str(BulkJob.objects.get().pk)},
@@ -304,6 +306,27 @@ def test_lists_have_what_is_its_own_and_what_everybody_shares(
     assert total["own"] == Biz.objects.get(name=OWN).pk
 
 
+def test_counters_of_another_system_are_counted_nowhere(limited: Manager) -> None:
+    """Of every flow and every group, by whatever number."""
+    own, another = (Biz.objects.create(name=name) for name in (OWN, OTHER))
+    numbers = range(-3, 4)
+    asked = 0
+    for flow in flows.all():
+        if (activity := flow.health.activity) is None:
+            continue
+        for biz, counter in ((own, "ours"), (another, "theirs")):
+            counts = {(biz.pk, number, counter): 1 for number in numbers}
+            MinuteCounter.add(activity.counters, counts, sql.now())
+        groups = [f"&{each.name}={number}" for each in activity.dimensions if each.name != "system"
+                  for number in (1, 2, 3)]  # fmt: skip
+        for group in ("", *groups):
+            answer = limited.send("GET", f"statistics?flow={flow.name}{group}")
+            assert answer.status_code in (200, 400), answer.content
+            assert "theirs" not in answer.content.decode()
+            asked += answer.status_code == 200
+    assert asked >= 5
+
+
 def test_a_team_acts_on_its_own(limited: Manager, other: BizReceive) -> None:
     pair = "orders/orders-hook"
     made = limited.send("PUT", "systems/orders/keys/till", {"scopes": ["events:write"]})
@@ -371,3 +394,24 @@ def test_in_the_console(admin_client: Client) -> None:
     )
     assert "sees only that system" in told.content.decode()
     assert model_to_dict(ApiKey.objects.get(pk=row.pk))["systems"] == [OWN, "gone"]
+
+
+def test_nobody_takes_back_a_limit_of_scopes_that_are_not_theirs(admin_client: Client) -> None:
+    for name in (OWN, OTHER):
+        Biz.objects.create(name=name)
+    row, _plain = keys.create(None, "team", ["manage:systems"], system_names=[OWN, OTHER])
+    clerk = User.objects.create_user("clerk", is_staff=True)
+    permitted = ["change_apikey", "view_apikey"]
+    clerk.user_permissions.set(Permission.objects.filter(codename__in=permitted))
+    client = Client()
+    client.force_login(clerk)
+    form = {"name": "team", "scopes": ["manage:systems"]}
+    address = f"/admin/msgplatform/apikey/{row.pk}/change/"
+    for who, chosen, is_saved in (
+        (client, [OWN], True), (client, [OWN, OTHER], False), (client, [], False),
+        (admin_client, [], True),
+    ):  # fmt: skip
+        before = ApiKey.objects.get().systems
+        answer = who.post(address, {**form, "systems": chosen})
+        assert (answer.status_code == 302) == is_saved
+        assert ApiKey.objects.get().systems == (chosen if is_saved else before)

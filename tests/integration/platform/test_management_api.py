@@ -42,8 +42,8 @@ ORDERS = {"title": "Order service", "enabled": True, "validates_events": False}
 WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-Api-Key": "s3cret"}}
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
-    "|landing-pages|alerts|audit|crms|sources|policies|failures|held|people|tests|platform"
-    "|sandbox"
+    "|landing-pages|alert-channels|alert-rules|alerts|audit|crms|sources|policies|failures|held"
+    "|people|tests|platform|sandbox"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -103,7 +103,10 @@ def test_each_operation_needs_its_own_scope(work_redis: Any) -> None:
     for operation in found:
         work_redis.delete(*work_redis.keys("throttle:*") or ["throttle:"])  # more than a minute's
         named = re.findall(_RESOURCES, operation.path.replace("/roles", "/people"))
-        assert operation.scope == f"manage:{named[-1]}", operation.path
+        scope_name = named[-1].replace("alert-rules", "alert-channels")
+        if named[0] == "alert-channels":
+            scope_name = named[0]
+        assert operation.scope == f"manage:{scope_name}", operation.path
         path = re.sub(r"\{id\}", "1", operation.path)
         path = re.sub(r"\{\w+\}", "x", path).removeprefix("/api/v1/")
         others = keys.management_scopes().keys() - {operation.scope}
@@ -129,14 +132,17 @@ def test_each_operation_once(manager: Manager) -> None:
     manager.send("PUT", "crms/sales", CRM)
     manager.send("PUT", "sources/shop", SOURCE)
     manager.send("PUT", "policies/shop/sales", POLICY)
+    manager.send("PUT", "alert-channels/chat", {"url": "dingtalk://SECa1@a1b2/"})
+    manager.send("PUT", "alert-rules/night", {"channels": ["chat"], "systems": ["orders"]})
     things = ["systems/orders", "systems/orders/keys/checkout", "consumers/warehouse",
               "subscriptions/orders/warehouse", "event-types/order.paid",
               "systems/orders/event-types/order.paid", "sms/gateways/north",
               "sms/accounts/orders", "landing-pages/spring-2026", "crms/sales",
-              "policies/shop/sales", "sources/shop"]  # fmt: skip
+              "policies/shop/sales", "alert-rules/night", "alert-channels/chat",
+              "sources/shop"]  # fmt: skip
     lists = ["systems", "systems/orders/keys", "consumers", "subscriptions", "event-types",
              "sms/gateways", "sms/accounts", "landing-pages", "crms", "sources",
-             "policies"]  # fmt: skip
+             "policies", "alert-channels", "alert-rules"]  # fmt: skip
     for path in lists:
         (first, *_rest) = manager.send("GET", path).json()["results"]
         assert first

@@ -18,7 +18,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
-from msgplatform.models import AuditLog, Biz, FailureGroup, IdNode
+from msgplatform.models import AlertChannel, AlertRule, AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
 from tests.support.sms_rows import account, gateway
@@ -50,6 +50,15 @@ def a_count_cannot_be_read(places: Places) -> Course:
     yield
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM msgplatform_givenup WHERE flow = 'sms'")
+
+
+@incident("platform.channel", r"the channel pager JSON .* is a loopback address")
+def alerts_do_not_reach_a_channel(places: Places) -> Course:
+    channel = AlertChannel.objects.create(name="pager", url="json://127.0.0.1:9/", shown="JSON")
+    AlertRule.objects.create(name="all", group_seconds=1).channels.add(channel)
+    yield
+    AlertRule.objects.all().delete()
+    AlertChannel.objects.all().delete()
 
 
 @incident("platform.disk", r"The disk of elsewhere .* 5\.0 of 100\.0 GiB are free", act=2)

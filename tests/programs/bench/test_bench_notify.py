@@ -23,7 +23,7 @@ ROWS = (1000, 10_000)
 SIDES = [
     ("sender", {"rq+requests", "pycurl-multi"}),
     ("marker", {"orm-save", "orm-save+log"}),
-    ("notify", {"drf+orm-default"}),
+    ("notify", {"encrypted-payloads", "drf+orm-default"}),
 ]
 if os.environ.get("MSGPLATFORM_FULL_LOAD"):
     SIDES += [

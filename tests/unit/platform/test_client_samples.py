@@ -15,7 +15,8 @@ def parameters(module: str, class_name: str) -> dict[str, set[str]]:
     """Method → the names of its parameters. The client cannot be imported here: a part of it is
     generated when it is built."""
     tree = ast.parse((CLIENT / module).read_text())
-    (body,) = [node.body for node in tree.body if getattr(node, "name", "") == class_name]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    (body,) = [node.body for node in classes if node.name == class_name]
     return {
         method.name: {one.arg for one in (*method.args.args, *method.args.kwonlyargs)}
         for method in body

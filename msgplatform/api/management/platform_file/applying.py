@@ -22,7 +22,7 @@ from msgplatform.api.management.platform_file.faults import Fault, FileFaults
 from msgplatform.api.management.platform_file.kinds import Kind
 from msgplatform.api.management.platform_file.outcome import Action, Change, Outcome
 from msgplatform.api.management.platform_file.reading import Description, Entry
-from msgplatform.api.management.resource import Resource, Stored, value_at
+from msgplatform.api.management.resource import Resource, Stored, fields_of, value_at
 from msgplatform.api.problems import handler
 from msgplatform.core.errors import Changed, NotNow, Permanent
 from msgplatform.models import KeptObject
@@ -163,9 +163,8 @@ class _Application:
 def _change(entry: Entry, stored: Stored, note: str) -> Change:
     section, name = entry.section, entry.name
     if stored.is_new:
-        serializer: Any = entry.kind.serializer_class()
         secret_names = {
-            each for each, field in serializer.fields.items()
+            each for each, field in fields_of(entry.kind.serializer_class).items()
             if field.source in entry.kind.secret_fields
         }  # fmt: skip
         body = {key: value for key, value in entry.body.items() if key not in secret_names}

@@ -16,7 +16,7 @@ from rest_framework import serializers
 from msgplatform.api.management.platform_file import kinds, text
 from msgplatform.api.management.platform_file.kinds import Kind
 from msgplatform.api.management.platform_file.reading import VERSION, VERSION_KEY
-from msgplatform.api.management.resource import value_at
+from msgplatform.api.management.resource import fields_of, value_at
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
 
@@ -87,10 +87,9 @@ def _entry(kind: Kind, row: Any, has_references: bool) -> Iterator[str]:
 
 def _body(kind: Kind, row: Any) -> dict[str, Any]:
     """The fields that are not the default, without secrets."""
-    serializer: Any = kind.serializer_class(row)
     columns = {column.name: column for column in kind.model._meta.concrete_fields}
     body: dict[str, Any] = {}
-    for name, field in serializer.fields.items():
+    for name, field in fields_of(kind.serializer_class).items():
         source = str(field.source)
         if field.read_only or field.write_only or source in kind.secret_fields:
             continue
@@ -110,9 +109,8 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
 
 def _references(kind: Kind, row: Any, name: str) -> dict[str, Any]:
     """For each secret that is stored a reference whose name says which one it is."""
-    serializer: Any = kind.serializer_class()
     references: dict[str, Any] = {}
-    for field_name, field in serializer.fields.items():
+    for field_name, field in fields_of(kind.serializer_class).items():
         if field.source not in kind.secret_fields:
             continue
         column: Any = kind.model._meta.get_field(field.source)

@@ -28,6 +28,7 @@ from msgplatform.api.management.platform_file.references import (
     SentSecrets,
     WrongReference,
 )
+from msgplatform.api.management.resource import fields_of
 from msgplatform.core.json.values import MAX_STORED, depth
 
 VERSION = 1
@@ -211,8 +212,7 @@ class _Reader:
         self._result.entries.append(entry)
 
     def _check_fields(self, entry: Entry) -> None:
-        serializer: Any = entry.kind.serializer_class()
-        fields = serializer.fields
+        fields = fields_of(entry.kind.serializer_class)
         writable = sorted(name for name, each in fields.items() if not each.read_only)
         for name, value in entry.body.items():
             if name not in fields:

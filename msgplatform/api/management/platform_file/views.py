@@ -166,9 +166,11 @@ class PlatformView(QueryView):
         if limit and (unknown := sorted(systems - limit)):
             raise InvalidInput(f"The key is limited, and not to {', '.join(unknown)}.", "system")
         systems = systems or limit
-        if not isinstance(request.accepted_renderer, YamlRenderer):
-            return Response(exporting.value(sections, systems))
         has_references = self.query_values.get("references") == "true"
+        if not isinstance(request.accepted_renderer, YamlRenderer):
+            if has_references:
+                raise InvalidInput("Ask for YAML: Accept: application/yaml.", "references")
+            return Response(exporting.value(sections, systems))
         lines = exporting.export(sections, systems, has_references)
         return Response("".join(f"{line}\n" for line in lines))
 

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging
 from msgplatform.core.connections import WORK, RedisError, work_redis
 from msgplatform.core.daemons import heartbeats, writers
 from msgplatform.core.daemons.lease import Lease
@@ -40,6 +40,9 @@ class Watch:
         # Names of the Redis servers that the last look found unavailable.
         self._unavailable: set[str] = set()
         self._without_database = False
+        self._senders = alerts.senders()
+        # True if this process looks for all, or none can: without the work Redis each one sends.
+        self._may_send = False
 
     def turn(self) -> None:
         """Look when it is time. Ask the database each time: a connection to a server that is gone
@@ -48,6 +51,9 @@ class Watch:
             self.look()
         else:
             self._database_answers()
+        if not self._without_database:
+            for sender in self._senders:
+                sender.turn(self._may_send)
 
     def look(self) -> None:
         """Raise alerts for the conditions that hold now and resolve the others, as far as this
@@ -55,7 +61,8 @@ class Watch:
         if not self._database_answers():  # no alert can be stored, so there is nothing to look for
             return
         try:
-            if not _LEASE.hold(self._me):
+            self._may_send = _LEASE.hold(self._me)
+            if not self._may_send:
                 # Another process looks. If the lease comes to us, we begin with our own looks.
                 self._programs.forget()
                 self._database.forget()
@@ -63,6 +70,7 @@ class Watch:
                 return
             beats = heartbeats.alive()
         except RedisError as error:
+            self._may_send = True
             # Without heartbeats nothing is known of programs: their silence is counted anew.
             self._programs.forget()
             self._report_redis({WORK.name: error}, only=WORK.name)

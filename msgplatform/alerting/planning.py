@@ -1,0 +1,128 @@
+"""From alerts to messages: which channel is told what, in which message, and when.
+
+Everything here can be done by two processes at once, and again after one of them has died: a notice
+is unique, and news is deleted in the transaction that writes the notices of it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Max, Q
+
+from msgplatform.alerting import matching, quiet_hours
+from msgplatform.alerting.quiet_hours import Due
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
+
+_BATCH = 100  # of one transaction
+Event = AlertNotice.Event
+State = AlertMessage.State
+
+
+def plan(now: datetime) -> int:
+    """Take up what has happened to alerts since the last time; returns how much it was."""
+    news = list(AlertNews.objects.select_related("alert").order_by("id")[:_BATCH])
+    if not news:
+        return 0
+    rules = matching.Rules()
+    opened = [each.alert for each in news if not each.is_end]
+    systems = matching.systems(opened) if rules else {}
+    with transaction.atomic():
+        for alert in opened if rules else ():
+            for rule, channel in rules.about(alert, systems[alert.pk]):
+                _tell(alert, rule, channel, Event.OPENED, 0, now)
+        for each in news:
+            if each.is_end:
+                _tell_end(each.alert, now)
+        AlertNews.objects.filter(pk__in=[each.pk for each in news]).delete()
+    return len(news)
+
+
+def plan_repeats(now: datetime) -> int:
+    """Tell once more of open alerts that nobody has acknowledged; returns how many notices."""
+    total = 0
+    rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
+    for rule in rules:
+        before = now - timedelta(minutes=rule.repeat_minutes)
+        pairs = (
+            AlertNotice.objects.filter(
+                message__rule=rule,
+                alert__open_key__isnull=False,
+                alert__acknowledged_at=None,
+                channel__enabled=True,
+            )
+            .exclude(message__state=State.DROPPED)
+            .values("alert_id", "channel_id")
+            .annotate(last=Max("message__due_at"), number=Max("number"))
+            .filter(last__lt=before)
+            .order_by()[:_BATCH]
+        )
+        for pair in pairs:
+            alert = Alert.objects.get(pk=pair["alert_id"])
+            channel = AlertChannel.objects.get(pk=pair["channel_id"])
+            with transaction.atomic():
+                _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
+            total += 1
+    return total
+
+
+def _tell_end(alert: Alert, now: datetime) -> None:
+    """Tell the end of an alert to those channels that were told its beginning, or will be."""
+    notices = AlertNotice.objects.filter(alert=alert, event=Event.OPENED)
+    notices = notices.exclude(message__state=State.DROPPED)
+    for notice in notices.select_related("message__rule", "channel"):
+        rule = notice.message.rule
+        if rule is not None and rule.sends_resolved:
+            _tell(alert, rule, notice.channel, Event.RESOLVED, 0, now)
+
+
+def _tell(
+    alert: Alert, rule: AlertRule, channel: AlertChannel, event: str, number: int, now: datetime
+) -> None:
+    """Write the notice, into a message that waits for further ones or a new one."""
+    notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
+    if notices.exists():  # another rule has told it, or another process
+        return
+    due = quiet_hours.due(rule, matching.severity(alert.kind), now)
+    if due is None and event != Event.OPENED:
+        return
+    message = None if due is None else _waiting(rule, channel, due, now)
+    if message is None:
+        state = State.DROPPED if due is None else State.WAITING
+        due_at = due.latest if due else now
+        message = AlertMessage.objects.create(
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at
+        )
+    sql.insert_or_keep(
+        AlertNotice._meta.db_table,
+        ("message_id", "channel_id", "alert_id", "event", "number"),
+        [(message.pk, channel.pk, alert.pk, str(event), number)],
+    )
+
+
+def _waiting(
+    rule: AlertRule, channel: AlertChannel, due: Due, now: datetime
+) -> AlertMessage | None:
+    """The message that this notice can join, locked: nobody sends it before the notice is stored.
+    One that waits for its next attempt takes all that may go now; one of the morning holds nothing
+    up."""
+    rows = AlertMessage.objects.select_for_update().filter(
+        rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
+    )
+    if due.earliest <= now:
+        rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
+    else:
+        rows = rows.filter(due_at__range=due)
+    return rows.order_by("due_at").first()
+
+
+def delete_old(before: datetime) -> int:
+    """Delete what was sent before this time, unless one of its alerts is open still; at most one
+    batch."""
+    open_messages = AlertNotice.objects.filter(alert__open_key__isnull=False)
+    rows = AlertMessage.objects.filter(created_at__lt=before).exclude(state=State.WAITING)
+    rows = rows.exclude(pk__in=open_messages.values("message_id"))
+    ids = list(rows.values_list("pk", flat=True)[:_BATCH])
+    return AlertMessage.objects.filter(pk__in=ids).delete()[0] if ids else 0

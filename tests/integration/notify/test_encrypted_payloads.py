@@ -1,0 +1,232 @@
+"""Payloads encrypted at rest: in the tables, the archive and Redis; not for those who may read."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import translation
+
+from msgplatform.core.connections import work_redis as redis_of_work
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.secrets import encryption, reencrypt
+from msgplatform.core.secrets.encryption import State
+from msgplatform.models import Biz
+from notify.archive import stores
+from notify.archive.restore import restore
+from notify.directory import from_row
+from notify.flow import FLOW
+from notify.intake import intake, sealing
+from notify.listening.leases import lease_next
+from notify.maker.maker import Maker
+from notify.messages.index import MESSAGES
+from notify.messages.texts import with_text
+from notify.models import BizMsg, ColdBizMsg, Receive, ReceiveMsg
+from tests.integration.notify.api_caller import MESSAGES as API
+from tests.integration.notify.api_caller import Caller
+from tests.support import archive_support
+from tests.support.archive_support import archive, message
+from tests.support.http_sinks import Sink, answering
+from tests.support.management import Manager
+from tests.support.notify_rows import publish, resend, subscription
+from tests.support.notify_turns import run_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+place = archive_support.place
+OLD, NEW = (encryption.new_key() for _ in range(2))
+PAYLOAD = '{"card":"4111 1111","名":"中文","n":1.10}'.encode()
+NEEDLES = ("4111 1111", "中文", "\\u4e2d")
+DELIVERED = ReceiveMsg.Status.DELIVERED
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Any) -> Any:
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    settings.ENCRYPTION_KEYS = (OLD,)
+    sealing.forget()
+    yield
+    sealing.forget()
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders", encrypts_payloads=True)
+
+
+def in_tables() -> str:
+    with connection.cursor() as cursor:
+        texts = []
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            texts += [_text(value) for row in cursor.fetchall() for value in row]
+    return "\n".join(texts)
+
+
+def in_redis() -> str:
+    client: Any = redis_of_work()
+    values: list[Any] = []
+    for key in client.scan_iter():
+        kind = client.type(key)
+        values += client.hgetall(key).values() if kind == b"hash" else []
+        values += client.lrange(key, 0, -1) if kind == b"list" else []
+    return "\n".join(map(_text, values))
+
+
+def _text(value: Any) -> str:
+    return (
+        bytes(value).decode("utf-8", "replace")
+        if isinstance(value, bytes | memoryview)
+        else str(value)
+    )
+
+
+def holds(text: str) -> bool:
+    return any(needle in text for needle in NEEDLES)
+
+
+def stored(pk: int, model: Any = BizMsg) -> bytes:
+    return bytes(model.objects.get(pk=pk).payload)
+
+
+def test_it_is_nowhere_in_clear_but_at_the_consumer_and_for_those_who_may_read(
+    biz: Biz, admin_client: Client
+) -> None:
+    with Sink(answering()) as sink:
+        row = subscription(biz)
+        Receive.objects.update(url=sink.url())
+        (pk,) = publish(biz, payload=PAYLOAD)
+        Maker().turn()
+        assert encryption.is_sealed(stored(pk))
+        waiting = in_redis()
+        assert "enc1:" in waiting, "the order has it, sealed"
+        run_until(lambda: ReceiveMsg.objects.filter(status=DELIVERED).exists())
+    (seen,) = sink.requests
+    assert PAYLOAD in seen.body, "byte for byte"
+    assert json.loads(seen.body)["data"]["名"] == "中文"
+    assert not holds(waiting + in_redis() + in_tables())
+    with translation.override("en"):
+        assert "4111 1111" in admin_client.get(f"/console/notify/{pk}").content.decode()
+    kept = FLOW.messages.file(str(pk))
+    assert kept is not None
+    assert kept.content == PAYLOAD
+    assert row.pk
+
+
+def test_the_api_shows_it_to_its_owner() -> None:
+    caller = Caller("orders")
+    Biz.objects.update(encrypts_payloads=True)
+    answer = caller.post(API, {"event_type": "order.paid", "payload": json.loads(PAYLOAD)})
+    pk = answer.json()["id"]
+    assert encryption.is_sealed(stored(int(pk)))
+    shown = caller.get(f"{API}/{pk}?expand=payload").json()
+    assert shown["payload"] == json.loads(PAYLOAD)
+
+
+def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
+    row = subscription(biz, "laptop")
+    Receive.objects.update(delivery="listen")
+    publish(biz, payload=PAYLOAD)
+    maker = Maker()
+    while maker.turn():
+        pass
+    row.refresh_from_db()
+    lease = lease_next(from_row(row))
+    assert lease is not None
+    assert PAYLOAD in lease.request.body
+
+
+def test_a_repeated_request_is_a_duplicate_and_other_systems_stay_clear(biz: Biz) -> None:
+    event = intake.Event(biz.pk, "order.paid", PAYLOAD, "key-1")
+    first, second = intake.publish_many([event])[0], intake.publish_many([event])[0]
+    assert (second.outcome, second.id) == ("duplicate", first.id)
+    other = Biz.objects.create(name="stock")
+    (pk,) = publish(other, payload=PAYLOAD)
+    assert stored(pk) == PAYLOAD
+
+
+def test_it_stays_sealed_in_the_archive_and_comes_back(biz: Biz, place: str) -> None:
+    row = subscription(biz)
+    pk = message(row, ReceiveMsg.Status.EXHAUSTED, days=40, payload=encryption.seal(PAYLOAD))
+    archive()
+    assert encryption.is_sealed(stored(pk, ColdBizMsg))
+    kept = FLOW.messages.file(str(pk))
+    assert kept is not None
+    assert kept.content == PAYLOAD
+    restore([pk], lambda: 0)
+    assert encryption.unseal(stored(pk)) == PAYLOAD
+
+
+def test_the_key_is_rotated_in_both_stores(biz: Biz, place: str, settings: Any) -> None:
+    row = subscription(biz)
+    archived = [
+        message(row, DELIVERED, days=10, payload=encryption.seal(PAYLOAD)) for _ in range(3)
+    ]
+    archive()
+    hot = publish(biz, 3, payload=PAYLOAD)
+    clear = message(row, DELIVERED, days=1, payload=PAYLOAD)
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    call_command("rotate_encryption_key", verbosity=0)
+    settings.ENCRYPTION_KEYS = (NEW,)
+    for pk, model in [(pk, BizMsg) for pk in hot] + [(pk, ColdBizMsg) for pk in archived]:
+        assert encryption.unseal(stored(pk, model)) == PAYLOAD
+    assert stored(clear) == PAYLOAD
+    for column in reencrypt.sealed_columns():
+        for states in reencrypt.renew_sealed(column):
+            assert set(states) == {State.CURRENT}
+    settings.ENCRYPTION_KEYS = (OLD,)
+    with pytest.raises(CommandError, match="Keep all keys"):
+        call_command("rotate_encryption_key", verbosity=0)
+
+
+def test_a_missing_key_is_said_and_the_message_waits_for_it(
+    biz: Biz, settings: Any, admin_client: Client
+) -> None:
+    with Sink(answering()) as sink:
+        subscription(biz, schedule=[])
+        Receive.objects.update(url=sink.url())
+        (pk,) = publish(biz, payload=PAYLOAD)
+        consumer = Receive.objects.get()  # its secret is under the old key, too
+        secret = consumer.secret
+        settings.ENCRYPTION_KEYS = (NEW,)
+        consumer.secret, consumer.headers = secret, {}
+        consumer.save()
+        run_until(lambda: ReceiveMsg.objects.filter(error="encrypted").exists())
+        assert sink.requests == []
+        with pytest.raises(Unavailable, match="Add the key"):
+            FLOW.messages.page(str(pk), "")
+        shown = admin_client.get(f"/console/notify/{pk}")
+        assert shown.status_code < 600
+        settings.ENCRYPTION_KEYS = (NEW, OLD)
+        resend(list(ReceiveMsg.objects.values_list("id", flat=True)))
+        run_until(lambda: ReceiveMsg.objects.filter(status=DELIVERED).exists())
+    assert PAYLOAD in sink.requests[0].body
+
+
+def test_a_search_says_that_it_cannot_look_into_them(biz: Biz, settings: Any) -> None:
+    with pytest.raises(InvalidInput, match="encrypted, and cannot be searched"):
+        MESSAGES.check({"text": "card", "biz": biz.pk})
+    with translation.override("en"):
+        assert MESSAGES.search_warning() == "Encrypted payloads are not searched: orders."
+    (sealed,) = publish(biz, payload=PAYLOAD)
+    other = Biz.objects.create(name="stock")
+    (clear,) = publish(other, payload=b'{"x":"gAAAA"}')
+    assert with_text(stores.hot(), {"text": "gAAAA"}, [sealed, clear]) == {clear}
+
+
+def test_the_setting_is_seen_within_seconds_and_in_the_api(biz: Biz) -> None:
+    manager = Manager()
+    shown = manager.send("PUT", "systems/orders", {"encrypts_payloads": True}).json()
+    assert shown["encrypts_payloads"] is True
+    assert manager.send("PUT", "systems/orders", {}).json()["encrypts_payloads"] is False
+    (pk,) = publish(biz, payload=PAYLOAD)
+    assert stored(pk) == PAYLOAD
+    Biz.objects.update(encrypts_payloads=True)
+    deadline = time.monotonic() + 120
+    while not encryption.is_sealed(stored(publish(biz, payload=PAYLOAD)[0])):
+        assert time.monotonic() < deadline, "the change was not seen"
+        time.sleep(0.1)

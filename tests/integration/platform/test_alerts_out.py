@@ -1,0 +1,520 @@
+"""Alerts reach people: real child processes, against robots that check what their documents say."""
+
+from __future__ import annotations
+
+import email
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email import policy
+from html import unescape
+from typing import Any
+
+import pytest
+import time_machine
+from aiosmtpd.controller import Controller
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from msgplatform.alerting import texts
+from msgplatform.alerting.child import Child
+from msgplatform.alerting.turn import Sender
+from msgplatform.core import alerts
+from msgplatform.core.servers.private_server import free_port
+from msgplatform.models import (
+    Alert,
+    AlertChannel,
+    AlertMessage,
+    AlertNews,
+    AlertRule,
+    Biz,
+    MinuteCounter,
+)
+from msgplatform.monitor import alert_store
+from tests.support import robot_sinks
+from tests.support.api_support import problem
+from tests.support.management import Manager
+from tests.support.notify_rows import subscription
+from tests.support.robot_sinks import (
+    DINGTALK,
+    FEISHU,
+    PLAIN,
+    SECRET,
+    SLACK,
+    SLACK_PATH,
+    TOKEN,
+    WECOM,
+    Robots,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+SECONDS = 120.0
+NOON = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Robots]:
+    with robot_sinks.running(tmp_path_factory.mktemp("robots")) as robots:
+        yield robots
+
+
+@pytest.fixture
+def robots(world: Robots, settings: Any) -> Robots:
+    world.calls.clear()
+    world.modes.clear()
+    settings.OUTBOUND_PROXY = world.proxy
+    settings.OUTBOUND_CA_FILE = str(world.ca_file)
+    return world
+
+
+def channel(
+    name: str = "operators", url: str = f"dingtalk://{SECRET}@{TOKEN}/", **values: Any
+) -> AlertChannel:
+    return AlertChannel.objects.create(name=name, url=url, shown=name, **values)
+
+
+def rule(*channels: AlertChannel, name: str = "all", **values: Any) -> AlertRule:
+    row = AlertRule.objects.create(name=name, **{"group_seconds": 0, **values})
+    row.channels.set(channels)
+    return row
+
+
+def alarm(key: str = "sms.gateway:7", subject: str = "Gateway 7", text: str = "it is down") -> None:
+    alerts.raise_alert(key.partition(":")[0], subject, text, key)
+
+
+def work(sender: Sender | None = None) -> Sender:
+    """Turns until nothing is due any more and no send is under way."""
+    sender = sender or Sender()
+    deadline = time.monotonic() + SECONDS
+    while True:
+        sender.turn(may_start=True)
+        if sender.is_idle:
+            return sender
+        assert time.monotonic() < deadline, "a send has no end"
+        time.sleep(0.02)
+
+
+def test_an_alert_and_its_end_reach_a_chat(robots: Robots) -> None:
+    rule(channel())
+    alarm()
+    work()
+    (call,) = robots.of(DINGTALK)
+    alert = Alert.objects.get()
+    markdown = call.body["markdown"]
+    assert markdown["title"] == "msgplatform: [critical] Gateway 7"
+    assert "it is down" in markdown["text"]
+    page = reverse("admin:msgplatform_alert_change", args=[alert.pk])
+    assert texts.alert_url(alert).endswith(page)
+    assert f"]({texts.alert_url(alert)})" in markdown["text"]
+    message = AlertMessage.objects.get()
+    assert (message.state, message.attempts, message.error) == ("sent", 1, "")
+    alerts.resolve("sms.gateway:7")
+    work()
+    assert robots.of(DINGTALK)[1].body["markdown"]["title"] == "msgplatform: [resolved] Gateway 7"
+    work()
+    assert len(robots.calls) == 2
+    assert not AlertNews.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "shown"),
+    [
+        (DINGTALK, f"https://oapi.dingtalk.com/robot/send?access_token={TOKEN}&secret={SECRET}",
+         lambda body: body["markdown"]["text"]),
+        (WECOM, f"wecombot://{TOKEN}", lambda body: body["markdown"]["content"]),
+        (WECOM, f"wecombot://{TOKEN}?format=text", lambda body: body["text"]["content"]),
+        (FEISHU, f"feishu://{TOKEN}?secret={SECRET}",
+         lambda body: body["card"]["elements"][0]["content"]),
+        (FEISHU, f"https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}?secret={SECRET}&format=text",
+         lambda body: body["content"]["text"]),
+        (SLACK, f"https://hooks.slack.com{SLACK_PATH}", json.dumps),
+        (PLAIN, f"jsons://{PLAIN}/hook", lambda body: body["message"]),
+    ],
+)  # fmt: skip
+def test_each_robot_takes_a_hundred_alerts_as_one_message(
+    robots: Robots, host: str, url: str, shown: Callable[[Any], str]
+) -> None:
+    """By its own document: signature, fields, length."""
+    rule(channel(url=url, language="zh-hans"), group_seconds=1)
+    for number in range(100):
+        alarm(f"notify.failing:{number}", f"订阅 {number}", "消费者没有回答。" * 40)
+    work()
+    assert robots.calls == [], "the window is open"
+    AlertMessage.objects.update(due_at=timezone.now())
+    work()
+    message = AlertMessage.objects.get()
+    assert (message.state, message.error) == ("sent", "")
+    (call,) = robots.of(host)
+    text = shown(call.body)
+    assert "订阅 99" in text or "\\u8ba2\\u9605 99" in text
+    assert "订阅 1\n" not in text, "as many as fit, the others as a number"
+    assert "/admin/msgplatform/alert/" in text
+
+
+class Mail:
+    """A mail server that takes everything."""
+
+    def __init__(self) -> None:
+        self.mails: list[Any] = []
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        content = email.message_from_bytes(envelope.content, policy=policy.default)
+        self.mails.append((envelope, content))
+        return "250 OK"
+
+
+@pytest.fixture
+def mail() -> Iterator[Controller]:
+    controller = Controller(Mail(), hostname="127.0.0.1", port=free_port())
+    controller.start()
+    yield controller
+    controller.stop()
+
+
+def test_mail_goes_by_smtp_to_where_the_guard_allows(mail: Controller, settings: Any) -> None:
+    url = f"mailto://127.0.0.1:{mail.port}/?from=alerts@msg.example&to=ops@shop.example"
+    rule(channel(url=url))
+    alarm()
+    work()
+    message = AlertMessage.objects.get()
+    assert (message.state, message.error) == ("waiting", "127.0.0.1 is a loopback address.")
+    assert mail.handler.mails == []
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    AlertMessage.objects.update(due_at=timezone.now())
+    work()
+    ((envelope, content),) = mail.handler.mails
+    assert envelope.rcpt_tos == ["ops@shop.example"]
+    assert content["Subject"] == "msgplatform: [critical] Gateway 7"
+    assert "it is down" in content.get_body(("plain", "html")).get_content()
+
+
+def test_quiet_hours_end_in_the_rules_own_zone(robots: Robots) -> None:
+    """22 to 8 in Shanghai: a warning waits, a note is dropped, what is critical passes."""
+    url = f"jsons://{PLAIN}/"
+    quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "Asia/Shanghai"}
+    rule(channel(url=url), min_severity="info", quiet_drops_below="warning", **quiet)
+    with time_machine.travel(datetime(2026, 11, 25, 18, 30, tzinfo=UTC)) as clock:  # 02:30
+        alarm("sms.gateway:1", "critical one")
+        alarm("notify.failing:1", "a warning")
+        alarm("sms.login:1", "a note")
+        work()
+        assert titles(robots) == ["msgplatform: [critical] critical one"]
+        alerts.resolve("sms.login:1")
+        clock.move_to(datetime(2026, 11, 25, 23, 59, tzinfo=UTC))
+        alarm("notify.failing:2", "another warning")
+        work()
+        assert len(titles(robots)) == 1
+        alerts.resolve("notify.failing:1")
+        clock.move_to(datetime(2026, 11, 26, 0, 0, 1, tzinfo=UTC))  # 08:00:01
+        work()
+    assert titles(robots)[1:] == ["msgplatform: 1 alert, 1 resolved"]
+    assert "a note" not in robots.calls[-1].body["message"]
+    states = AlertMessage.objects.values_list("state", flat=True)
+    assert sorted(states) == ["dropped", "sent", "sent"]
+
+
+def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
+    rule(channel(url=f"jsons://{PLAIN}/"), repeat_minutes=30)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        for minutes in (0, 29, 31, 62):
+            clock.move_to(NOON + timedelta(minutes=minutes))
+            work()
+        assert titles(robots) == [
+            "msgplatform: [critical] Gateway 7",
+            *["msgplatform: [critical, still open] Gateway 7"] * 2,
+        ]
+        alert_store.acknowledge(Alert.objects.get(), "li", "on it")
+        clock.move_to(NOON + timedelta(minutes=200))
+        work()
+        assert len(robots.calls) == 3
+        alert_store.resolve([Alert.objects.get().pk])
+        work()
+    assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
+
+
+def test_only_what_the_rule_says(robots: Robots) -> None:
+    orders, shop = (Biz.objects.create(name=name) for name in ("orders", "shop"))
+    row, other = subscription(orders, "warehouse"), subscription(shop, "till")
+    chat = channel(url=f"jsons://{PLAIN}/")
+    rule(chat, name="orders", kinds=["notify.*"]).systems.add(orders)
+    rule(chat, name="again", kinds=["notify.failing"], sends_resolved=False).systems.add(orders)
+    alarm(f"notify.failing:{row.pk}", "of orders")
+    alarm(f"notify.failing:{other.pk}", "of shop")
+    alarm("notify.clock:maker", "of no system")
+    alarm("sms.gateway:1", "of SMS")
+    work()
+    (call,) = robots.calls
+    assert call.body["title"] == "msgplatform: [warning] of orders"
+    AlertRule.objects.update(enabled=False)
+    alarm("notify.failing:999", "nobody hears")
+    work()
+    assert len(robots.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "error"),
+    [
+        ("refuses", "errcode 130101: send too fast"),
+        ("dies", ""),
+    ],
+)
+def test_a_robot_that_does_not_take_it_is_asked_again(
+    robots: Robots, mode: str, error: str
+) -> None:
+    """Also one that says no with HTTP 200; the other channel tells that it fails."""
+    robots.modes[DINGTALK] = mode
+    bad, good = channel(), channel("mail", f"jsons://{PLAIN}/")
+    rule(bad, good)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        work()
+        message = AlertMessage.objects.get(channel=bad)
+        assert (message.state, message.attempts) == ("waiting", 1)
+        assert error in message.error
+        assert not any(part in message.error for part in (TOKEN, SECRET))
+        alarm("sms.gateway:8", "Gateway 8")
+        clock.move_to(NOON + timedelta(seconds=11))
+        work()
+        work()
+        told = [title for title in titles(robots) if "do not reach" in title]
+        assert told == ["msgplatform: [warning] Alerts do not reach the channel operators"]
+        assert Alert.objects.get(key=f"platform.channel:{bad.pk}").open_key
+        robots.modes.clear()
+        clock.move_to(NOON + timedelta(seconds=60))
+        work()
+        work()
+    assert "Gateway 8" in robots.of(DINGTALK)[-1].body["markdown"]["text"], "all in one message"
+    assert not Alert.objects.get(key=f"platform.channel:{bad.pk}").open_key
+    assert AlertMessage.objects.filter(state="sent", channel=bad).count() == 1
+    assert not AlertMessage.objects.filter(state="waiting").exists()
+
+
+def test_a_robot_that_hangs_holds_up_no_other(
+    robots: Robots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robots.modes[DINGTALK] = "hangs"
+    robots.released.clear()
+    bad, good = (
+        channel(url=f"dingtalk://{SECRET}@{TOKEN}/?rto=300"),
+        channel("mail", f"jsons://{PLAIN}/"),
+    )
+    rule(bad, good)
+    alarm()
+    sender = Sender()
+    deadline = time.monotonic() + SECONDS
+    while not AlertMessage.objects.filter(channel=good, state="sent").exists():
+        sender.turn(may_start=True)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not sender.is_idle
+    assert AlertMessage.objects.get(channel=bad).state == "waiting"
+    work(sender)  # ends by the child's own alarm
+    message = AlertMessage.objects.get(channel=bad)
+    assert (message.attempts, message.error) == (1, "no answer within 20 seconds")
+    robots.released.set()
+
+
+def test_what_a_killed_program_had_begun_goes_on_elsewhere(robots: Robots) -> None:
+    """Before the news was planned, and while the message was on its way."""
+    rule(channel(url=f"jsons://{PLAIN}/"))
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        first = Sender()
+        first.turn(may_start=True)
+        assert not first.is_idle
+        del first  # its outcome is never stored
+        work()
+        assert AlertMessage.objects.get().state == "waiting", "leased"
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+    assert AlertMessage.objects.get().state == "sent"
+    assert 1 <= len(robots.calls) <= 2
+
+
+def test_the_heartbeat_beats_while_people_can_be_reached(robots: Robots) -> None:
+    chat = channel(url=f"jsons://{PLAIN}/chat")
+    channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=60)
+    rule(chat)
+
+    def beats() -> int:
+        return sum((call.method, call.path) == ("GET", "/beat") for call in robots.calls)
+
+    with time_machine.travel(NOON) as clock:
+        work()
+        work()
+        assert beats() == 1
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+        assert beats() == 2
+        AlertChannel.objects.filter(pk=chat.pk).update(failures_in_row=2, failing_since=NOON)
+        clock.move_to(NOON + timedelta(seconds=200))
+        work()
+        assert beats() == 2, "nobody would hear of anything"
+
+
+def test_the_weekly_summary_balances(robots: Robots) -> None:
+    """Monday 8 o'clock in Shanghai; the figures are those of the counters."""
+    orders = Biz.objects.create(name="orders", title="Orders & more")
+    chat = channel(url=f"jsons://{PLAIN}/", time_zone="Asia/Shanghai", summary_weekday=1)
+    sunday = datetime(2026, 11, 29, 23, 0, tzinfo=UTC)
+    with time_machine.travel(sunday) as clock:
+        minute = sunday.replace(hour=10)
+        for name, value in (("accepted", 1234), ("delivered", 1200), ("exhausted", 34)):
+            MinuteCounter.objects.create(
+                flow="notify", minute=minute, biz_id=orders.pk, subject=1, name=name, value=value
+            )
+        work()
+        assert robots.calls == []
+        clock.move_to(datetime(2026, 11, 30, 0, 0, 5, tzinfo=UTC))
+        work()
+        work()
+        (call,) = robots.calls
+        assert call.body["title"] == "msgplatform: the week from 2026-11-23 to 2026-11-30"
+        (line,) = [one for one in call.body["message"].splitlines() if "Orders" in one]
+        assert re.findall(r"[\d,]+\d|\d", line) == ["1,234", "1,200", "34"]
+        clock.move_to(datetime(2026, 12, 1, 0, 0, 5, tzinfo=UTC))
+        work()
+    assert len(robots.calls) == 1
+    assert AlertMessage.objects.get(channel=chat).kind == "summary"
+
+
+def test_nothing_leaves_while_outbound_is_off(robots: Robots, settings: Any) -> None:
+    settings.OUTBOUND = False
+    rule(channel())
+    alarm()
+    work()
+    assert AlertMessage.objects.get().state == "waiting"
+    settings.OUTBOUND = True
+    work()
+    assert len(robots.of(DINGTALK)) == 1
+
+
+def test_what_comes_from_outside_makes_no_link_and_no_mention(robots: Robots) -> None:
+    rule(channel())
+    alarm(text="HTTP 500: [free](http://evil.example) <at id=all> @all 13800138000")
+    work()
+    text = robots.calls[0].body["markdown"]["text"]
+    assert "[free](" not in text
+    assert "@all" not in text
+    assert "<at" not in text
+    assert "13800138000" not in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "json://127.0.0.1:{port}/", "jsons://169.254.169.254/", "json://localhost:{port}/",
+        "json://0x7f000001:{port}/", "mailto://127.0.0.1:{port}/?from=a@b.example&to=c@b.example",
+        "rsyslog://127.0.0.1:{port}", "mqtt://127.0.0.1:{port}/topic",
+    ],
+)  # fmt: skip
+def test_no_library_connects_to_a_forbidden_address(url: str) -> None:
+    """Whichever it uses: requests, smtplib, a datagram."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        outcome = Child(
+            "send", url.format(port=port), title="t", severity="info", more="",
+            blocks=[{"text": "b", "markdown": "b"}], tail={"text": "", "markdown": ""},
+        ).wait()  # fmt: skip
+        assert not outcome.is_ok
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def titles(robots: Robots) -> list[str]:
+    return [call.body["title"] for call in robots.of(PLAIN) if call.method == "POST"]
+
+
+# -- console -------------------------------------------------------------------------------------
+def form(**values: Any) -> dict[str, Any]:
+    return {"name": "ops", "enabled": "on", "language": "en", "time_zone": "UTC",
+            "heartbeat_seconds": "0", "summary_weekday": "", **values}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"url": "dingding://abc"}, "No service is known for “dingding://”"),
+        ({"url": "dbus://"}, "No service is known for “dbus://”"),
+        ({"url": "dingtalk://SECabc@"}, "it is written: dingtalk://SECRET@TOKEN/"),
+        ({"url": "slack://only"}, "it is written: slack://{token_a}/{token_b}/{token_c}"),
+        ({"url": "dingtalk://a1b2", "heartbeat_seconds": "60"}, "begin with http:// or https://"),
+        ({"url": "dingtalk://a1b2", "time_zone": "Mars"}, "Mars is no time zone"),
+        ({"url": ""}, "This field is required"),
+    ],
+)
+def test_a_wrong_channel_is_explained(
+    admin_client: Client, values: dict[str, str], said: str
+) -> None:
+    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(**values))
+    assert answer.status_code == 200
+    assert said in unescape(answer.content.decode())
+    assert not AlertChannel.objects.exists()
+
+
+def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
+    admin_client: Client, robots: Robots
+) -> None:
+    url = f"https://{DINGTALK}/robot/send?access_token={TOKEN}&secret={SECRET}"
+    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(url=url))
+    assert answer.status_code == 302
+    row = AlertChannel.objects.get()
+    assert re.fullmatch(r"DingTalk dingtalk://… · [0-9a-f]{8}", row.shown)
+    page = f"/admin/msgplatform/alertchannel/{row.pk}/"
+    answer = admin_client.post(f"{page}test/", follow=True)
+    assert "The test was sent" in answer.content.decode()
+    assert "This is a test of the channel ops" in str(robots.calls[0].body)
+    # Saved once more with the field left empty the address stays.
+    shown = row.shown
+    assert admin_client.post(f"{page}change/", form(url="", language="zh-hans")).status_code == 302
+    row.refresh_from_db()
+    assert (row.url, row.shown, row.language) == (url, shown, "zh-hans")
+    robots.modes[DINGTALK] = "refuses"
+    answer = admin_client.post(f"{page}test/", follow=True)
+    text = unescape(answer.content.decode())
+    assert "The test was not sent: errcode 130101: send too fast" in text, re.findall(
+        r"The test[^<]*|130101[^<]*", text
+    )
+    message = AlertMessage.objects.latest("pk").pk
+    lists = ["alertchannel/", "alertmessage/", f"alertchannel/{row.pk}/change/",
+             f"alertmessage/{message}/change/", "auditlog/"]  # fmt: skip
+    for each in lists:
+        text = admin_client.get(f"/admin/msgplatform/{each}").content.decode()
+        assert "130101" in text or each == "auditlog/", each
+        assert not any(secret in text for secret in (TOKEN, SECRET)), each
+
+
+def test_a_wrong_rule_is_explained(admin_client: Client) -> None:
+    beat = channel("beat", heartbeat_seconds=60)
+    values = {"name": "night", "min_severity": "info", "group_seconds": "30", "time_zone": "UTC",
+              "repeat_minutes": "0", "quiet_passes_from": "critical", "kinds": "sms.*\nnotify.fail",
+              "quiet_from": "22:00", "channels": [beat.pk]}  # fmt: skip
+    answer = admin_client.post("/admin/msgplatform/alertrule/add/", values)
+    text = unescape(answer.content.decode())
+    assert "Line 2: There is no kind of alert “notify.fail”" in text
+    assert "A heartbeat gets no messages: leave out beat." in text
+    assert "set both times, or none" in text
+
+
+def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
+    manager = Manager()
+    refused = manager.send("PUT", "alert-channels/ops", {"url": "dingding://abc"})
+    assert "No service is known" in problem(refused, 400, "invalid-input")["detail"]
+    address = {"url": f"dingtalk://{SECRET}@{TOKEN}/"}
+    created = manager.send("PUT", "alert-channels/ops", address)
+    assert created.status_code == 201
+    assert "url" not in created.json()
+    assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
+    assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
+    assert manager.send("POST", "alert-channels/ops/tests").json() == {"sent": True, "error": ""}
+    robots.modes[DINGTALK] = "refuses"
+    tested = manager.send("POST", "alert-channels/ops/tests").json()
+    assert tested == {"sent": False, "error": "errcode 130101: send too fast"}
+    assert AlertMessage.objects.filter(kind="test").count() == 2
