@@ -24,11 +24,12 @@ for (const { format, headers, body } of deliveries) {
     timestamp: new Date("2026-11-23T00:00:00.250Z"),
     data: { 名: "小米" },
   };
+  const isBinary = format === "cloudevents-binary";
   const bytes = new TextEncoder().encode(body);
-  equal(verify(headers, body, secret), expected);
-  equal(verify(new Headers(headers), bytes, secret), expected);
+  equal(verify(headers, body, secret, { isBinary }), expected);
+  equal(verify(new Headers(headers), bytes, secret, { isBinary }), expected);
   const renamed = Object.entries(headers).map(([name, value]) => [name.replace("Webhook", "Shop"), value]);
-  equal(verify(Object.fromEntries(renamed), bytes, secret, { prefix: "shop" }), expected);
+  equal(verify(Object.fromEntries(renamed), bytes, secret, { prefix: "shop", isBinary }), expected);
   const altered: [Record<string, string>, string | Uint8Array, string][] = [
     [headers, `${body} `, secret],
     [headers, Uint8Array.of(...bytes, 0xff), secret],
@@ -38,6 +39,15 @@ for (const { format, headers, body } of deliveries) {
     [{ ...headers, "Webhook-Signature": "" }, body, secret],
     [{}, body, secret],
   ];
-  for (const values of altered) throws(() => verify(...values), WebhookVerificationError);
+  for (const values of altered) {
+    throws(() => verify(...values, { isBinary }), WebhookVerificationError);
+  }
+  if (isBinary) throws(() => verify(headers, body, secret), WebhookVerificationError);
+  else {
+    throws(() => verify(headers, body, secret, { isBinary: true }), WebhookVerificationError);
+    // Headers that are not signed change nothing.
+    const forged = { ...headers, "ce-specversion": "1.0", "ce-type": "order.refunded" };
+    equal(verify(forged, body, secret), expected);
+  }
 }
 console.log(`${deliveries.length} formats`);

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import TypeVar
 
+import httpx
 from msgplatform_client import (
     Client,
     Event,
@@ -15,6 +17,7 @@ from msgplatform_client import (
     Refused,
     Unreachable,
 )
+from msgplatform_client.errors import retry_after
 from msgplatform_client.generated.api.feed import feed_posts_create, feed_posts_list
 from msgplatform_client.generated.models import Accepted, NewPostRequest, PaginatedPostList
 from msgplatform_client.generated.models.messages_list_status import MessagesListStatus
@@ -89,4 +92,11 @@ with Client(URL, "mp_wrong") as stranger:
 
 with Client("http://127.0.0.1:9", KEY, patience=0) as nowhere:
     assert not error_of(Unreachable, lambda: nowhere.publish("example.one", 1)).is_permanent
+in_an_hour = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+for text in ("3600", in_an_hour, in_an_hour.replace("GMT", "-0000")):
+    pause = retry_after(httpx.Response(429, headers={"Retry-After": text}))
+    assert pause, text
+    assert 3_500 < pause <= 3_600, text
+assert retry_after(httpx.Response(429)) is None
+assert retry_after(httpx.Response(429, headers={"Retry-After": "soon"})) is None
 print("every method works")

@@ -12,8 +12,8 @@ from bench.harness.mariadb import MariaDb
 from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
 
 DATABASES = ["sqlite", "mariadb"]
-# Unless it names databases itself, a test of a flow runs on both under the full load only: statements
-# that can differ run on both in tests/integration, and the README and `up` run on SQLite.
+# Unless it names databases itself, a test of a flow runs on both under the full load only: what can
+# differ runs on both in tests/integration, and the README and `up` run on SQLite.
 KINDS = DATABASES if os.environ.get("MSGPLATFORM_FULL_LOAD") else ["mariadb"]
 
 

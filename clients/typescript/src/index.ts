@@ -41,4 +41,10 @@ export type { AnyEvents, NewEvent } from "./events.js";
 export type { components, operations, paths } from "./generated/api.js";
 export type { ItemOf, ListParameters, ListPath } from "./lists.js";
 export type { RetryOptions } from "./retries.js";
-export { type Delivery, type HeadersLike, WebhookVerificationError, verify } from "./webhooks.js";
+export {
+  type Delivery,
+  type HeadersLike,
+  type VerifyOptions,
+  WebhookVerificationError,
+  verify,
+} from "./webhooks.js";

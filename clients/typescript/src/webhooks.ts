@@ -29,22 +29,30 @@ export type Delivery<E extends object = AnyEvents> = {
 /** Headers of fetch, of Node's `request.headers`, or of any framework. */
 export type HeadersLike = Headers | Record<string, string | string[] | undefined>;
 
+export interface VerifyOptions {
+  /** The beginning of the headers' names, if another one was set for the consumer. */
+  prefix?: string;
+  /**
+   * For subscriptions with the format of binary CloudEvents: type, source and time are in headers
+   * then, which the signature does not cover.
+   */
+  isBinary?: boolean;
+}
+
 /**
- * The delivery, if its signature fits the secret (`whsec_…`) and is at most five minutes old; in the
- * format of Standard Webhooks, or a CloudEvent, structured or binary.
+ * The delivery, if its signature fits the secret (`whsec_…`) and is at most five minutes old.
  *
- * `body` is the request's body as it came, before anything parses it. `prefix` is the beginning of
- * the headers' names, if another one was set for the consumer. The signature covers the body, the id
- * and the time of the attempt: of a binary CloudEvent, whose type, source and time are headers, only
- * the payload.
+ * `body` is the request's body as it came, before anything parses it: in the format of Standard
+ * Webhooks, or a structured CloudEvent; with `isBinary` the payload of a binary one.
  *
- * Throws `WebhookVerificationError`: answer it with 401.
+ * Throws `WebhookVerificationError`: answer it with 401. A genuine body in another format throws it,
+ * too.
  */
 export function verify<E extends object = AnyEvents>(
   headers: HeadersLike,
   body: string | Uint8Array,
   secret: string,
-  { prefix = "webhook" }: { prefix?: string } = {},
+  { prefix = "webhook", isBinary = false }: VerifyOptions = {},
 ): Delivery<E> {
   const header = reader(headers);
   const id = header(`${prefix}-id`);
@@ -57,8 +65,8 @@ export function verify<E extends object = AnyEvents>(
   try {
     const text = typeof body === "string" ? body : decoded(body);
     webhook.verify(text, signed, { jsonParse: false });
-    const idempotencyKey = header(`${prefix}-idempotency-key`);
-    return { id, idempotencyKey, ...contentOf(header, JSON.parse(text)) } as Delivery<E>;
+    const content = isBinary ? ofBinary(header, JSON.parse(text)) : ofDocument(JSON.parse(text));
+    return { id, idempotencyKey: header(`${prefix}-idempotency-key`), ...content } as Delivery<E>;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new WebhookVerificationError(reason, { cause: error });
@@ -80,17 +88,35 @@ function decoded(body: Uint8Array): string {
   return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body);
 }
 
-function contentOf(header: Reader, document: unknown) {
-  if (header("ce-specversion")) {
-    const timestamp = new Date(header("ce-time"));
-    return { type: header("ce-type"), source: header("ce-source"), timestamp, data: document };
-  }
-  const event = document as Record<string, unknown>;
-  const isCloudEvent = header("content-type").startsWith("application/cloudevents+json");
-  return {
-    type: String(event.type),
-    source: isCloudEvent ? String(event.source) : "",
-    timestamp: new Date(String(isCloudEvent ? event.time : event.timestamp)),
-    data: event.data,
-  };
+interface Content {
+  type: string;
+  source: string;
+  timestamp: Date;
+  data: unknown;
+}
+
+/** Whether it is a CloudEvent is read from the body, which is signed, and not from a header. */
+function ofDocument(document: unknown): Content {
+  const event = Object(document) as Record<string, unknown>;
+  const isCloudEvent = "specversion" in event;
+  const { type, data, source = "" } = event;
+  const time = isCloudEvent ? event.time : event.timestamp;
+  if (typeof type !== "string" || typeof source !== "string" || !("data" in event)) throw unreadable();
+  return { type, source: isCloudEvent ? source : "", timestamp: dateOf(time), data };
+}
+
+function ofBinary(header: Reader, data: unknown): Content {
+  const type = header("ce-type");
+  if (!type) throw unreadable();
+  return { type, source: header("ce-source"), timestamp: dateOf(header("ce-time")), data };
+}
+
+function dateOf(time: unknown): Date {
+  const date = new Date(String(time));
+  if (Number.isNaN(date.getTime())) throw unreadable();
+  return date;
+}
+
+function unreadable(): Error {
+  return new Error("Genuine, and not in this format: binary CloudEvents need isBinary");
 }

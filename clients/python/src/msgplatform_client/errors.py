@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -120,9 +122,17 @@ def problem_of(response: httpx.Response) -> Mapping[str, Any]:
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Seconds, None without the header or with a date in it."""
+    """Seconds from now, whether the header has seconds or a date; None without the header."""
     text = response.headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdecimal() else None
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:  # as RFC 5322 writes UTC of an unknown zone
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def error_of(response: httpx.Response) -> PlatformError:
