@@ -11,7 +11,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgplatform', '0007_encrypted_payloads'),
+        ('msgplatform', '0006_audit_export'),
     ]
 
     operations = [
