@@ -20,6 +20,7 @@ from .exits import Exit, Failure
 
 # As the API has them: a name in a section, then a field.
 SECRET_FIELDS: Mapping[str, frozenset[str]] = {
+    "alert-channels": frozenset({"url"}),
     "consumers": frozenset({"headers"}),
     "crms": frozenset({"credentials"}),
     "sms/gateways": frozenset({"login_password", "smg_login_password"}),
