@@ -16,7 +16,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
-    UnfoldAdminSelectMultipleWidget,
+    UnfoldAdminSelect2MultipleWidget,
 )
 
 from msgplatform.admin.auditing import audit
@@ -119,7 +119,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
     )
     systems = forms.MultipleChoiceField(
         label=_("Limited to"),
-        widget=UnfoldAdminSelectMultipleWidget,
+        widget=UnfoldAdminSelect2MultipleWidget,
         required=False,
         help_text=_(
             "For a management key: it sees and changes only what belongs to these business "
