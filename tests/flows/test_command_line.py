@@ -429,7 +429,8 @@ def test_platform_files(
     literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
     assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
     assert secret_fields(cluster.get("/api/v1/platform/schema", keys[2])) == {
-        ("alert-channels", "url"), ("consumers", "headers"), ("crms", "credentials"), ("sources", "database"),
+        ("alert-channels", "url"), ("consumers", "headers"), ("crms", "credentials"),
+        ("sources", "database"),
         ("sms/gateways", "login_password"), ("sms/gateways", "smg_login_password"),
     }  # fmt: skip
 
