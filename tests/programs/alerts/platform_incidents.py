@@ -52,7 +52,7 @@ def a_count_cannot_be_read(places: Places) -> Course:
         cursor.execute("DELETE FROM msgplatform_givenup WHERE flow = 'sms'")
 
 
-@incident("platform.channel", r"the channel pager JSON .* is a loopback address")
+@incident("platform.channel", r"the channel pager JSON .*Connection refused")
 def alerts_do_not_reach_a_channel(places: Places) -> Course:
     channel = AlertChannel.objects.create(name="pager", url="json://127.0.0.1:9/", shown="JSON")
     AlertRule.objects.create(name="all", group_seconds=1).channels.add(channel)
