@@ -32,7 +32,10 @@ class PythonProject:
         (self.wheel,) = packages.iterdir()
         venv.create(folder / "venv", with_pip=True)
         self.python = folder / "venv" / "bin" / "python"
-        execute([self.python, "-m", "pip", "install", "--quiet", f"{self.wheel}[cli]"], folder)
+        self.msgp = folder / "venv" / "bin" / "msgp"
+        # The stubs are for mypy, which judges the client in a test.
+        packages_and_stubs = [f"{self.wheel}[cli,types]", "types-PyYAML"]
+        execute([self.python, "-m", "pip", "install", "--quiet", *packages_and_stubs], folder)
 
     def run(self, program: Path, *arguments: str, **environment: str) -> str:
         """What the program printed. Fails when its exit code is not 0."""

@@ -44,9 +44,11 @@ class Things:
         return self._keys["Scope: `manage:" in operation["description"]]
 
     @staticmethod
-    def asked(path: str) -> Mapping[str, str]:
-        """Query parameters that no caller can know by the document."""
-        return {"flow": "notify"} if path.endswith("/statistics") else {}
+    def asked(method: str, path: str) -> Mapping[str, str]:
+        """Query parameters that no caller can know by the document; an empty platform file removes
+        nothing, so that the keys of further requests stay."""
+        parameters = {"GET statistics": {"flow": "notify"}, "PUT platform": {"prune": "false"}}
+        return parameters.get(f"{method} {path.rpartition('/')[2]}", {})
 
     @staticmethod
     def body(path: str) -> Mapping[str, str]:

@@ -19,11 +19,14 @@ if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
 
 __all__ = [
-    "ApiCaller", "ApiKeyAuthentication", "HasScope", "answers_limited_keys", "caller_of",
-    "required_scope",
+    "ANY_SCOPE", "ApiCaller", "ApiKeyAuthentication", "HasScope", "answers_limited_keys",
+    "caller_of", "required_scope",
 ]  # fmt: skip
 
 log = logging.get(__name__)
+
+# In the place of a scope: every valid key may.
+ANY_SCOPE = "any"
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -84,7 +87,7 @@ class HasScope(BasePermission):
         if scope is None:
             log.error("view_without_scope", view=type(view).__name__, method=method)
             return False
-        if scope not in getattr(caller, "scopes", ()):
+        if scope != ANY_SCOPE and scope not in getattr(caller, "scopes", ()):
             raise MissingScope(scope)
         systems = getattr(caller, "systems", ())
         if systems and not answers_limited_keys(view, method):

@@ -11,6 +11,7 @@ import time_machine
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+import msgplatform
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from tests.support import api_support
@@ -18,6 +19,7 @@ from tests.support.api_support import READ, WRITE, Api, problem
 
 api = pytest.fixture(api_support.api)
 ECHO = "/api/v1/test/echo"
+OWN_KEY = "/api/v1/key"
 
 
 def test_a_good_key(api: Api) -> None:
@@ -80,6 +82,19 @@ class TestRefused:
         response = api.post(ECHO, b"x" * 100, None, **{"wsgi.input": body})
         problem(response, 401, "unauthenticated")
         assert body.tell() == 0
+
+
+def test_a_key_says_what_it_is(api: Api) -> None:
+    key, plain = api.key(READ)
+    assert api.get(OWN_KEY, plain).json() == {
+        "name": key.name, "system": key.biz.name, "systems": [], "scopes": [READ],
+        "platform_version": msgplatform.__version__,
+    }  # fmt: skip
+    manager = keys.create(None, "provisioning", ["manage:jobs"])[1]
+    answer = api.get(OWN_KEY, manager).json()
+    assert (answer["system"], answer["scopes"]) == (None, ["manage:jobs"])
+    problem(api.get(OWN_KEY), 401, "unauthenticated")
+    problem(api.get(f"{OWN_KEY}?name=x", plain), 400, "invalid-input")
 
 
 class TestScope:

@@ -84,7 +84,7 @@ def aimed(case: Case, things: Things) -> None:
     if case.headers and crc32(repr(case).encode()) % 3:
         case.headers.pop("If-Match", None)  # a random version is never that of a thing
     if query and query.mode.is_positive:
-        case.query |= things.asked(case.path)
+        case.query |= things.asked(case.method, case.path)
     body = parts.get(ParameterLocation.BODY)
     if body and body.mode.is_positive and isinstance(case.body, dict):
         case.body = {**case.body, **things.body(case.path)}

@@ -1,0 +1,101 @@
+"""Deliveries to a program on this machine, as a sender of the platform would make them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import httpx
+
+_MAX_BODY_BYTES = 4096  # of an answer, as the platform keeps it
+_MAX_DETAIL = 300
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass
+class Answer:
+    """What the program has answered; `status` 0 is no answer, and `error` says why."""
+
+    status: int = 0
+    seconds: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+    error: str = ""
+    detail: str = ""
+
+    @property
+    def is_refused_connection(self) -> bool:
+        """True if nothing was sent, because nobody listens there."""
+        return self.error in {"connect", "dns"}
+
+    def result(self) -> dict[str, Any]:
+        """The body of the request that tells the platform."""
+        return asdict(self)
+
+
+class Forwarder:
+    """Sends requests to one address, one after another."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        # A proxy of the environment is for the network, not for this machine.
+        self._http = httpx.Client(trust_env=False, follow_redirects=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, request: Mapping[str, Any], timeout: float) -> Answer:
+        """The answer to a delivery's request, whose headers and body stay as they are signed."""
+        own = {"user-agent": f"msgp/{version('msgplatform-client')}"}
+        limits = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
+        message = httpx.Request(
+            request["method"], self.address, headers={**own, **request["headers"]},
+            content=request["body"].encode(), extensions={"timeout": limits.as_dict()},
+        )  # fmt: skip
+        began = time.monotonic()
+        answer = Answer()
+        try:
+            response = self._http.send(message, stream=True)
+            with closing(response):
+                answer.status, body = response.status_code, b""
+                for piece in response.iter_bytes():
+                    body += piece
+                    if len(body) >= _MAX_BODY_BYTES or time.monotonic() - began > timeout:
+                        break
+                answer.body = body[:_MAX_BODY_BYTES].decode(errors="replace")
+                retry_after = response.headers.get("retry-after")
+                names = {"content-type": response.headers.get("content-type"),
+                         "retry-after": retry_after}  # fmt: skip
+                answer.headers = {name: value for name, value in names.items() if value}
+        except httpx.HTTPError as error:
+            answer = Answer(error=_kind(error), detail=str(error)[:_MAX_DETAIL])
+        answer.seconds = round(time.monotonic() - began, 3)
+        return answer
+
+
+def _kind(error: httpx.HTTPError) -> str:
+    """The platform's word for an error."""
+    if isinstance(error, httpx.ConnectTimeout):
+        return "connect"
+    if isinstance(error, httpx.TimeoutException):
+        return "timeout"
+    if isinstance(error, httpx.ConnectError):
+        causes = list(_causes(error))
+        if any(isinstance(each, ssl.SSLError) for each in causes):
+            return "tls"
+        return "dns" if any(isinstance(each, socket.gaierror) for each in causes) else "connect"
+    return "reset" if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) else "other"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    causes, cause = [], error.__cause__ or error.__context__
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return causes

@@ -1,0 +1,520 @@
+"""`msgp` as it is installed from the wheel, against a running platform."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+import msgplatform
+from tests.cluster import DAEMONS, WEB
+from tests.flows.client_projects import PythonProject, execute
+from tests.flows.command_line import CommandLine, Consumer, next_line
+from tests.flows.sms_cluster import SmsCluster
+
+KEYS = """
+import json
+from msgplatform.api.access import keys
+from msgplatform.models import Biz
+biz, _ = Biz.objects.get_or_create(name="orders")
+print(json.dumps([
+    keys.create(biz, "till", keys.scopes())[1],
+    keys.create(biz, "reader", ["events:read"])[1],
+    keys.create(None, "provisioning", keys.management_scopes())[1],
+]))
+"""
+CONSUMER = """
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+receive = Receive.objects.create(name={name!r}, url={url!r})
+BizReceive.objects.create(biz=Biz.objects.get(name="orders"), receive=receive,
+                          event_types=[{event_type!r}], schedule=[1])
+"""
+PAYLOAD = """
+import json
+from notify.models import BizMsg
+print(json.dumps(bytes(BizMsg.objects.get(id={id}).payload).decode()))
+"""
+GATEWAY = """
+from gateway.models import SmsAccount, SmsGateway
+from msgplatform.models import Biz
+SmsGateway.objects.create(name="north", host="127.0.0.1", port={port}, login_name="sp",
+    login_password="secret", smg_login_name="north", smg_login_password="secret", corp_id="99999")
+SmsAccount.objects.create(biz=Biz.objects.get(name="orders"), name="orders", sp_number="10655",
+                          corp_id="12345")
+"""
+SEND_SMS = """
+import os
+from msgplatform_client import Client
+
+with Client(os.environ["MSGPLATFORM_URL"], os.environ["MSGPLATFORM_KEY"]) as client:
+    sent = client.send_sms(["13800000002", "13800000003"], "hello", key="two", reference="order-7")
+    again = client.send_sms(["13800000002", "13800000003"], "hello", key="two", reference="order-7")
+    assert (sent.outcome, again.outcome, again.ids) == ("created", "duplicate", sent.ids)
+    endings = [[*client.follow_sms(id, seconds=240)][-1] for id in sent.ids]
+    assert [each.reference for each in endings] == ["order-7"] * 2
+    print(*[each.state for each in endings])
+"""
+PLATFORM_CONSUMERS = """
+consumers:
+  cellar:
+    url: https://cellar.example/hooks
+    headers:
+      X-Api-Key: ${HOOK_TOKEN}
+"""
+PLATFORM_TYPES = """event-types:
+  order.paid:
+    description: Paid
+    schema:
+      type: object
+      required: [order]
+      properties: {order: {type: string}, items: {type: array, items: {$ref: "#/$defs/Item"}}}
+      $defs: {Item: {type: object, properties: {sku: {type: string}}}}
+  order.gone:
+    description: "Gone"
+"""
+GOOD_PAYLOAD = """
+from events import EventType, OrderPaid
+
+paid: OrderPaid = {"order": "7", "items": [{"sku": "a"}]}
+name: EventType = "order.gone"
+"""
+FORMATS = """
+import json
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+secrets = []
+for format in ("standard", "cloudevents", "cloudevents-binary"):
+    receive = Receive.objects.create(name=format, url={url!r})
+    secrets.append(receive.secret)
+    BizReceive.objects.create(biz=Biz.objects.get(name="orders"), receive=receive,
+                              event_types=["format.*"], format=format)
+print(json.dumps(secrets))
+"""
+VERIFY = """
+import json, sys
+from msgplatform_client import WebhookVerificationError, verify
+
+for headers, body, secrets in json.load(open(sys.argv[1])):
+    is_binary = "ce-type" in headers
+    for secret in secrets:
+        try:
+            it = verify(headers, body, secret, is_binary=is_binary)
+        except WebhookVerificationError:
+            continue
+        print(it.id, it.type, it.data, it.idempotency_key, it.source)
+        if is_binary:
+            try:
+                verify(headers, body, secret)
+            except WebhookVerificationError as error:
+                assert "is_binary" in str(error)
+            else:
+                raise AssertionError("a binary one was read as another format")
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SmsCluster]:
+    # Short, because a socket's path may have only 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="mp-cli-"))
+    database_url = f"sqlite:///{folder / 'platform.db'}"
+    gateways = {"north": ["--behaviour=happy"]}
+    with SmsCluster(folder, database_url, gateways, (WEB, *DAEMONS)) as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> PythonProject:
+    return PythonProject(tmp_path_factory.mktemp("python"))
+
+
+@pytest.fixture(scope="module")
+def keys(cluster: SmsCluster) -> list[str]:
+    """A key that may do everything for the system `orders`, one that reads, one that manages."""
+    return list(cluster.script(KEYS))
+
+
+@pytest.fixture
+def nobody(project: PythonProject, tmp_path: Path, keys: list[str]) -> CommandLine:
+    """Somebody who is not logged in."""
+    return CommandLine(project, tmp_path / "home", *keys)
+
+
+@pytest.fixture
+def msgp(nobody: CommandLine, cluster: SmsCluster, keys: list[str]) -> CommandLine:
+    """Somebody with a key of `orders` in the environment."""
+    nobody.environment |= {"MSGP_URL": cluster.base_url, "MSGP_KEY": keys[0]}
+    return nobody
+
+
+@pytest.fixture
+def manager(msgp: CommandLine, keys: list[str]) -> CommandLine:
+    """The same with a management key."""
+    own = CommandLine(msgp.project, msgp.folder, *msgp.secrets)
+    own.environment = {**msgp.environment, "MSGP_KEY": keys[2]}
+    return own
+
+
+def subscribe(cluster: SmsCluster, name: str, consumer: Consumer, event_type: str) -> None:
+    cluster.console.run(CONSUMER.format(name=name, url=consumer.url, event_type=event_type))
+
+
+def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path) -> None:
+    key, reader, _ = keys
+    url = cluster.base_url
+    assert "msgp login" in nobody.refusal("whoami", code=3)
+    wrong = key[:-1] + ("a" if key[-1] != "a" else "b")
+    assert "not valid" in nobody.refusal("login", url, "--key", wrong, code=3)
+    assert "begins with mp_" in nobody.refusal("login", url, "--key", "hunter2", code=2)
+    assert "https://" in nobody.refusal("login", "messages", "--key", key, code=2)
+    assert "needs the key" in nobody.refusal("login", url, code=2)
+    nowhere = ("login", "http://127.0.0.1:9", "--key", key, "--patience", "0")
+    assert "does not answer" in nobody.refusal(*nowhere, code=4)
+    with Consumer(200, b"<p>hello").listening() as other:
+        assert "unknown form" in nobody.refusal("login", other.url, "--key", key, code=1)
+    assert not (tmp_path / "home/config").exists()  # nothing was kept
+
+    said = nobody("login", f"{url}/", "--key", "-", stdin=f"{key}\n").out
+    assert said == f"Logged in to {url} with the key till of the system orders.\n"
+    (file,) = (tmp_path / "home/config/msgp").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    code, shown = nobody.on_a_terminal(
+        "login", "--profile", "reader", typed={"platform: ": url, "API key: ": reader}
+    )
+    assert code == 0, shown
+    assert reader not in shown
+
+    whoami = nobody("whoami", "--json").json
+    assert (whoami["name"], whoami["system"]) == ("till", "orders")
+    assert nobody("whoami", "--profile", "reader").lines[1:] == ["  events:read"]
+    by_environment = nobody("whoami", "--json", MSGP_KEY=reader, MSGP_URL=url).json
+    assert by_environment["name"] == "reader"
+    assert "MSGP_KEY" in nobody.refusal("whoami", code=3, MSGP_URL="http://elsewhere.example")
+    refusal = nobody.refusal("publish", "a.b", "1", "--profile", "reader", code=3)
+    assert "events:write" in refusal
+    assert [line.split()[0] for line in nobody("profiles").lines] == ["default", "reader"]
+    nobody("logout")
+    assert "There are: reader" in nobody.refusal("whoami", code=3)
+    nobody.refusal("logout", code=3)
+    file.write_text("{")
+    assert "log in again" in nobody.refusal("whoami")
+
+
+def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:
+    paid = ("publish", "order.paid", '{"amount": 99.00, "名": "小米"}', "-k", "7-paid")
+    first = msgp(*paid, "--json").json
+    assert first["outcome"] == "created"
+    assert msgp(*paid, "--json").json == {**first, "outcome": "duplicate"}
+    assert cluster.script(PAYLOAD.format(id=first["id"])) == paid[2]  # 99.00 is not 99.0
+    other = ("publish", "order.paid", "1", "-k", "7-paid", "--json")
+    refusal = json.loads(msgp(*other, code=1).err)
+    assert (refusal["exit_code"], refusal["problem"]["type"]) == (1, "/problems/conflict")
+    (tmp_path / "order.json").write_text('\ufeff{"order": 8}')
+    for arguments in (["--file", str(tmp_path / "order.json")], ["-"], []):
+        made = msgp("publish", "order.paid", *arguments, "--json", stdin='{"order": 8}').json
+        assert json.loads(cluster.script(PAYLOAD.format(id=made["id"]))) == {"order": 8}
+    for arguments, words in (
+        (["publish", "order.paid", "{"], "line 1, column 2"),
+        (["publish", "order.paid", "NaN"], "NaN"),
+        (["publish", "order.paid", "1", "--file", "x"], "not both"),
+        (["publish", "order.paid", "--file", "/nowhere"], "/nowhere cannot be read"),
+        (["publish"], "event type"),
+        (["message", "../key"], "no id"),
+        (["publish", "--batch", "-k", "x"], "--batch"),
+        (["tail", "--lines", "many"], "--lines"),
+        (["publsh"], "publsh"),
+    ):  # fmt: skip
+        assert words in msgp.refusal(*arguments, code=2), arguments
+    assert "order.paid" in msgp.refusal("publish", "order paid", "1")  # how to write it
+    assert "Nothing has this id" in msgp.refusal("message", "1")
+
+
+def test_publish_lines(msgp: CommandLine) -> None:
+    events = [
+        {"event_type": "line.a", "payload": {"n": 1}, "idempotency_key": "l1"},
+        {"event_type": "line b", "payload": 2},
+        {"event_type": "line.a", "payload": None, "idempotency_key": "l3", "channel": "shop-1"},
+    ]
+    text = "\n".join(json.dumps(event) for event in events)
+    for outcome in ("created", "duplicate"):
+        done = msgp("publish", "--batch", "--json", stdin=text, code=1)
+        assert [each["outcome"] for each in done.objects] == [outcome, "rejected", outcome]
+        assert "1 of 3" in done.err
+    assert len(msgp("publish", "line.c", "--batch", stdin="1\n\n2\n").lines) == 2
+    refusal = msgp.refusal("publish", "--batch", stdin=f"{text}\n{{", code=2)
+    assert "Line 4" in refusal
+    assert "Line 1 is no event" in msgp.refusal("publish", "--batch", stdin="[]", code=2)
+
+
+def test_follow(msgp: CommandLine, cluster: SmsCluster) -> None:
+    with Consumer().listening() as good, Consumer(500, b"no \x1b[2J").listening() as bad:
+        subscribe(cluster, "good", good, "follow.good")
+        subscribe(cluster, "bad", bad, "follow.*")
+        done = msgp("publish", "follow.bad", "1", "--follow", "--json", code=1)
+        (delivery,) = done.objects[-1]["deliveries"]
+        assert (delivery["consumer"], delivery["status"]) == ("bad", "exhausted")
+        shown = msgp("message", done.objects[0]["id"], "--payload").out
+        assert "500" in shown
+        assert "\x1b" not in shown
+        assert r"no \x1b[2J" in shown
+        bad.status = 204
+        done = msgp("publish", "follow.good", "1", "--follow")
+        assert {"bad delivered 204", "good delivered 204"} <= set(done.lines[-1].split("  "))
+        id = done.lines[0].split()[0]
+        assert msgp("follow", id, "--json").json["id"] == id
+        assert "nobody subscribes" in msgp("publish", "other.thing", "1", "--follow").lines[-1]
+        cluster.pause("run_maker")
+        try:
+            done = msgp("publish", "follow.good", "2", "--follow", "--timeout", "0", code=5)
+        finally:
+            cluster.resume("run_maker")
+        assert done.lines[-1].endswith("accepted")
+
+
+def test_tail(msgp: CommandLine, cluster: SmsCluster) -> None:
+    for n in range(3):
+        msgp("publish", "tail.early", str(n))
+    assert len(msgp("tail", "--event", "tail.early", "-n", "2", "--no-follow").lines) == 2
+    with (
+        Consumer().listening() as consumer,
+        msgp.running("tail", "--event", "tail.now", "--json", "--interval", "0.2") as tail,
+    ):
+        subscribe(cluster, "tailed", consumer, "tail.now")
+        ids = [msgp("publish", "tail.now", "1", "--json").json["id"] for _ in range(2)]
+        delivered: set[str] = set()
+        while delivered != set(ids):
+            message = json.loads(next_line(tail.stdout))
+            assert message["event_type"] == "tail.now"
+            if [each["status"] for each in message["deliveries"]] == ["delivered"]:
+                delivered.add(message["id"])
+        cluster.restart(WEB)
+        last = msgp("publish", "tail.now", "3", "--json", "--patience", "120").json["id"]
+        while json.loads(next_line(tail.stdout))["id"] != last:
+            pass
+        assert msgp.interrupt(tail).code == 130
+
+
+def test_releases(msgp: CommandLine) -> None:
+    """An older msgp works, and says that it is older."""
+    own = msgplatform.__version__
+    assert msgp("version", "--json").json == {"client": own, "platform": own}
+    assert not msgp("whoami").err
+    (metadata,) = msgp.project.folder.glob("venv/lib/*/site-packages/msgplatform_client-*/METADATA")
+    text = metadata.read_text()
+    try:
+        metadata.write_text(re.sub("(?m)^Version: .*$", "Version: 0.0.9", text))
+        assert "an older release than the platform" in msgp("whoami").err
+        assert "0.0.9" in msgp("tail", "--no-follow", "--json").err + msgp("version").out
+    finally:
+        metadata.write_text(text)
+
+
+def test_help_and_colours(nobody: CommandLine) -> None:
+    text = nobody("--help").out
+    commands = re.findall(r"(?m)^│ ([a-z]+) ", text)
+    assert {"login", "publish", "tail"} <= set(commands)
+    assert "\x1b" not in text
+    for name in ("login", "publish"):
+        assert f"msgp {name} " in nobody(name, "--help").out  # an example
+    assert "\x1b[31m" in nobody("whoami", code=3, FORCE_COLOR="1").err
+    assert "\x1b[31m" not in nobody("whoami", code=3, FORCE_COLOR="1", NO_COLOR="1").err
+    assert "_msgp_completion" in nobody("--show-completion", "bash", code=0).out
+
+
+def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    cluster.console.run(GATEWAY.format(port=cluster.ports["north"]))
+    for name in ("north", "receiver", "sender-a"):
+        cluster.start(name)
+    sent = msgp(
+        "sms", "send", "您的验证码是 1234", "13800000000", "13800000001", "--follow", "--json"
+    )
+    ids = sent.objects[0]["ids"]
+    ended = {each["id"]: each["state"] for each in sent.objects[1:]}
+    assert ended == dict.fromkeys(ids, "delivered")
+    numbers = {user for user, _part in cluster.books["north"].accepted()}
+    assert numbers == {"8613800000000", "8613800000001"}
+    shown = msgp("sms", "show", ids[0]).lines
+    assert shown[0] == f"{ids[0]}  8613800000000  delivered"
+    assert msgp("sms", "follow", ids[0], "--json").json["state"] == "delivered"
+    assert "to" in msgp.refusal("sms", "send", "hello", "not a number")
+    program = msgp.project.code("texts", SEND_SMS)
+    environment = {"MSGPLATFORM_URL": cluster.base_url, "MSGPLATFORM_KEY": keys[0]}
+    assert msgp.project.run(program, **environment) == "delivered delivered\n"
+
+
+def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) -> None:
+    cluster.start("run_bulk")
+    with Consumer(503).listening() as consumer:
+        subscribe(cluster, "broken", consumer, "fail.once")
+        id = msgp("publish", "fail.once", "1", "--follow", "--json", code=1).objects[0]["id"]
+
+        def group() -> list[dict[str, str]]:
+            found = manager("failures", "--flow", "notify", "--json").objects
+            return [each for each in found if each["message"] == id]
+
+        cluster.wait_until(group, "the group of failures")
+        (failure,) = group()
+        assert "503" in failure["answer"]
+        assert "broken" in manager("failures").out
+        consumer.status = 204
+        done = manager("resend", failure["id"], "--follow", "--json")
+        assert (done.objects[0]["total"], done.objects[-1]["state"]) == (1, "done")
+        assert msgp("follow", id).lines[-1].endswith("broken delivered 204")
+        filters = ("--filter", f"ids={id}", "--filter", "status=delivered")
+        assert manager("resend", *filters, "--preview", "--json").json["total"] == 1
+        assert "--yes" in manager.refusal("resend", *filters, code=2)
+        assert manager("resend", *filters, "--yes", "--follow", "--json").objects[-1]["done"] == 1
+    assert "manage:failures" in msgp.refusal("failures", code=3)
+    assert "filters" in manager.refusal("resend", code=2)
+    assert "status=exhausted" in manager.refusal("resend", "--filter", "status", code=2)
+    manager.refusal("resend", "999999999")
+
+
+def test_platform_files(
+    manager: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "platform"
+    folder.mkdir()
+    (folder / "consumers.yaml").write_text(PLATFORM_CONSUMERS)
+    types = folder / "types.yml"
+    types.write_text(PLATFORM_TYPES)
+    manager.environment["HOOK_TOKEN"] = "token-7f3a"
+    manager.secrets = (*manager.secrets, "token-7f3a", "whsec_")
+    apply = ("apply", str(folder))
+    assert "HOOK_TOKEN" in manager.refusal(*apply, code=2, HOOK_TOKEN="")
+    assert manager(*apply, "--dry-run").lines[-1].startswith("3 added")
+    manager("diff", str(folder), "--exit-code", code=1)
+    made = tmp_path / "secrets.json"
+    done = manager(*apply, "--new-secrets", str(made), "--label", "c0ffee")
+    assert done.lines[-1].startswith("3 added")
+    assert "+ consumers cellar" in done.out
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    assert json.loads(made.read_text())["consumers cellar"]["secret"].startswith("whsec_")
+    assert manager("diff", str(folder), "--exit-code", "--json").json["dry_run"]
+    exported = tmp_path / "exported.yaml"
+    manager("export", "-o", str(exported), "--section", "event-types")
+    assert "order.paid" in exported.read_text()
+    assert "cellar" in manager("export", "--json").json["consumers"]
+    module = tmp_path / "events.py"
+    manager("types", "-o", str(module))
+    judged(manager.project, module, tmp_path)
+
+    text = types.read_text()
+    types.write_text(text.replace("description: Paid", "descripton: Paid"))
+    refusal = manager.refusal(*apply)
+    assert re.search(r"types\.yml:3: event-types\.order\.paid\.descripton", refusal), refusal
+    types.write_text(text.replace("  order.gone:", "  - order.gone:"))
+    assert "types.yml:" in manager.refusal(*apply, code=2)
+    types.write_text(text[: text.index("  order.gone:")])
+    assert "--yes" in manager.refusal("apply", str(types), "--prune", code=2)
+    code, shown = manager.on_a_terminal("apply", str(types), "--prune", typed={"[y/N]: ": "n"})
+    assert (code, "event-types order.gone" in shown) == (1, True), shown
+    done = manager("apply", str(types), "--prune", "--yes", "--json")
+    assert [each["name"] for each in done.json["changes"] if each["action"] == "removed"] == [
+        "order.gone"
+    ]
+    literal = tmp_path / "literal.yaml"
+    literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: hunter2}}}")
+    assert "literal.yaml:1" in manager.refusal("diff", str(literal), code=2)
+    literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
+    assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
+    assert secret_fields(cluster.get("/api/v1/platform/schema", keys[2])) == {
+        ("alert-channels", "url"), ("consumers", "headers"), ("crms", "credentials"),
+        ("sources", "database"),
+        ("sms/gateways", "login_password"), ("sms/gateways", "smg_login_password"),
+    }  # fmt: skip
+
+
+def judged(project: PythonProject, module: Path, folder: Path) -> None:
+    """Strict mypy takes the types, and a payload that has them, and refuses another one."""
+    strict = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
+    (folder / "good.py").write_text(GOOD_PAYLOAD)
+    execute([*strict, str(module), str(folder / "good.py")], folder)
+    (folder / "bad.py").write_text(GOOD_PAYLOAD.replace('"7"', "7"))
+    with pytest.raises(AssertionError, match="order"):
+        execute([*strict, str(folder / "bad.py")], folder)
+
+
+def secret_fields(schema: dict[str, Any]) -> set[tuple[str, str]]:
+    """Section and name of each field that is written only, as the client knows them by heart."""
+    fields = set()
+    for section, each in schema["properties"].items():
+        for option in each.get("additionalProperties", {}).get("anyOf", ()):
+            body = schema["$defs"].get(option.get("$ref", "").rpartition("/")[2], {})
+            for name, field in body.get("properties", {}).items():
+                if field.get("writeOnly"):
+                    fields.add((section, name))
+    return fields
+
+
+def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
+    local = Consumer()
+    with local.listening():
+        pass  # a port where nobody listens
+    arguments = ("listen", "dev-anna", "--set-up", "manager", "--event", "listen.*",
+                 "--forward", local.url, "--json")  # fmt: skip
+    with msgp.running(*arguments) as listener:
+        secret = json.loads(next_line(listener.stdout))["secret"]
+
+        def next_result() -> Any:
+            return json.loads(next_line(listener.stdout))
+
+        first = msgp("publish", "listen.a", '{"n": 1}', "--json").json["id"]
+        while "waits" not in next_line(listener.stderr):
+            pass
+        with local.listening(local.port):
+            result = next_result()
+            assert (result["message_id"], result["attempt"], result["outcome"]) == (
+                first, 1, "delivered")  # fmt: skip
+            headers, body = local.seen[0]
+            assert Webhook(secret).verify(body, headers)["data"] == {"n": 1}
+            cluster.restart(WEB)
+            local.status = 500
+            second = msgp("publish", "listen.b", "2", "--json", "--patience", "120").json["id"]
+            assert next_result()["outcome"] == "failed"
+            local.status = 204
+            result = next_result()
+            assert (result["message_id"], result["attempt"], result["outcome"]) == (
+                second, 2, "delivered")  # fmt: skip
+            with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
+                assert listener.wait(timeout=300) == 1  # it says who has its place
+                msgp("publish", "listen.c", "3")
+                printed = json.loads(next_line(other.stdout))
+                assert (printed["event_type"], printed["outcome"]) == ("listen.c", "delivered")
+                assert msgp.interrupt(other).code == 130
+    assert "no subscription" in msgp.refusal("listen", "nobody-there")
+    subscribe(cluster, "pushed-to", local, "pushed.thing")
+    assert "pushed" in msgp.refusal("listen", "pushed-to")
+    assert "--set-up" in msgp.refusal("listen", "dev-anna", "--event", "a.b", code=2)
+    assert "http://" in msgp.refusal("listen", "dev-anna", "--forward", "localhost:1", code=2)
+
+
+def test_formats_of_deliveries(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:
+    """`verify` of the client reads each format that a subscription can have."""
+    consumer = Consumer()
+    with consumer.listening():
+        secrets = cluster.script(FORMATS.format(url=consumer.url))
+        id = msgp("publish", "format.a", '{"n": 1}', "-k", "f1", "--follow", "--json").objects[0][
+            "id"
+        ]
+    assert len(consumer.seen) == 3
+    file = tmp_path / "seen.json"
+    file.write_text(
+        json.dumps([[headers, body.decode(), secrets] for headers, body in consumer.seen])
+    )
+    printed = msgp.project.run(msgp.project.code("formats", VERIFY), str(file))
+    assert sorted(printed.splitlines()) == sorted(
+        f"{id} format.a {{'n': 1}} f1 {source}"
+        for source in ("", "/systems/orders", "/systems/orders")
+    )
