@@ -136,7 +136,7 @@ class AlertRuleResource(Resource):
         row.delete()
 
 
-class ChannelTestSerializer(serializers.Serializer[Any]):
+class ChannelCheckSerializer(serializers.Serializer[Any]):
     """The outcome of a test."""
 
     sent = serializers.BooleanField(source="is_ok", help_text="true: the service took it")
@@ -151,7 +151,7 @@ class AlertChannelTestView(APIView):
     answers_limited_keys = False
     answers_not_now = True
 
-    @operation(None, {200: ChannelTestSerializer})
+    @operation(None, {200: ChannelCheckSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Send a test to an alert channel.
 
@@ -166,4 +166,4 @@ class AlertChannelTestView(APIView):
             outcome = trial_message.send(row)
         except Undecryptable as error:
             raise NotNow(str(error)) from None
-        return Response(ChannelTestSerializer(outcome).data)
+        return Response(ChannelCheckSerializer(outcome).data)
