@@ -54,6 +54,16 @@
   };
   filter.addEventListener("input", () => find(filter.value));
 
+  // Swagger UI renders only operations near the view: the page is scrolled down to the group.
+  const reveal = (id, tries = 400) => {
+    const group = document.getElementById(id);
+    if (group) group.scrollIntoView({ block: "start" });
+    else if (tries) {
+      window.scrollBy(0, window.innerHeight / 2);
+      setTimeout(() => reveal(id, tries - 1), 40);
+    }
+  };
+
   // A group: also while a phrase hides it, and again after a click on the same link.
   for (const link of root.querySelectorAll("[data-group]")) {
     link.addEventListener("click", (event) => {
@@ -62,8 +72,8 @@
       find("");
       history.pushState(null, "", link.hash);
       const id = `operations-tag-${link.dataset.group.replace(/\s/g, "_")}`;
-      requestAnimationFrame(() =>
-        (link.dataset.group ? document.getElementById(id) : root)?.scrollIntoView({ block: "start" }));
+      root.scrollIntoView();
+      if (link.dataset.group) setTimeout(() => reveal(id), 40);
     });
   }
   // A link to an operation in this page, or the browser's way back.
