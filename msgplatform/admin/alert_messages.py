@@ -34,7 +34,7 @@ class StateFilter(PickFilter):
 
 
 class ChannelFilter(PickFilter):
-    title = _("channel")
+    title = _("alert channel")
     parameter_name = "channel"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ class AlertRuleAdmin(ModelAdmin):
         severity = gettext("from: %s") % Severity(row.min_severity).label
         return cells.lines(kinds, ", ".join(filter(None, [severity, cells.cut(systems)])))
 
-    @admin.display(description=_("channels"))
+    @admin.display(description=_("alert channels"))
     def goes_to(self, row: AlertRule) -> str:
         names = ", ".join(str(channel) for channel in row.channels.all())
         return cells.cut(names) or cells.mark(gettext("none"), "warn")

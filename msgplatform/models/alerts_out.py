@@ -11,7 +11,6 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import get_supported_language_variant
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import (
@@ -63,7 +62,7 @@ def own_language() -> str:
 def check_zone(name: str) -> None:
     """Raises ValidationError for a name that is no time zone."""
     if name not in available_timezones():
-        raise ValidationError(_now("%s is no time zone: write Asia/Shanghai or UTC.") % name[:50])
+        raise ValidationError(_("%s is no time zone: write Asia/Shanghai or UTC.") % name[:50])
 
 
 class AlertChannel(models.Model):
@@ -122,7 +121,7 @@ class AlertChannel(models.Model):
         refuse_digits(self, self.name)
         refuse_other_spelling(self, self.name)
         if 0 < self.heartbeat_seconds < 10:
-            words = _now("Call it every 10 seconds or less often; 0 switches the heartbeat off.")
+            words = _("Call it every 10 seconds or less often; 0 switches the heartbeat off.")
             raise ValidationError({"heartbeat_seconds": words})
 
 
@@ -146,7 +145,7 @@ class AlertRule(models.Model):
         help_text=_("Only alerts about these systems; none: all, and those about no system."),
     )  # fmt: skip
     channels = models.ManyToManyField(
-        AlertChannel, verbose_name=_("channels"), db_table="alert_rule_channel"
+        AlertChannel, verbose_name=_("alert channels"), db_table="alert_rule_channel"
     )
     group_seconds = models.PositiveIntegerField(
         _("window"), default=30, validators=[MaxValueValidator(86_400)],
@@ -191,16 +190,16 @@ class AlertRule(models.Model):
         refuse_other_spelling(self, self.name)
         self._clean_kinds()
         if (self.quiet_from is None) != (self.quiet_until is None):
-            words = _now("Quiet hours have a beginning and an end: set both times, or none.")
+            words = _("Quiet hours have a beginning and an end: set both times, or none.")
             raise ValidationError({"quiet_from": words})
         if self.quiet_from is not None and self.quiet_from == self.quiet_until:
-            raise ValidationError({"quiet_until": _now("This is the time at which they begin.")})
+            raise ValidationError({"quiet_until": _("This is the time at which they begin.")})
 
     def _clean_kinds(self) -> None:
         kinds: Any = self.kinds
         is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
         if not is_list or len(kinds) > _MAX_KINDS:
-            words = _now('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
+            words = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
             raise ValidationError({"kinds": words})
 
 
@@ -233,7 +232,7 @@ class AlertMessage(models.Model):
         FAILED = "failed", _("failed")
         DROPPED = "dropped", _("dropped")
 
-    channel = models.ForeignKey(AlertChannel, models.CASCADE, verbose_name=_("channel"))
+    channel = models.ForeignKey(AlertChannel, models.CASCADE, verbose_name=_("alert channel"))
     rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, verbose_name=_("rule"))
     kind = models.CharField(_("what"), max_length=10, choices=Kind.choices, default=Kind.ALERTS)
     state = models.CharField(
