@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from django import forms
@@ -21,10 +21,11 @@ _MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
 _MAX_ROWS = 200  # rows of a relation
 
 
-@lru_cache(maxsize=1)
-def hidden_fields() -> frozenset[str]:
-    """Columns, of any model, that hold a secret or a hash of one."""
-    return frozenset({"hash", "password"}).union(*map(encrypted_names, apps.get_models()))
+@cache
+def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
+    """Columns of this model, or of any, that hold a secret or a hash of one."""
+    classes = apps.get_models() if model is None else [model]
+    return frozenset({"hash", "password"}).union(*map(encrypted_names, classes))
 
 
 def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
@@ -69,7 +70,8 @@ def is_secret(name: str, form: forms.BaseForm) -> bool:
     """True if the field's value is never shown."""
     field = form.fields[name]
     is_password = isinstance(field.widget, forms.PasswordInput)
-    return name in hidden_fields() or is_password or getattr(field, "is_secret", False)
+    model = type(form.instance) if isinstance(form, forms.ModelForm) else None
+    return name in hidden_fields(model) or is_password or getattr(field, "is_secret", False)
 
 
 def initial_value(form: forms.BaseForm, name: str) -> Any:

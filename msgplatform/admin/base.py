@@ -100,7 +100,7 @@ class ModelAdmin(ComparedAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
-        secret_names = hidden_fields()
+        secret_names = hidden_fields(self.model)
         return [
             (title, {**options, "fields": [f for f in options["fields"] if f not in secret_names]})
             for title, options in fieldsets
