@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from django import forms
@@ -21,7 +20,6 @@ _MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
 _MAX_ROWS = 200  # rows of a relation
 
 
-@cache
 def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
     """Columns of this model, or of any, that hold a secret or a hash of one."""
     classes = apps.get_models() if model is None else [model]

@@ -109,7 +109,9 @@ class ModelAdmin(ComparedAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
         names = lookup.split("__")
-        secret_names = hidden_fields().intersection(names)
+        own_columns = {each.name for each in self.opts.concrete_fields if not each.is_relation}
+        model = self.model if names[0] in own_columns else None
+        secret_names = hidden_fields(model).intersection(names)
         masked_names = [*self.personal_fields, *self.content_fields]
         if names[1:] not in ([], ["exact"]):
             masked_names += self.sentence_fields

@@ -225,7 +225,7 @@ def test_doctor(servers: Servers, name: str) -> None:
         done = subprocess.run(
             command, cwd=env.BASE_DIR, capture_output=True, text=True, timeout=120, check=False
         )
-        assert time.monotonic() - begun < usual + PROMPT
+        assert time.monotonic() - begun < 2 * usual + 60, "it waits at every question"
     variable = "REDIS_URL" if name == "work" else "SMS_REDIS_URL"
     assert re.search(rf"BAD .*\b{variable}: {SILENT}", done.stdout)
 
