@@ -4,8 +4,8 @@
 #   2. integration on MariaDB, then the browser
 #   3. the flows as real processes, and some chaos; then the share of the tests of clusters: each
 #      engine is killed once, under a small load
-# Tests that need the machine for themselves come last. How tests are spread over processes is in
-# tests/spreading.py.
+# Tests that need the machine for themselves (the mark `alone`) come when the three have ended. How
+# tests are spread over processes is in tests/spreading.py.
 #
 # Integration runs whole on MariaDB. On SQLite run the files whose statements can differ there; pages
 # and the API, which are the same code above them, do so under the full load only, and
@@ -36,21 +36,31 @@ if [[ ${1:-} == scale ]]; then
   exit
 fi
 
-above_sql='admin|api|conformance|console|cors|figures|first_user|getting_started|hardening|header|login|management'
-above_sql+='|metrics|navigation|null|official|overview|page|planted|preferences|probing|refusals|roles|schema|server'
+above_sql='admin|alerts_out|api|conformance|console|cors|figures|first_user|getting_started|hardening|header|login|management'
+above_sql+='|limited_keys|metrics|navigation|null|official|overview|page|planted|preferences|probing|reference|refusals|roles|sandbox'
+above_sql+='|schema|server'
 above_sql+='|static|statistics|web_requests|wizard|fast_intake'
 integration=(tests/integration)
 [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
   mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
 
-on_sqlite() { TEST_DATABASE=sqlite "${pytest[@]}" -n 2 tests/unit tests/programs "${integration[@]}"; }
+# The first run has most to do, and is given most processes.
+on_sqlite() {
+  TEST_DATABASE=sqlite "${pytest[@]}" -n 3 -m 'not alone' tests/unit tests/programs "${integration[@]}"
+}
 # A browser's tests have an event loop, in whose process Django asks no database.
 on_mariadb() {
-  TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/integration &&
-    TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/browser
+  local failed=0
+  TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/integration || failed=$?
+  TEST_DATABASE=mariadb "${pytest[@]}" -n 2 tests/browser || failed=$?
+  return "$failed"
 }
-# Processes at a time, 0: one test after another.
-flows() { TEST_DATABASE=mariadb "${pytest[@]}" -n "$1" tests/flows tests/chaos; }
+flows() { TEST_DATABASE=mariadb "${pytest[@]}" "$@" tests/flows tests/chaos; }
+alone() {
+  local files
+  mapfile -t files < <(grep -rlE '^ *(@|pytestmark = )pytest\.mark\.alone' tests/programs tests/flows tests/integration)
+  TEST_DATABASE=mariadb "${pytest[@]}" -n 0 -m alone "${files[@]}"
+}
 
 failed=0
 on_sqlite >"$logs/sqlite" 2>&1 &
@@ -58,15 +68,16 @@ sqlite=$!
 on_mariadb >"$logs/mariadb" 2>&1 &
 mariadb=$!
 if [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]]; then
-  flows 2 || failed=$?
+  flows -n 2 -m 'not alone' || failed=$?
 fi
 share_on_clusters || failed=$?
 wait "$mariadb" || failed=$?
 cat "$logs/mariadb"
 wait "$sqlite" || failed=$?
 cat "$logs/sqlite"
-# Under their full load the flows have the machine to themselves.
+# Under their full load all flows have the machine to themselves.
 if [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]]; then
-  flows 0 || failed=$?
+  flows -n 0 -m 'not alone' || failed=$?
 fi
+alone || failed=$?
 exit "$failed"
