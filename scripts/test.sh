@@ -44,9 +44,9 @@ integration=(tests/integration)
 [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
   mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
 
-# The first run has most to do, and is given most processes.
+# The first run has most to do, and most of it waits: it is given most processes.
 on_sqlite() {
-  TEST_DATABASE=sqlite "${pytest[@]}" -n 3 -m 'not alone' tests/unit tests/programs "${integration[@]}"
+  TEST_DATABASE=sqlite "${pytest[@]}" -n 4 -m 'not alone' tests/unit tests/programs "${integration[@]}"
 }
 # A browser's tests have an event loop, in whose process Django asks no database.
 on_mariadb() {
