@@ -20,7 +20,7 @@ import pytest
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 
-LIMIT_BYTES = 1100 << 20
+LIMIT_BYTES = 1150 << 20
 EXPECTED = {
     *("msgplatform.web", "run_bulk", "supervisord", "redis"),
     *("run_maker", "run_sender", "run_marker", "run_archiver"),
