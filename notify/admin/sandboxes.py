@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -16,19 +15,13 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, Select, TextInput, audit, sees_personal
+from msgplatform.admin import ModelAdmin, Select, audit, sandbox_form, sees_personal
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core import personal, sandbox
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Conflict
 from msgplatform.core.lazy_text import translated
-from msgplatform.core.sandbox import (
-    MAX_COUNT,
-    MAX_DELAY_SECONDS,
-    MAX_MINUTES,
-    MAX_RETRY_AFTER,
-    Behaviour,
-)
+from msgplatform.core.sandbox import Behaviour
 from msgplatform.models import Biz
 from notify.admin import publish
 from notify.models import BizReceive
@@ -73,27 +66,16 @@ class MakeForm(forms.Form):
         choice.queryset = Biz.objects.filter(enabled=True).order_by("name")
 
 
-class BehaviourForm(forms.Form):
+class BehaviourForm(sandbox_form.BehaviourForm):
     """How the sandbox answers, and for how long."""
 
     answer = forms.ChoiceField(label=_("Answer"), choices=ANSWERS, widget=Select)
-    delay = forms.FloatField(
-        label=_("After"), min_value=0, max_value=MAX_DELAY_SECONDS, required=False,
-        widget=TextInput({"inputmode": "decimal"}),
-        help_text=_("Seconds, 0 to 60. Longer than the subscription's timeout: no answer"),
-    )  # fmt: skip
-    retry_after = forms.IntegerField(
-        label="Retry-After", min_value=0, max_value=MAX_RETRY_AFTER, required=False,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("Seconds; empty: no such header"),
-    )  # fmt: skip
-    count = forms.IntegerField(
-        label=_("For so many requests"), min_value=1, max_value=MAX_COUNT, required=False,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("Empty: any number"),
-    )  # fmt: skip
-    minutes = forms.IntegerField(
-        label=_("For so many minutes"), min_value=1, max_value=MAX_MINUTES, initial=10,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("1 to 60, then it accepts again"),
-    )  # fmt: skip
+    labels = {"count": _("For so many requests")}
+    help_texts = {
+        "delay": _("Seconds, 0 to 60. Longer than the subscription's timeout: no answer"),
+        "retry_after": _("Seconds; empty: no such header"),
+        "minutes": _("1 to 60, then it accepts again"),
+    }
 
     def behaviour(self) -> Behaviour:
         """The behaviour that was filled in."""
@@ -183,24 +165,11 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 
 def _change(request: HttpRequest, row: BizReceive, form: BehaviourForm) -> bool:
-    """Do what was sent: empty it, answer as usual, or as the form says; True if it was done."""
-    store, target = own.store(row.pk), f"{row} #{row.pk}"
-    try:
-        if "empty" in request.POST:
-            store.empty()
-            messages.success(request, gettext("The sandbox is empty."))
-        elif "usual" in request.POST:
-            store.behave(sandbox.USUAL, MAX_MINUTES)
-            audit(request, "sandbox_behaviour", target, status=200)
-        elif form.is_valid():
-            behaviour = form.behaviour()
-            store.behave(behaviour, form.cleaned_data["minutes"])
-            audit(request, "sandbox_behaviour", target, status=status_of(behaviour))
-        else:
-            return False
-    except RedisError:
-        messages.error(request, gettext("Redis does not answer: nothing was changed. Try again."))
-    return True
+    def record(behaviour: Behaviour) -> None:
+        audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
+
+    store = own.store(row.pk)
+    return sandbox_form.change(request, form, store, store.empty, record)
 
 
 def _content(request: HttpRequest, row: BizReceive) -> dict[str, Any]:

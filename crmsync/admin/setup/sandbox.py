@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
@@ -19,16 +18,10 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.adapters.sandbox import adapter
 from crmsync.adapters.sandbox.store import MAX_RECORDS, Call, Records, StoredRecord
 from crmsync.models import Crm, Policy, Source
-from msgplatform.admin import ModelAdmin, Select, TextInput, audit, sees_personal
+from msgplatform.admin import ModelAdmin, Select, TextInput, audit, sandbox_form, sees_personal
 from msgplatform.core import personal, sandbox
 from msgplatform.core.connections import RedisError
-from msgplatform.core.sandbox import (
-    MAX_COUNT,
-    MAX_DELAY_SECONDS,
-    MAX_MINUTES,
-    MAX_RETRY_AFTER,
-    Behaviour,
-)
+from msgplatform.core.sandbox import Behaviour
 
 REFRESH_SECONDS = 3
 _SHOWN = 200  # records on the page; the API has all
@@ -49,26 +42,16 @@ ANSWERS = [
 _LABELS = dict(ANSWERS)
 
 
-class BehaviourForm(forms.Form):
+class BehaviourForm(sandbox_form.BehaviourForm):
     """How the sandbox answers, and for how long."""
 
     answer = forms.ChoiceField(label=_("Answer"), choices=ANSWERS, widget=Select, required=False)
-    delay = forms.FloatField(
-        label=_("After"), min_value=0, max_value=MAX_DELAY_SECONDS, required=False,
-        widget=TextInput({"inputmode": "decimal"}), help_text=_("Seconds, 0 to 60"),
-    )  # fmt: skip
-    retry_after = forms.IntegerField(
-        label="Retry-After", min_value=0, max_value=MAX_RETRY_AFTER, required=False,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("Seconds, with 429 and 500"),
-    )  # fmt: skip
-    count = forms.IntegerField(
-        label=_("For so many calls"), min_value=1, max_value=MAX_COUNT, required=False,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("Empty: any number"),
-    )  # fmt: skip
-    minutes = forms.IntegerField(
-        label=_("For so many minutes"), min_value=1, max_value=MAX_MINUTES, initial=10,
-        widget=TextInput({"inputmode": "numeric"}), help_text=_("1 to 60, then it stores again"),
-    )  # fmt: skip
+    labels = {"count": _("For so many calls")}
+    help_texts = {
+        "delay": _("Seconds, 0 to 60"),
+        "retry_after": _("Seconds, with 429 and 500"),
+        "minutes": _("1 to 60, then it stores again"),
+    }
 
     def behaviour(self) -> Behaviour:
         """The behaviour that was filled in."""
@@ -162,23 +145,10 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 
 def _change(request: HttpRequest, row: Crm, store: Records, form: BehaviourForm) -> bool:
-    """Do what was sent: empty it, store as usual, or as the form says; True if it was done."""
-    try:
-        if "empty" in request.POST:
-            store.empty()
-            messages.success(request, gettext("The sandbox is empty."))
-        elif "usual" in request.POST:
-            store.calls.behave(sandbox.USUAL, MAX_MINUTES)
-            audit(request, "sandbox_behaviour", row.name, answer="store")
-        elif form.is_valid():
-            behaviour = form.behaviour()
-            store.calls.behave(behaviour, form.cleaned_data["minutes"])
-            audit(request, "sandbox_behaviour", row.name, answer=behaviour.answer or "store")
-        else:
-            return False
-    except RedisError:
-        messages.error(request, gettext("Redis does not answer: nothing was changed. Try again."))
-    return True
+    def record(behaviour: Behaviour) -> None:
+        audit(request, "sandbox_behaviour", row.name, answer=behaviour.answer or "store")
+
+    return sandbox_form.change(request, form, store.calls, store.empty, record)
 
 
 def _content(request: HttpRequest, store: Records) -> dict[str, Any]:
