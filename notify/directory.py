@@ -76,8 +76,8 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         super().__init__({}, refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's, which leases go by.
         self.clock_ahead = 0.0
-        # None before the first look: an alert of an earlier process may be open.
-        self._clock_is_wrong: bool | None = None
+        # False before the first look: an alert of an earlier process may be open.
+        self._clock_is_settled = False
         self._rows = Rows(from_row, KIND, _unusable)
 
     def load(self) -> dict[int, Subscription]:
@@ -103,29 +103,28 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         return {pk: row for pk, row in self.known.items() if row.is_listened}
 
     def _report_clock(self) -> None:
-        """Raise or resolve the alert about this machine's clock when that has changed."""
-        key = f"notify.clock:{socket.gethostname()}"
-        if abs(self.clock_ahead) < CLOCK_TOLERANCE_SECONDS:
-            if self._clock_is_wrong is not False:
-                self._clock_is_wrong = False
-                alerts.resolve(key)
-        elif not self._clock_is_wrong:
-            self._clock_is_wrong = True
-            alerts.raise_alert(
-                "notify.clock",
-                lazy_message(
-                    _("The clock of %(host)s differs from the database's"),
-                    host=socket.gethostname(),
-                ),
-                lazy_message(
-                    _(
-                        "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
-                        "more than five minutes; synchronise both machines' clocks."
-                    ),
-                    seconds=f"{self.clock_ahead:+.0f}",
-                ),
-                key=key,
-            )
+        """Make the alert about this machine's clock match. While the clock is wrong every look does
+        so: the database may have been away when the alert was raised."""
+        is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
+        if not is_wrong and self._clock_is_settled:
+            return
+        condition = _clock_condition(self.clock_ahead)
+        was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
+        self._clock_is_settled = was_settled and not is_wrong
+
+
+def _clock_condition(seconds: float) -> alerts.Condition:
+    host = socket.gethostname()
+    subject = _("The clock of %(host)s differs from the database's")
+    text = _(
+        "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
+        "more than five minutes; synchronise both machines' clocks."
+    )
+    return alerts.Condition(
+        f"notify.clock:{host}",
+        lazy_message(subject, host=host),
+        lazy_message(text, seconds=f"{seconds:+.0f}"),
+    )
 
 
 def connect_signals() -> None:

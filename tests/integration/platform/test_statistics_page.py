@@ -118,8 +118,9 @@ def test_from_and_until_are_in_the_readers_time_zone(
 
 @pytest.mark.parametrize(
     "query",
-    ["period=never", "step=week", "subscription=x", "subscription=999", "system=-1", "since=x",
-     "period=365d&step=hour", "system=" + "9" * 40, "since=2026-01-02T00:00&until=2026-01-01T00:00",
+    ["period=never", "step=week", "subscription=x", f"subscription={2**31 - 1}", "system=-1",
+     "since=x", "period=365d&step=hour", "system=" + "9" * 40,
+     "since=2026-01-02T00:00&until=2026-01-01T00:00",
      "since=0001-01-01T00:00&step=day", "until=0001-01-01T00:00",
      "since=9999-12-31T23:59", "subscription=%00"],
 )  # fmt: skip
