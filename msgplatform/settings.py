@@ -401,9 +401,9 @@ AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 1
 # The OTLP collector that gets traces, such as `http://otel-collector:4318`: spans go to its path
 # `/v1/traces` as protobuf. It is the operator's own, so that its address may be private.
 # By default: there are no traces
-OTEL_EXPORTER_OTLP_ENDPOINT = env.url(
-    "OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")
-).rstrip("/")
+OTEL_EXPORTER_OTLP_ENDPOINT = env.url("OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")).rstrip(
+    "/"
+)
 # Headers for the collector, such as a key: `name=value`, separated by commas.
 # By default: none
 OTEL_EXPORTER_OTLP_HEADERS = env.secret("OTEL_EXPORTER_OTLP_HEADERS")

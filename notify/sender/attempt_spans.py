@@ -16,7 +16,7 @@ from notify.orders import Item, Result
 from notify.sender.webhook import Entry
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from msgplatform.core.tracing.spans import Span
 
 
 class AttemptSpans:

@@ -1,7 +1,7 @@
 """Traces (OpenTelemetry): spans of the messages that are traced, exported to an OTLP collector.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no row,
-key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
+Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no
+row, key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
 without one, at the rate OTEL_TRACES_SAMPLER_ARG. Later programs learn it from the message itself:
 from its row of `message_trace`, or in Redis from its own fields.
 

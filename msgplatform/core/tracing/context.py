@@ -110,6 +110,6 @@ def begin(header: str | None = None) -> Start | None:
     context = parse(text) if text else None
     if context is not None:
         return Start(context, time.time_ns()) if context.is_sampled else None
-    if random.random() >= settings.OTEL_TRACES_SAMPLER_ARG:
+    if random.random() >= settings.OTEL_TRACES_SAMPLER_ARG:  # noqa: S311 - no secret
         return None
     return Start(None, time.time_ns())

@@ -85,7 +85,9 @@ def start(
 
 def _span_context(context: Context) -> SpanContext:
     trace_id, span_id = int(context.trace_id, 16), int(context.span_id, 16)
-    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return SpanContext(
+        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
 
 
 @lru_cache(maxsize=1)  # one for the process: it has a thread of its own

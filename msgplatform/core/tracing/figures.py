@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.presence import Presence
-from msgplatform.core.flows.metric import Metric, Metrics, Sample
+from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.tracing.context import is_on
 
 _SPANS, _FAILING, _EXEMPLARS = "platform:spans", "platform:traces", "platform:exemplars"
@@ -76,11 +76,11 @@ def samples() -> Iterator[Sample]:
     if not is_on():
         return
     try:
-        counts = work_redis().hgetall(_SPANS)
+        counts: Any = work_redis().hgetall(_SPANS)
     except RedisError:
         return
     for outcome in (_EXPORTED, _DROPPED):
-        yield _COUNT.of(int(counts.get(outcome.encode(), 0)), outcome=outcome)  # type: ignore[union-attr]
+        yield _COUNT.of(int(counts.get(outcome.encode(), 0)), outcome=outcome)
 
 
 # -- exemplars -----------------------------------------------------------------------------------
@@ -93,49 +93,45 @@ class Exemplar(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A traced observation, and the upper bound of its bucket."""
+    """A traced observation of a histogram. `metric` is its name without the prefix, `labels` the
+    values of its labels, `bound` the upper bound of the bucket."""
 
-    metric: Metric
-    labels: Mapping[str, str]
+    metric: str
+    labels: tuple[str, ...]
     bound: str
     value: float
     trace_id: str
 
 
-Key = tuple[str, tuple[str, ...], str]
+Key = tuple[str, tuple[str, ...], str]  # metric, values of its labels, bound
 
 
 def note(observations: Sequence[Observation]) -> None:
     """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
-    if not observations:
-        return
     now = time.time()
     fields = {
-        "\x1f".join((each.metric.name, *_values(each.metric, each.labels), each.bound)): (
+        "\x1f".join((each.metric, *each.labels, each.bound)): (
             f"{each.trace_id} {each.value:.6g} {now:.3f}"
         )
         for each in observations
     }
-    with suppress(RedisError):
-        work_redis().hset(_EXEMPLARS, mapping=fields)
+    if fields:
+        with suppress(RedisError):
+            work_redis().hset(_EXEMPLARS, mapping=fields)
 
 
 def exemplars() -> dict[Key, Exemplar]:
-    """(metric, values of its labels, bound) → the last exemplar of the bucket."""
+    """The last exemplar of each bucket."""
     if not is_on():
         return {}
     try:
-        rows: Iterable[tuple[bytes, bytes]] = work_redis().hgetall(_EXEMPLARS).items()  # type: ignore[union-attr]
+        rows: Any = work_redis().hgetall(_EXEMPLARS)
     except RedisError:
         return {}
     kept, now = {}, time.time()
-    for field, row in rows:
+    for field, row in rows.items():
         name, *labels, bound = field.decode().split("\x1f")
         trace_id, value, at = row.decode().split(" ")
         if now - float(at) < MAX_EXEMPLAR_SECONDS:
             kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
     return kept
-
-
-def _values(metric: Metric, labels: Mapping[str, str]) -> list[str]:
-    return [labels[name] for name in metric.labels]

@@ -1,4 +1,4 @@
-"""The table `message_trace`: which trace a message belongs to, for the programs that handle it later.
+"""The table `message_trace`: which trace a message belongs to, for programs that handle it later.
 
 It has a row for each traced message of Notify, SMS (when it is archived) and CRM sync, and for no
 other. Programs read it only while traces are on.

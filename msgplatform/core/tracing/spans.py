@@ -15,6 +15,11 @@ from msgplatform.core.tracing.context import Context, is_on, parse
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+__all__ = [
+    "MAX_LINKS", "Kind", "Span", "Value", "context_of", "contexts", "end", "nanoseconds", "now",
+    "record", "record_batch", "start",
+]  # fmt: skip
+
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 Value = str | int | float | bool
 MAX_LINKS = 500  # of one span, and so of a batch

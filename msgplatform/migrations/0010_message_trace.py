@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgplatform', '0008_encrypted_payloads'),
+        ('msgplatform', '0009_person_limits'),
     ]
 
     operations = [
