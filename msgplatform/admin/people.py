@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from msgplatform.admin.auditing import SECRET, audit
-from msgplatform.admin.base import ModelAdmin
+from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.models import Role
 
-admin.site.unregister(User)
-admin.site.unregister(Group)
+for _model in (User, Group):
+    admin.site.unregister(_model)
+# Their rows are shown with the person, not as tables; these modules register them.
+for _module in ("account", "mfa", "socialaccount", "usersessions"):
+    import_module(f"allauth.{_module}.admin")
+    for _model in apps.get_app_config(_module).get_models():
+        if admin.site.is_registered(_model):
+            admin.site.unregister(_model)
 # Of the form that makes a user: the password again, and whether there is one.
 _NOT_AUDITED = ("password2", "usable_password")
 
@@ -38,7 +46,7 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
     return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
 
 
-class OwnPermissionsOnly(ModelAdmin):
+class OwnPermissionsOnly(Confirmed):
     """Offers only permissions that the person has, and groups without any other permission."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -94,11 +102,12 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
         changes = super().audit_changes(form, change)
         return {name: values for name, values in changes.items() if name not in _NOT_AUDITED}
 
+    @confirmed
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
-    ) -> HttpResponse:
+    ) -> HttpResponseBase:
         with transaction.atomic():
-            response = super().user_change_password(request, id, form_url)
+            response: HttpResponse = super().user_change_password(request, id, form_url)
             if request.method == "POST" and response.status_code == 302:
                 user = User.objects.get(pk=id)
                 changes = {"password": [SECRET, SECRET]}

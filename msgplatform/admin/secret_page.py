@@ -11,13 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.base import ModelAdmin
+from msgplatform.admin.confirmation import confirmed
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 
@@ -47,7 +48,8 @@ class SecretPageAdmin(ModelAdmin):
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
-    def secret_view(self, request: HttpRequest) -> HttpResponse:
+    @confirmed
+    def secret_view(self, request: HttpRequest) -> HttpResponseBase:
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""
         if entry and entry["until"] >= time.time():
