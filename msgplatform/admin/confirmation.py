@@ -20,7 +20,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -45,13 +45,11 @@ def record(request: HttpRequest) -> None:
 
 def is_recent(request: HttpRequest) -> bool:
     """True if the last proof is at most CONFIRM_MINUTES old."""
-    at = request.session.get(_KEY, 0.0)
-    return 0 <= time.time() - at <= settings.CONFIRM_MINUTES * 60
+    at: float = request.session.get(_KEY, 0.0)
+    return bool(0 <= time.time() - at <= settings.CONFIRM_MINUTES * 60)
 
 
-def confirmed(
-    view: Callable[P, HttpResponseBase],
-) -> Callable[P, HttpResponseBase]:
+def confirmed(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
     """A view that opens after a recent proof only; `staff_member_required` stands above it. A
     method of an admin is such a view too.
 
@@ -59,14 +57,14 @@ def confirmed(
     """
 
     @wraps(view)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         request = next(each for each in args if isinstance(each, HttpRequest))
         return view(*args, **kwargs) if is_recent(request) else ask(request)
 
     return wrapper
 
 
-def ask(request: HttpRequest) -> HttpResponseBase:
+def ask(request: HttpRequest) -> HttpResponse:
     """The way to the page that asks for a proof, and from there back to the page of this
     request."""
     page = request.get_full_path()
@@ -90,20 +88,28 @@ class Confirmed(ModelAdmin):
     """An admin whose forms open after a recent proof only; people who may only look are not
     asked."""
 
-    @confirmed
-    def add_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return super().add_view(request, *args, **kwargs)
-
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if self.has_change_permission(request) and not is_recent(request):
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        can_write = object_id is None or self.has_change_permission(request)
+        if can_write and not is_recent(request):
             return ask(request)
-        return super().change_view(request, *args, **kwargs)
+        return super().changeform_view(request, object_id, form_url, extra_context)
 
     @confirmed
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return super().delete_view(request, *args, **kwargs)
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().delete_view(request, object_id, extra_context)
 
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Actions on ticked rows are sent to the list."""
         if request.method == "POST" and not is_recent(request):
             return ask(request)
-        return super().changelist_view(request, *args, **kwargs)
+        return super().changelist_view(request, extra_context)

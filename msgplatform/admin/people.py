@@ -12,15 +12,14 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from msgplatform.admin.auditing import SECRET, audit
 from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.models import Role
 
-for _model in (User, Group):
-    admin.site.unregister(_model)
+admin.site.unregister([User, Group])
 # Their rows are shown with the person, not as tables; these modules register them.
 for _module in ("account", "mfa", "socialaccount", "usersessions"):
     import_module(f"allauth.{_module}.admin")
@@ -105,7 +104,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
     @confirmed
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
-    ) -> HttpResponseBase:
+    ) -> HttpResponse:
         with transaction.atomic():
             response: HttpResponse = super().user_change_password(request, id, form_url)
             if request.method == "POST" and response.status_code == 302:

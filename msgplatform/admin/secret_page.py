@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -49,7 +49,7 @@ class SecretPageAdmin(ModelAdmin):
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
     @confirmed
-    def secret_view(self, request: HttpRequest) -> HttpResponseBase:
+    def secret_view(self, request: HttpRequest) -> HttpResponse:
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""
         if entry and entry["until"] >= time.time():
