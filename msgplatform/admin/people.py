@@ -108,7 +108,9 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     readonly_fields = ["last_login", "date_joined"]
-    list_display = [*DjangoUserAdmin.list_display, "limited_to"]
+    list_display = [
+        "username", "email", "first_name", "last_name", "is_staff", "limited_to",
+    ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         rows: QuerySet[User] = super().get_queryset(request)
@@ -118,7 +120,9 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
     def limited_to(self, row: User) -> str:
         """The business systems of somebody who is limited; a dash for somebody who sees none."""
         limit = getattr(row, "limit", None)
-        return limit and (", ".join(each.name for each in limit.systems.all()) or "–")
+        if limit is None:
+            return ""
+        return ", ".join(each.name for each in limit.systems.all()) or "–"
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """The limit has a part of its own, for people who may change it."""
