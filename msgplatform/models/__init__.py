@@ -16,7 +16,7 @@ from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
 from msgplatform.models.kept_objects import KeptObject
-from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
+from msgplatform.models.people import AuditLog, PersonLimit, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 from msgplatform.models.traces import MessageTrace
 
@@ -24,5 +24,5 @@ __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
     "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
     "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MessageTrace",
-    "MinuteCounter", "Preferences", "Role", "SavedFilter",
+    "MinuteCounter", "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip
