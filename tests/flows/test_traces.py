@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from notify.agent.schema import ddl
 from tests.cluster import DAEMONS, WEB
 from tests.flows.sms_cluster import SmsCluster
 from tests.support.http_sinks import Sink, answering
@@ -202,6 +203,29 @@ def test_each_message_of_a_batch_has_its_own_trace(platform: Platform) -> None:
         (accept,) = platform.seen.of(each, "notify accept")
         assert split.parent_id == deliver.parent_id == accept.span_id
         assert platform.delivered(each, each) == [deliver.span_id]
+
+
+def test_an_event_of_an_outbox(platform: Platform) -> None:
+    cluster = platform.cluster
+    shop = cluster.folder / "shop.db"
+    trace_id, span_id, header = caller()
+    with closing(sqlite3.connect(shop)) as database:
+        database.executescript(ddl("sqlite"))
+        database.execute(
+            "INSERT INTO outbox (event_type, payload, traceparent) VALUES ('order.paid', ?, ?)",
+            (json.dumps({"order": trace_id}), header),
+        )
+        database.commit()
+    cluster.environment |= {
+        "AGENT_DATABASE_URL": f"sqlite:///{shop}", "AGENT_API_KEY": platform.token,
+        "AGENT_INTAKE_URL": cluster.base_url,
+    }  # fmt: skip
+    platform.run("run_agent", *DAEMONS)
+    platform.wait_for(trace_id, "notify mark")
+    (accept,) = platform.seen.of(trace_id, "notify accept")
+    assert accept.parent_id == span_id
+    assert platform.delivered(trace_id, trace_id)
+    cluster.stop("run_agent")
 
 
 def test_a_text_to_the_consumer_of_its_report(platform: Platform) -> None:
