@@ -30,7 +30,7 @@ def contexts(policy: int, keys: Iterable[str]) -> dict[str, Context]:
 
 def record(
     step: str, began_at: int, leads: Mapping[str, Context], size: int,
-    errors: Mapping[str, str] | None = None, **facts: str | int,
+    errors: Mapping[str, str] | None = None, crm: str = "",
 ) -> None:  # fmt: skip
     """Record a step of a batch of `size` records and of the traced `leads` in it; `errors` are by
     key."""
@@ -41,5 +41,5 @@ def record(
         spans.record(
             f"lead {step}", context, began_at, links=[batch], message_id=key,
             kind="client" if step == "send" else "internal",
-            error=(errors or {}).get(key, ""), **facts,
+            error=(errors or {}).get(key, ""), crm=crm,
         )  # fmt: skip

@@ -201,10 +201,11 @@ class Intake:
 
 def _end_span(span: Span, verdict: Verdict | None) -> None:
     if verdict:
-        facts = {"outcome": verdict.outcome, "messages": len(verdict.ids)}
-        if verdict.ids:
-            facts["message_id"] = verdict.ids[0]
-        spans.end(span, error=verdict.code, **facts)
+        first_id = verdict.ids[0] if verdict.ids else ""
+        spans.end(
+            span, error=verdict.code, outcome=verdict.outcome, messages=len(verdict.ids),
+            message_id=first_id,
+        )  # fmt: skip
 
 
 def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:

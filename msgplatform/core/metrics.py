@@ -169,15 +169,17 @@ def _histogram(
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
         pairs = [
-            (bound, count, _exemplar(exemplars.get((metric.name, labels, bound))))
+            (bound, count, _exemplar(exemplar))
+            if (exemplar := exemplars.get((metric.name, labels, bound)))
+            else (bound, count)
             for bound, count in counts
         ]
         family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
 
 
-def _exemplar(traced: figures.Exemplar | None) -> Exemplar | None:
-    return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at) if traced else None
+def _exemplar(traced: figures.Exemplar) -> Exemplar:
+    return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -190,7 +192,8 @@ def exposition() -> bytes:
 
 def open_metrics() -> tuple[bytes, str]:
     """The same in the OpenMetrics format, which has exemplars; its content type."""
-    return openmetrics.generate_latest(_registry()), openmetrics.CONTENT_TYPE_LATEST
+    content: bytes = openmetrics.generate_latest(_registry())  # type: ignore[no-untyped-call]
+    return content, openmetrics.CONTENT_TYPE_LATEST
 
 
 def _registry() -> CollectorRegistry:

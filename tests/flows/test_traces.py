@@ -304,7 +304,7 @@ def test_a_collector_that_hangs(platform: Platform) -> None:
 
 
 def deliver_traced(platform: Platform, count: int) -> None:
-    wanted = set()
+    wanted: set[str] = set()
     while len(wanted) < count:
         items = []
         for trace_id, _, header in (caller() for _ in range(1000)):

@@ -109,7 +109,7 @@ Key = tuple[str, tuple[str, ...], str]  # metric, values of its labels, bound
 def note(observations: Sequence[Observation]) -> None:
     """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
     now = time.time()
-    fields = {
+    fields: dict[Any, Any] = {
         "\x1f".join((each.metric, *each.labels, each.bound)): (
             f"{each.trace_id} {each.value:.6g} {now:.3f}"
         )

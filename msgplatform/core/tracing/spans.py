@@ -6,8 +6,12 @@ is in a trace of its own and links to the messages: a batch belongs to no one ca
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from msgplatform.core.tracing.context import Context, is_on, parse
@@ -38,10 +42,16 @@ def start(
 
     Without a `parent` it begins a trace.
     """
-    # Only here: a program without traces imports nothing of OpenTelemetry.
-    from msgplatform.core.tracing import export
+    return _export().start(name, parent, kind, at, links, _named(attributes))
 
-    return export.start(name, parent, kind, at, links, _named(attributes))
+
+@lru_cache(maxsize=1)
+def _export() -> ModuleType:
+    """The module that exports. Only a program that records spans loads OpenTelemetry."""
+    for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics"):
+        if name in sys.modules and sys.modules[name] is None:  # see `msgplatform/__init__.py`
+            del sys.modules[name]
+    return import_module("msgplatform.core.tracing.export")
 
 
 def end(span: Span, *, at: int | None = None, error: str = "", **attributes: Value) -> None:
