@@ -42,7 +42,8 @@ def start(
 
     Without a `parent` it begins a trace.
     """
-    return _export().start(name, parent, kind, at, links, _named(attributes))
+    span: Span = _export().start(name, parent, kind, at, links, _named(attributes))
+    return span
 
 
 @lru_cache(maxsize=1)
