@@ -11,6 +11,7 @@ from crmsync.messages.index import MESSAGES
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
+from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE
 from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
@@ -59,6 +60,7 @@ FLOW = flows.Flow(
     messages=MESSAGES,
     moving=MOVING,
     actions=ACTIONS,
+    person_stores=stores,
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,

@@ -13,6 +13,7 @@ from gateway.models import SmsGateway
 from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.moving import MOVING
+from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
@@ -64,6 +65,7 @@ FLOW = flows.Flow(
     },
     messages=MESSAGES,
     moving=MOVING,
+    person_stores=stores,
     actions={"resend": resend.ACTION},
     health=flows.Health(
         read_status=metrics.status,

@@ -403,6 +403,11 @@ MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)
 # How long statistics by the day are kept.
 DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)
 
+# -- one person's data ---------------------------------------------------------------------------
+# How long an erasure keeps, encrypted, what is needed to repeat it after a restore: longer than
+# the oldest backup that may be restored.
+PERSON_ERASURE_DAYS = env.integer("PERSON_ERASURE_DAYS", 400, 1, 36500)
+
 # -- logs ----------------------------------------------------------------------------------------
 # DEBUG, INFO, WARNING or ERROR.
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))

@@ -17,6 +17,7 @@ from msgplatform.core.flows.moving import Moving
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
+from msgplatform.core.person.stores import PersonStore
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Flow:
     actions: Mapping[str, BulkAction] = field(default_factory=dict)  # by name
     setup: Setup = field(default_factory=Setup)
     moving: Moving = field(default_factory=Moving)  # with a system, to another cell
+    # The places that hold data of people, in the order in which they are searched and erased.
+    person_stores: Callable[[], Sequence[PersonStore]] = _none
 
     daemons: Sequence[Daemon] = ()
     # Further daemons that people have configured, such as a sender for one subscription; `up` asks
