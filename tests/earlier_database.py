@@ -54,6 +54,8 @@ LATER = {
         "DROP TABLE alert_rule",
         "DROP TABLE alert_channel",
         "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
+        "DROP TABLE person_limit_systems",
+        "DROP TABLE person_limit",
         "DROP TABLE audit_export",
         # SQLite takes the table's name, which MariaDB wants, for a comment.
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",

@@ -2,6 +2,7 @@
 
 base         ModelAdmin and its kinds, bounded lists
 auditing     the audit log: who changed what, before and after
+confirmation  actions that ask again who a person is
 chart        charts over time: their numbers
 secret_page  a page that shows a new secret exactly once
 cells        marks, links and second lines in lists
@@ -50,6 +51,7 @@ from msgplatform.admin.base import (
     next_page,
     sees_personal,
 )
+from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.admin.filters import (
     AutocompleteFilter,
     ChoiceFilter,
@@ -69,6 +71,7 @@ __all__ = [
     "AutocompleteFilter",
     "BoundedPaginator",
     "ChoiceFilter",
+    "Confirmed",
     "HealthList",
     "IdTimeFilter",
     "ModelAdmin",
@@ -89,6 +92,7 @@ __all__ = [
     "audit",
     "audit_messages",
     "cells",
+    "confirmed",
     "message_target",
     "next_page",
     "row_id",

@@ -82,6 +82,8 @@ def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: s
     values = {column.name: column.value_from_object(row) for column in columns}
     for relation in relations:
         values[relation.name] = sorted(each.pk for each in relation.value_from_object(row))
+    further_values = getattr(form_class, "further_values", None)  # of fields that are no columns
+    values |= further_values(row) if further_values else {}
     digests = {name: _digest(row, name, value) for name, value in values.items()}
     entries = AuditLog.objects.filter(target=audit_target[:200]).order_by("-id")
     return Seen(entries.values_list("id", flat=True).first() or 0, digests)

@@ -17,12 +17,12 @@ from msgplatform.models.erasures import Erasure
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
 from msgplatform.models.kept_objects import KeptObject
-from msgplatform.models.people import AuditLog, Preferences, Role, SavedFilter
+from msgplatform.models.people import AuditLog, PersonLimit, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
     "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
     "DayCounter", "Erasure", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
-    "Preferences", "Role", "SavedFilter",
+    "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
-"""People who use the console: the roles that the platform ships, how each person wants to see it,
-the filters that they keep, and the log of their actions."""
+"""People who use the console: the roles that the platform ships, the business systems to which a
+person is limited, how each person wants to see it, the filters that they keep, and the log of their
+actions."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from msgplatform.models.systems import Biz
 
 
 class Role(models.Model):
@@ -48,6 +51,30 @@ class Preferences(models.Model):
             return ZoneInfo(self.time_zone) if self.time_zone else None
         except (ZoneInfoNotFoundError, ValueError):
             return None
+
+
+class PersonLimit(models.Model):
+    """The business systems that a person sees. Without a row the person sees all of them; with a
+    row that has no system, such as after the last one was deleted, none.
+
+    `msgplatform.person_limits` reads and changes it.
+    """
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True, related_name="limit"
+    )
+    systems = models.ManyToManyField(
+        Biz, blank=True, related_name="+", verbose_name=_("business systems")
+    )
+
+    class Meta:
+        verbose_name = _("limit of a person")
+        verbose_name_plural = _("limits of people")
+        db_table = "person_limit"
+        default_permissions = ()  # those of the person
+
+    def __str__(self) -> str:
+        return str(self.user)
 
 
 class SavedFilter(models.Model):

@@ -99,6 +99,7 @@ class Things:
             },
             "people/{name}": {"name": "unused" if spare else "anna"},
             "people/{name}/invite": {"name": "anna"},
+            "people/{name}/limit": {"name": "anna"},
             "crms/{name}": {"name": "spare-crm"},
             "sources/{name}": {"name": "unused"},
             "policies/{source}/{crm}": {"source": "spare", "crm": "spare-crm"},

@@ -7,8 +7,9 @@ and changed in the console only, so that no key takes it from those who could ta
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from django.contrib.auth.models import Group, User
 from django.db.models import Count, Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
@@ -17,6 +18,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform import person_limits
+from msgplatform.api.bodies import field
+from msgplatform.api.json import decode
 from msgplatform.api.management.fields import FlagField, NamedField, TextField
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import ResourceListView, actor, audit
@@ -32,6 +36,7 @@ _NAME = OpenApiParameter(
     OpenApiParameter.PATH,
     description="The name with which the person logs in",
 )
+_LIMIT_BYTES = 64 * 1024
 _SUPERUSER = "A superuser is changed in the console only."
 
 
@@ -59,15 +64,22 @@ class PersonSerializer(WholeSerializer):
     has_password = serializers.SerializerMethodField(
         help_text="false: the person has not chosen one yet"
     )
+    systems = serializers.SerializerMethodField(
+        help_text="The business systems to which the person is limited; null: no limit"
+    )
 
     class Meta:
         model = User
         fields = ["name", "first_name", "last_name", "email", "enabled", "groups", "superuser",
-                  "has_password", "last_login", "date_joined"]  # fmt: skip
+                  "systems", "has_password", "last_login", "date_joined"]  # fmt: skip
         read_only_fields = ["last_login", "date_joined"]
 
     def get_has_password(self, row: User) -> bool:
         return row.has_usable_password()
+
+    def get_systems(self, row: User) -> list[str] | None:
+        limit = getattr(row, "limit", None)
+        return limit and [system.name for system in limit.systems.all()]
 
 
 class CreatedPersonSerializer(PersonSerializer):
@@ -145,7 +157,7 @@ class PersonListView(ResourceListView):
     keyset_ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[User]:
-        return User.objects.prefetch_related("groups")
+        return User.objects.prefetch_related("groups", "limit__systems")
 
 
 class InvitationSerializer(serializers.Serializer[Any]):
@@ -175,6 +187,47 @@ class InviteView(APIView):
             raise NotNow("This person has a password, or is disabled.")
         audit(request, "user_invited", row.get_username())
         return Response({"invitation": invitations.link(row)})
+
+
+class LimitBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The business systems that a person sees."""
+
+    systems: Annotated[
+        list[str] | None,
+        field("Names of business systems; an empty list: none of them; null: no limit"),
+    ]
+
+
+class LimitedSerializer(serializers.Serializer[Any]):
+    systems = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
+class PersonLimitView(APIView):
+    """The business systems to which a person is limited."""
+
+    tag = Person.nouns
+    required_scope = SCOPE
+    answers_limited_keys = False
+    answers_not_now = ("PUT",)
+    max_body_bytes = _LIMIT_BYTES
+
+    @operation(
+        LimitBody, {200: LimitedSerializer}, ("of a team", {"systems": ["orders"]}),
+        parameters=[_NAME],
+    )  # fmt: skip
+    def put(self, request: Request, name: str) -> Response:
+        """Limit a person to business systems.
+
+        The person then sees and changes what belongs to these systems, and nothing else. The same
+        request again changes nothing. 409 for a superuser.
+        """
+        row = Person(actor(request), name=name).get()
+        if row.is_superuser:
+            raise NotNow(_SUPERUSER)
+        body = decode(request, LimitBody, _LIMIT_BYTES)
+        person_limits.limit_person(row, body.systems, actor(request))
+        limit = person_limits.limit_of(row)
+        return Response({"systems": None if limit is None else list(limit)})
 
 
 class RoleSerializer(serializers.ModelSerializer[Group]):

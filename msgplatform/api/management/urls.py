@@ -49,6 +49,7 @@ urlpatterns = [
     path("jobs/<id:pk>/resume", jobs.JobResumeView.as_view(), name="job-resume"),
     path("jobs/<id:pk>/cancel", jobs.JobCancelView.as_view(), name="job-cancel"),
     *routes(people.Person, people.PersonListView),
+    path("people/<str:name>/limit", people.PersonLimitView.as_view(), name="person-limit"),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
     path("platform", views.PlatformView.as_view(), name="platform"),
     path("platform/schema", views.PlatformSchemaView.as_view(), name="platform-schema"),

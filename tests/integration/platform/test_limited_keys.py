@@ -67,6 +67,7 @@ BODIES: dict[str, Any] = {
     "sources/{name}": {"table": "customer", "time_column": "t", "value_columns": ["a"]},
     "policies/{source}/{crm}": {"system": OWN, "mapping": "firstname = name"},
     "people/{name}": {"email": "taken@example.com"},
+    "people/{name}/limit": {"systems": [OWN]},
     "alerts/{id}/acknowledge": {"note": "taken"},
     "consumers/{name}/rotate": {"fingerprint": "x"},
     "failures/{id}/acknowledge": {"note": "taken", "lost": 9, "last_at": "2099-01-01T00:00:00Z"},

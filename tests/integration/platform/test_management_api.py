@@ -192,6 +192,7 @@ def test_each_operation_once(manager: Manager) -> None:
     assert manager.send("PUT", "people/anna", shown).json() == shown
     assert manager.send("GET", "people").json()["results"] == [shown]
     assert manager.send("POST", "people/anna/invite").json()["invitation"]
+    assert manager.send("PUT", "people/anna/limit", {"systems": []}).json() == {"systems": []}
     assert manager.send("DELETE", "people/anna").status_code == 204
     assert manager.send("GET", "roles").status_code == 200
     row = BizReceive.objects.get(receive__name="warehouse")

@@ -1,0 +1,80 @@
+"""The business systems to which a person of the console is limited: read for each request, and set
+on the page of the person, over the API, and by whoever signs people in by their groups.
+
+A limited person sees and changes what belongs to these systems, and nothing else. It holds for a
+superuser too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import AuditLog, Biz, PersonLimit
+
+# Name of a business system → its id.
+Systems = Mapping[str, int]
+
+_by_request: WeakKeyDictionary[HttpRequest, Systems | None] = WeakKeyDictionary()
+
+
+def systems_of(request: HttpRequest) -> Systems | None:
+    """The business systems that the person of this request may see; None: all of them. One
+    statement for each request."""
+    if request not in _by_request:
+        user: Any = request.user
+        _by_request[request] = limit_of(user) if user.is_authenticated else None
+    return _by_request[request]
+
+
+def limit_of(user: Any) -> Systems | None:
+    """The business systems to which a person is limited, by name; None: no limit. One statement."""
+    rows = PersonLimit.objects.filter(pk=user.pk).order_by("systems__name")
+    pairs = list(rows.values_list("systems__name", "systems__pk"))
+    # A limit without a system has one pair of nothing.
+    return {name: pk for name, pk in pairs if pk is not None} if pairs else None
+
+
+def limit_person(user: Any, system_names: Iterable[str] | None, actor: str) -> bool:
+    """Limit a person to the business systems of these names: to none of them if there is no name;
+    None takes the limit away. `actor` is the name that the audit log shows, such as "OIDC".
+
+    True if this changed something, and wrote an entry `user_limited` into the audit log. It takes
+    effect with the person's next request. Raises InvalidInput for a name that no business system
+    has; then nothing is changed.
+    """
+    changes = set_limit(user, system_names)
+    if changes is None:
+        return False
+    detail = {"changes": {"systems": changes}}
+    target = user.get_username()[:200]
+    AuditLog.objects.create(actor=actor, action="user_limited", target=target, detail=detail)
+    return True
+
+
+@transaction.atomic
+def set_limit(user: AbstractBaseUser, system_names: Iterable[str] | None) -> list[Any] | None:
+    """Like `limit_person`, without an entry in the audit log. Returns the names before and after,
+    None when nothing changed."""
+    names = None if system_names is None else sorted(set(system_names))
+    systems = list(Biz.objects.filter(name__in=names or ()))
+    if unknown_names := sorted({*(names or ())} - {system.name for system in systems}):
+        words = _("There is no business system %s.") % ", ".join(unknown_names)
+        raise InvalidInput(words, "systems")
+    limit = limit_of(user)
+    before = None if limit is None else list(limit)
+    if names == before:
+        return None
+    if names is None:
+        PersonLimit.objects.filter(pk=user.pk).delete()
+    else:
+        row, _is_new = PersonLimit.objects.get_or_create(pk=user.pk)
+        row.systems.set(systems)
+    return [before, names]
