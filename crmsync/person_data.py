@@ -200,4 +200,3 @@ def stores() -> Sequence[PersonStore]:
                     _erase_copies),
         *_texts(),
     )  # fmt: skip
-

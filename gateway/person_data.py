@@ -134,9 +134,7 @@ def _of_number(person: Person, model: type[Model], column: str = "user_number") 
     return rows.order_by("id")
 
 
-def _page(
-    rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = _CHUNK
-) -> Slice:
+def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = _CHUNK) -> Slice:
     if cursor:
         rows = rows.filter(id__gt=int(cursor))
     page = list(rows.values("id", *columns)[:size])

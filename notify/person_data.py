@@ -201,4 +201,3 @@ def _texts() -> Iterable[PersonStore]:
         yield text_store(
             name.replace("answers", "errors"), title, store.deliveries.model, ("error",)
         )
-

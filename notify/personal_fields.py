@@ -145,6 +145,8 @@ def _erased_leaves(content: Any, person: Person) -> Any:
         return {person.erased(name): part(each) for name, each in content.items()}
     if isinstance(content, list):
         return [_erased_leaves(each, person) for each in content]
-    return MARK if isinstance(content, int) and person.is_in(_text(content)) else (
-        person.erased(content) if isinstance(content, str) else content
+    return (
+        MARK
+        if isinstance(content, int) and person.is_in(_text(content))
+        else (person.erased(content) if isinstance(content, str) else content)
     )

@@ -40,9 +40,7 @@ class Erasure(models.Model):
 
     # Names the erasure in the list outside of the database, too.
     key = ExactCharField(_("erasure"), max_length=32, unique=True, default=new_key)
-    state = models.CharField(
-        _("state"), max_length=10, choices=State, default=State.PENDING
-    )
+    state = models.CharField(_("state"), max_length=10, choices=State, default=State.PENDING)
     identifiers = EncryptedJSONField(default=dict)
     hashes = models.JSONField(_("keyed hashes"), default=list)
     reason = models.CharField(_("reason"), max_length=MAX_REASON)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -125,7 +125,7 @@ def _read() -> dict[str, Line]:
 def _write(lines: Mapping[str, Line]) -> None:
     """Replace the file, or leave the old one: a copy is made meanwhile of one or the other."""
     new = path().with_name(f"{FILE_NAME}.new")
-    with new.open("w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with _opened(new) as file:
         file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines.values())
         file.flush()
         os.fsync(file.fileno())
@@ -137,6 +137,11 @@ def _locked() -> Iterator[None]:
     """One program at a time changes the file."""
     path().parent.mkdir(parents=True, exist_ok=True)
     name = path().with_name(f"{FILE_NAME}.lock")
-    with name.open("w", opener=lambda text, flags: os.open(text, flags, 0o600)) as file:
+    with _opened(name) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _opened(name: Path) -> IO[str]:
+    """A file for this user alone, to be written from its beginning."""
+    return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")

@@ -60,9 +60,7 @@ def _delete_posts(_person: Person, rows: Sequence[Row]) -> int:
 def _erase_posts(_person: Person, rows: Sequence[Row]) -> int:
     ids = [int(row.key) for row in rows]
     erased = Feed.objects.filter(id__in=ids).exclude(delete_date=None)
-    return transactions.retrying(
-        lambda: erased.update(uid=MARK, data=MARK, app_id="", src_type="")
-    )
+    return transactions.retrying(lambda: erased.update(uid=MARK, data=MARK, app_id="", src_type=""))
 
 
 def _busy_systems(person: Person) -> set[int]:
