@@ -12,7 +12,7 @@ from crmsync.monitor import conditions, failures, findings, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
 from crmsync.person_data import stores
-from crmsync.retention import ARCHIVE
+from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
@@ -61,6 +61,7 @@ FLOW = flows.Flow(
     moving=MOVING,
     actions=ACTIONS,
     person_stores=stores,
+    kept=kept_data,
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,

@@ -8,6 +8,7 @@ row, which stays.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -99,10 +100,10 @@ def _erase_records(record_ids: Sequence[int]) -> int:
     erased = erasure.erase(record_ids)
     for some in chunks(list(record_ids), _CHUNK):
         items = Item.objects.filter(record_id__in=some).exclude(message__in=["", MARK])
-        transactions.retrying(lambda rows=items: rows.update(message=MARK))
+        transactions.retrying(partial(items.update, message=MARK))
         entries = RecoveryEntry.objects.filter(record_id__in=some)
         entries = entries.exclude(request=b"", reason__in=["", MARK])
-        transactions.retrying(lambda rows=entries: rows.update(request=b"", reason=MARK))
+        transactions.retrying(partial(entries.update, request=b"", reason=MARK))
     return erased.requests
 
 

@@ -338,6 +338,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "people", "description": "Management: who may use the console, and as what."},
+        {"name": "person data", "description": "Management: what is held of a person; erase it."},
         {"name": "test sends", "description": "Management: try it with one message, now."},
         {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
         {"name": "statistics", "description": "Management: the counters of every flow."},

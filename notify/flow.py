@@ -11,7 +11,7 @@ from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
-from notify.archive.retention import ARCHIVE
+from notify.archive.retention import ARCHIVE, kept_data
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, Receive
 from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
@@ -82,6 +82,7 @@ FLOW = flows.Flow(
     messages=MESSAGES,
     moving=MOVING,
     person_stores=stores,
+    kept=kept_data,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -20,7 +20,7 @@ from msgplatform.models import FailureGroup
 from notify import personal_fields
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
-from notify.models import BizMsg, ColdBizMsg, IdempotencyKey, ReceiveMsg
+from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 
 _CHUNK = 100  # messages erased in one transaction
 _Status = ReceiveMsg.Status
@@ -34,11 +34,24 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     if cursor:
         rows = rows.filter(id__gt=int(cursor))
     page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
-    pointers = personal_fields.of_types()
+    pointers = _pointers()
     theirs = [row for row in page if _erased(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids([row["id"] for row in theirs])
     found = [_row(store, row, row["id"] in open_ids) for row in theirs]
     return Slice(found, str(page[-1]["id"]) if len(page) == SLICE else "")
+
+
+def _pointers() -> Pointers:
+    """Event type → id of the business system (0: all systems) → pointers."""
+    pointers: dict[str, dict[int, Sequence[str]]] = {
+        name: {0: own} for name, own in personal_fields.own().items()
+    }
+    rows = EventType.objects.exclude(personal_fields=None)
+    for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
+        if own:
+            of_type = pointers.setdefault(name, {})
+            of_type[owner] = [*of_type.get(owner, ()), *own]
+    return pointers
 
 
 def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
@@ -88,7 +101,7 @@ def _row(store: Store, row: Mapping[str, Any], is_open: bool) -> Row:
 
 
 def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
-    pointers, count = personal_fields.of_types(), 0
+    pointers, count = _pointers(), 0
     for some in chunks([int(row.key) for row in rows], _CHUNK):
         count += transactions.retrying(
             partial(_erase_messages, store, person, pointers, some), store.using

@@ -45,17 +45,9 @@ def validate(pointers: Any) -> None:
             raise ValidationError(words % str(each)[:MAX_LENGTH])
 
 
-def of_types() -> Mapping[str, Mapping[int, Sequence[str]]]:
-    """Event type → id of the business system (0: all systems) → pointers."""
-    from notify.models import EventType  # the model validates by this module
-
-    pointers: dict[str, dict[int, Sequence[str]]] = {name: {0: own} for name, own in _own.items()}
-    rows = EventType.objects.exclude(personal_fields=None)
-    for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
-        if own:
-            of_type = pointers.setdefault(name, {})
-            of_type[owner] = [*of_type.get(owner, ()), *own]
-    return pointers
+def own() -> Mapping[str, Sequence[str]]:
+    """Event types that the platform publishes itself → pointers."""
+    return _own
 
 
 def pointers_of(
@@ -84,7 +76,7 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
     owners = {max((p for p in prefixes if hit[: len(p)] == p), key=len, default=()) for hit in hits}
     theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
     for path in theirs:
-        _at(content, path[:-1])[path[-1]] = MARK
+        _set(content, path, MARK)
     new_payload = _encode(_erased_leaves(content, person))
     return None if _decode(new_payload) == _decode(payload) else new_payload
 
@@ -131,8 +123,15 @@ def _text(value: Any) -> str:
 
 def _at(content: Any, path: Path) -> Any:
     for part in path:
-        content = content[part] if isinstance(content, dict | list) else None
+        content = content[part]
     return content
+
+
+def _set(content: Any, path: Path, value: Any) -> None:
+    """A place in an object that was erased as a whole is none any more."""
+    parent = _at(content, path[:-1])
+    if isinstance(parent, dict | list):
+        parent[path[-1]] = value  # type: ignore[index]
 
 
 def _is_theirs(person: Person, value: Any, biz_id: int) -> bool:

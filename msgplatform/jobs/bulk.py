@@ -1,5 +1,6 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, deletes expired sessions, and erases one person's data. In a thread beside it the audit log is exported.
+deletes counters, deletes expired sessions, and erases one person's data. In a thread beside it the
+audit log is exported.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed

@@ -73,7 +73,7 @@ class Erasure(models.Model):
         indexes = [models.Index(fields=["state", "lease_until"], name="person_erasure_claim")]
 
     def __str__(self) -> str:
-        return self.key
+        return str(self.key)
 
     @property
     def is_open(self) -> bool:

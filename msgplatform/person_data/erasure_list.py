@@ -13,14 +13,15 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.utils.dateparse import parse_datetime
 
 from msgplatform.core import logging
+from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Erasure
@@ -86,8 +87,8 @@ def read_into_database() -> int:
             Erasure.objects.create(
                 key=key, identifiers=identifiers, hashes=line["hashes"], reason=line["reason"],
                 ends_open=line["ends_open"], created_by=line["created_by"],
-                created_at=parse_datetime(line["created_at"]),
-                repeated_at=parse_datetime(line["created_at"]),
+                created_at=datetime.fromisoformat(line["created_at"]),
+                repeated_at=sql.now(),
             )  # fmt: skip
         except IntegrityError:  # another program read it just now
             continue

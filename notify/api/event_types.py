@@ -62,6 +62,7 @@ class EventTypeSerializer(WholeSerializer):
     personal_fields = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
+        allow_null=True,
         help_text="JSON Pointers to fields with personal data, which are erased with a person's: "
         "/customer/phone, /passengers/*/name",
     )

@@ -14,7 +14,7 @@ from notify.feed.models import FeedIdempotency
 from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.person_data import stores
-from notify.feed.retention import ARCHIVES
+from notify.feed.retention import ARCHIVES, kept_data
 
 FLOW = flows.Flow(
     name="feed",
@@ -36,6 +36,7 @@ FLOW = flows.Flow(
     messages=MESSAGES,
     moving=flows.Moving(keys=(TableKeys(FeedIdempotency),)),
     person_stores=stores,
+    kept=kept_data,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -53,7 +53,7 @@ def tables(*aliases: str) -> Rows:
         connection = connections[alias]
         with connection.cursor() as cursor:
             for table in connection.introspection.table_names(cursor):
-                cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608
+                cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
                 rows[f"{alias}.{table}"] = sorted(
                     tuple(_bytes(value) for value in row) for row in cursor.fetchall()
                 )

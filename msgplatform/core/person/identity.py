@@ -65,13 +65,15 @@ class Person:
         return re.compile(ascii_expression.encode(), re.IGNORECASE)
 
     def _expression(self) -> str:
-        parts = []
-        for phone in sorted(self.phones):
-            digits = _BETWEEN.join(phone)
-            parts.append(rf"(?<![0-9])(?:\+?(?:00)?{_BETWEEN}86{_BETWEEN})?0?{digits}(?![0-9])")
-        for email in sorted(self.emails):
-            parts.append(rf"(?<![A-Za-z0-9_.+-]){re.escape(email)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])")
-        return "|".join(parts) or _NEVER
+        china = rf"(?:\+?(?:00)?{_BETWEEN}86{_BETWEEN})?0?"
+        phones = [
+            f"(?<![0-9]){china}{_BETWEEN.join(phone)}(?![0-9])" for phone in sorted(self.phones)
+        ]
+        emails = [
+            rf"(?<![A-Za-z0-9_.+-]){re.escape(email)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
+            for email in sorted(self.emails)
+        ]
+        return "|".join([*phones, *emails]) or _NEVER
 
     @property
     def phone_spellings(self) -> list[str]:
