@@ -122,8 +122,8 @@ class Correspondent:
                 self._receive(fd)
         while self._unanswered and self._unanswered[0][0] <= time.perf_counter():
             _, fd = self._unanswered.popleft()
-            if client := self._subscribed.get(fd):
-                client.sendall(ANSWER)
+            if fd in self._subscribed:  # else it hung up
+                self._subscribed[fd].sendall(ANSWER)
 
     def _receive(self, fd: int) -> None:
         now = time.perf_counter()
