@@ -34,7 +34,7 @@ P = ParamSpec("P")
 
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.confirmation")
-def record_login(sender: Any, request: HttpRequest, **_: Any) -> None:
+def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
     record(request)
 
 
