@@ -27,7 +27,7 @@ class CacheConnections:
         connection.connection_pool.disconnect()
 
 
-class ForgivingCache(RedisCache):
+class ForgivingCache(RedisCache):  # type: ignore[misc]  # has no types
     """A cache in which each key is new while Redis is away: with it codes of second factors count
     once, and guesses are counted, and people get in when they are needed most."""
 

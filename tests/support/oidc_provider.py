@@ -65,6 +65,23 @@ class OidcProvider:
         self.codes: dict[str, dict[str, str]] = {}
         self._next_code = 0
 
+    def settings(self) -> dict[str, Any]:
+        """Settings of a platform that uses this provider."""
+        app = {
+            "provider_id": "company", "name": "Example Corp", "client_id": CLIENT,
+            "secret": SECRET, "settings": {"server_url": self.issuer},
+        }  # fmt: skip
+        return {
+            "OUTBOUND_ALLOW": ["127.0.0.0/8"],
+            "OIDC_ISSUER": self.issuer,
+            "OIDC_NAME": "Example Corp",
+            "OIDC_CLIENT_ID": CLIENT,
+            "OIDC_CLIENT_SECRET": SECRET,
+            "OIDC_ROLES": {"ops": ["operator"], "CN=Admins,OU=x": ["administrator"],
+                           "odd": ["no-such-role", "viewer"]},
+            "SOCIALACCOUNT_PROVIDERS": {"company": {"APPS": [app]}},
+        }  # fmt: skip
+
     def close(self) -> None:
         self._released.set()
         self._server.shutdown()

@@ -48,7 +48,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # has no ty
 
     def generate_authenticator_name(self, user: Any, type: Authenticator.Type) -> str:
         count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
-        return _("Key %d") % (count + 1)
+        return str(_("Key %d") % (count + 1))
 
 
 def has_factor(user: Any) -> bool:
@@ -82,7 +82,7 @@ def remove_all(user: User, actor: str) -> int:
         AuditLog.objects.create(
             actor=actor, action="second_factors_reset", target=user.get_username()
         )
-    return number
+    return int(number)
 
 
 # -- the audit log -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ be wrong, slow or away."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from msgplatform import person_limits
 from msgplatform.api.access import throttling
 from msgplatform.console.signing_in.provider import guarded
 from msgplatform.models import Alert, AuditLog, Biz
-from tests.support.oidc_provider import CLIENT, SECRET, OidcProvider, new_key
+from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 PASSWORD = "a long enough one"
@@ -44,16 +45,9 @@ def provider(server: OidcProvider) -> OidcProvider:
 def configured(provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
     settings.PUBLIC_URL = "http://testserver"
-    settings.OIDC_ISSUER, settings.OIDC_NAME = provider.issuer, "Example Corp"
-    settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = CLIENT, SECRET
-    settings.OIDC_ROLES = {"ops": ["operator"], "CN=Admins,OU=x": ["administrator"],
-                           "odd": ["no-such-role", "viewer"]}  # fmt: skip
-    settings.SOCIALACCOUNT_PROVIDERS = {"company": {"APPS": [{
-        "provider_id": "company", "name": "Example Corp", "client_id": CLIENT, "secret": SECRET,
-        "settings": {"server_url": provider.issuer},
-    }]}}  # fmt: skip
+    for name, value in provider.settings().items():
+        setattr(settings, name, value)
     provider.claims = {"groups": ["ops"], "preferred_username": "anna", "email": "a@example.com"}
 
 
@@ -358,7 +352,7 @@ def test_a_provider_that_hangs_holds_nobody_for_long(
     assert page.status_code == 503
     assert time.monotonic() - began < 60
     assert Alert.objects.get().text.startswith(f"{provider.issuer}: timeout")
-    monkeypatch.setattr(guarded, "_places", guarded.threading.BoundedSemaphore(1))
+    monkeypatch.setattr(guarded, "_places", threading.BoundedSemaphore(1))
     with guarded.exchange():
         busy = Client().get(LOGIN)
     assert "Many people sign in" in busy.content.decode()
@@ -422,7 +416,7 @@ def test_a_provider_without_such_a_page(provider: OidcProvider) -> None:
 
 
 def logout_token(provider: OidcProvider, **claims: Any) -> str:
-    event = {"http://schemas.openid.net/event/backchannel-logout": {}}
+    event: dict[str, Any] = {"http://schemas.openid.net/event/backchannel-logout": {}}
     return provider.token({"jti": "j1", "events": event, **claims})
 
 
@@ -434,8 +428,11 @@ def test_the_provider_ends_sessions(provider: OidcProvider) -> None:
     provider.claims["sid"] = "s2"
     sign_in(provider, other)
     server = Client(enforce_csrf_checks=True)
-    for wrong in ({"events": {}}, {"nonce": "x"}, {"aud": "x"}, {"iss": "x"}, {"exp": 1},
-                  {"jti": None}, {"sub": None}):  # fmt: skip
+    wrongs: list[dict[str, Any]] = [
+        {"events": {}}, {"nonce": "x"}, {"aud": "x"}, {"iss": "x"}, {"exp": 1}, {"jti": None},
+        {"sub": None},
+    ]  # fmt: skip
+    for wrong in wrongs:
         token = logout_token(provider, sid=None, **wrong)
         assert server.post(url, {"logout_token": token}).status_code == 400, wrong
     assert server.post(url).status_code == 400

@@ -162,7 +162,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    reasons = {
+    reasons: dict[type[jwt.PyJWTError], str] = {
         jwt.ExpiredSignatureError: "clock",
         jwt.ImmatureSignatureError: "clock",
         jwt.InvalidIssuedAtError: "clock",
