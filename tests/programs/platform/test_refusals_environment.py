@@ -92,7 +92,7 @@ WRONG = {
     "OIDC_TIMEOUT_SECONDS": "0.1",
 }
 # What any text is right for, or what has a check of its own (`test_checks.py`).
-_FORMLESS = {"text", "words", "secret", "state_dir", "socket_url"}
+_FORMLESS = {"text", "words", "secret", "state_dir", "socket_url", "capitals"}
 
 
 def read_by_settings() -> set[str]:
