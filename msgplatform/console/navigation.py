@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.console import condition
+from msgplatform.console.views import person_data, retention
 from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
 from msgplatform.core import cells, flows, outbound, personal
 
@@ -67,6 +68,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
         title = _("People") if app["app_label"] == "auth" else app["name"]
+        if app["app_label"] == "msgplatform":
+            items += _platform(request)
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
     return [group for group in [*groups, _internals(request)] if group["items"]]
 
@@ -91,6 +94,16 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
 def _place(app: dict[str, Any]) -> tuple[int, str]:
     label = app["app_label"]
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
+
+
+def _platform(request: HttpRequest) -> list[dict[str, Any]]:
+    """Pages of the platform that are about the data of all flows."""
+    items = []
+    if retention.may_open(request):
+        items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
+    if person_data.may_open(request):
+        items.append(_item(_("One person's data"), "person_off", reverse("console:person-data")))
+    return items
 
 
 def _internals(request: HttpRequest) -> dict[str, Any]:
