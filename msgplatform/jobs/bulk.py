@@ -1,6 +1,6 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, and deletes expired sessions and old traces. In a thread beside it the audit log
-is exported.
+deletes counters, deletes expired sessions and old traces, and erases one person's data. In a thread
+beside it the audit log is exported.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -33,6 +33,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
+from msgplatform.person_data.runner import ErasureRunner
 
 log = logging.get(__name__)
 
@@ -90,6 +91,7 @@ class BulkRunner(Worker):
         self._expired_sessions = ExpiredSessions()
         self._old_traces = OldTraces()
         self._outcomes = Outcomes()
+        self._erasures = ErasureRunner()
         self._audit_export: ThreadLoop | None = None
 
     def start(self) -> None:
@@ -108,6 +110,11 @@ class BulkRunner(Worker):
         self._expired_sessions.turn_if_due()
         self._old_traces.turn_if_due()
         self._outcomes.turn_if_due()
+        was_erasing = self._erasures.turn()
+        return self._turn_of_jobs() or was_erasing
+
+    def _turn_of_jobs(self) -> bool:
+        """One page of one job; true when there was one."""
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():  # a claim would write; an idle turn only reads
             return False

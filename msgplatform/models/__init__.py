@@ -13,6 +13,7 @@ from msgplatform.models.audit_export import AuditExport
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
+from msgplatform.models.erasures import Erasure
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
 from msgplatform.models.kept_objects import KeptObject
@@ -23,6 +24,6 @@ from msgplatform.models.traces import MessageTrace
 __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
     "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MessageTrace",
+    "DayCounter", "Erasure", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MessageTrace",
     "MinuteCounter", "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip
