@@ -168,7 +168,7 @@ REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 CACHES = {
     "default": {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": "msgplatform.web.cache_connections.ForgivingCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {
