@@ -23,6 +23,7 @@ from msgplatform.api.intake import SingleIntake
 from msgplatform.api.problems.error_pages import API_PREFIX
 from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import flows, logging, web_requests
+from msgplatform.core.tracing import context
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
@@ -94,6 +95,7 @@ class Application:
                 ms=round(seconds * 1000, 1),
                 address=(scope.get("client") or ("",))[0],
                 request_id=request_id,
+                **context.log_facts(headers.get(b"traceparent", b"").decode("latin-1")),
             )
 
     async def _serve(
