@@ -7,8 +7,8 @@ superuser too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -22,7 +22,15 @@ from msgplatform.models import AuditLog, Biz, PersonLimit
 # Name of a business system → its id.
 Systems = Mapping[str, int]
 
+_View = TypeVar("_View", bound=Callable[..., Any])
 _by_request: WeakKeyDictionary[HttpRequest, Systems | None] = WeakKeyDictionary()
+
+
+def answers_limited_people(view: _View) -> _View:
+    """Declares that a view of the console shows and changes only what belongs to the systems of
+    `systems_of`. A limited person is refused by every view that does not declare it."""
+    view.answers_limited_people = True  # type: ignore[attr-defined]
+    return view
 
 
 def systems_of(request: HttpRequest) -> Systems | None:
@@ -32,6 +40,24 @@ def systems_of(request: HttpRequest) -> Systems | None:
         user: Any = request.user
         _by_request[request] = limit_of(user) if user.is_authenticated else None
     return _by_request[request]
+
+
+def names_of(request: HttpRequest) -> frozenset[str]:
+    """The names of these systems as the API has those of a key, where an empty set is no limit: a
+    limited person without a system has the name of none."""
+    systems = systems_of(request)
+    return frozenset() if systems is None else frozenset(systems or {""})
+
+
+def ids_of(request: HttpRequest) -> frozenset[int] | None:
+    """The ids of the business systems that the person of this request may see; None: all."""
+    systems = systems_of(request)
+    return None if systems is None else frozenset(systems.values())
+
+
+def is_limited(request: HttpRequest) -> bool:
+    """True if the person of this request sees some business systems only."""
+    return systems_of(request) is not None
 
 
 def limit_of(user: Any) -> Systems | None:

@@ -47,6 +47,7 @@ from msgplatform.admin.base import (
     PlainList,
     ReadOnlyAdmin,
     UndeletableAdmin,
+    limited_choices,
     next_page,
     sees_personal,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "audit",
     "audit_messages",
     "cells",
+    "limited_choices",
     "message_target",
     "next_page",
     "row_id",
