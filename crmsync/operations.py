@@ -14,6 +14,7 @@ of all, sorted by start_at. Functions for copies raise RedisError.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,8 @@ class Copy:
 
 
 def keep_copy(operation: Operation) -> None:
-    """Write or overwrite the copy of an operation. Old ids leave the index."""
+    """Write the copy of an operation, unless there is one: a program that was stopped before this
+    must not bring back what was erased meanwhile. Old ids leave the index."""
     days = settings.CRM_OPERATION_DAYS
     if not days:
         return
@@ -109,12 +111,27 @@ def keep_copy(operation: Operation) -> None:
         operation.result,
     )  # fmt: skip
     with work_redis().pipeline(transaction=False) as pipe:
-        pipe.set(f"crm:operation:{operation.pk}", msgspec.json.encode(copy), px=kept_ms)
+        pipe.set(f"crm:operation:{operation.pk}", msgspec.json.encode(copy), px=kept_ms, nx=True)
         pipe.set(f"crm:operation-policy:{operation.pk}", operation.policy_id, px=kept_ms)
         pipe.zadd(COPIES_INDEX, {str(operation.pk): operation.start_at})
         pipe.zremrangebyscore(COPIES_INDEX, "-inf", f"({operation.start_at - kept_ms}")
         pipe.pexpire(COPIES_INDEX, kept_ms)
         pipe.execute()
+
+
+def overwrite_copy(operation: Operation | Copy, data: bytes) -> None:
+    """Write the copy of an operation with these data, whether there is one or not; without one
+    only while it would still be kept."""
+    kept_until = operation.start_at + round(settings.CRM_OPERATION_DAYS * _DAY_MS)
+    rest_ms = kept_until - int(time.time() * 1000)
+    key = f"crm:operation:{operation.id}"
+    if rest_ms <= 0:
+        work_redis().delete(key)
+        return
+    copy = _Content(
+        operation.id, msgspec.Raw(data), operation.start_at, operation.end_at, operation.result
+    )
+    work_redis().set(key, msgspec.json.encode(copy), px=rest_ms)
 
 
 def read_copies(operation_ids: Sequence[int]) -> Mapping[int, Copy]:

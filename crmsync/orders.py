@@ -24,16 +24,20 @@ MAX_ENTRIES = 500
 MAX_BYTES = 1024 * 1024
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """The values that a CRM is to hold: `key` as the CRM knows it, `fields` by the CRM's names.
 
-    A deletion has no fields.
+    A deletion has no fields. `previous` is the operation with the record's request before this one,
+    0 for the first, None in what an earlier release stored: `crmsync.erasure` follows it. An
+    `erased` request has lost its fields there, and is never sent.
     """
 
     key: str
     version: int
     fields: Mapping[str, Any] = {}
     deleted: bool = False
+    previous: int | None = None
+    erased: bool = False
 
 
 class Entry(msgspec.Struct, array_like=True):

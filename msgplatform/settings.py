@@ -80,6 +80,8 @@ FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"
 # Each has its own settings.
 for _flow in FLOWS:
     globals().update(env.capitals(f"{_flow}.settings"))
+# Those of signing in, and of the library behind it.
+globals().update(env.capitals("msgplatform.signing_in_settings"))
 _PAGES = [
     "unfold",
     "django.contrib.admin",
@@ -90,6 +92,13 @@ _PAGES = [
     "drf_spectacular_sidecar",
     "rest_framework",
     "django_rq",
+    # Second factors, sessions, and accounts of a company's provider. Their pages are in
+    # `console/signing_in`; allauth's sign-up and its e-mail are not used.
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.mfa",
+    "allauth.usersessions",
 ]
 INSTALLED_APPS = [
     "msgplatform",
@@ -115,6 +124,14 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",
+    *(
+        []
+        if DAEMON
+        else [
+            "allauth.account.middleware.AccountMiddleware",
+            "msgplatform.console.signing_in.middleware.SignInMiddleware",
+        ]
+    ),
 ]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"

@@ -16,6 +16,7 @@ from django.views.generic import RedirectView
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
 from msgplatform.api.schema_document import SchemaView
+from msgplatform.console.signing_in.login_page import log_in
 from msgplatform.console.signing_in.passwords import change_password
 from msgplatform.console.views.api_docs import api_docs
 from msgplatform.core import flows
@@ -37,7 +38,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", to_all(RedirectView.as_view(pattern_name="console:overview")), name="home"),
     # Browsers request this address for pages without an icon of their own, such as JSON.
     path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
+    path("console/sign-in/", include("msgplatform.console.signing_in.urls")),
     path("console/", include("msgplatform.console.urls")),
+    path("admin/login/", log_in),
     # It stands before Django's own page at this address, which does not slow down guesses.
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

@@ -12,7 +12,7 @@ import json
 import random
 import time
 
-from bench.harness.programs import worker
+from bench.harness.programs import quantiles, worker
 
 # Between two looks: a reader who asks all the time would take capacity that the dispatcher needs.
 _LOOK_SECONDS = 0.002
@@ -48,16 +48,7 @@ def main() -> None:
         times.append(taken)
         options.progress.add(1)
         time.sleep(random.uniform(0, _REST_SECONDS))
-    print(json.dumps(spread(times)))
-
-
-def spread(times: list[float]) -> dict[str, float]:
-    """Percentiles in milliseconds, and how many times there are."""
-    ordered = sorted(times) or [0.0]
-    return {
-        name: round(ordered[min(len(ordered) - 1, int(len(ordered) * part))] * 1000, 2)
-        for name, part in (("p50_ms", 0.5), ("p95_ms", 0.95), ("max_ms", 1.0))
-    } | {"calls": len(times)}
+    print(json.dumps({**quantiles.report(times), "calls": len(times)}))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.harness.measure import Stretch
+from bench.harness.programs import quantiles
 
 UNIT = "msgs/s"
-_TIMES = ("p50_ms", "p95_ms", "max_ms")
 
 
 def result(
@@ -59,13 +59,17 @@ def _medians(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
-    """p50, p95 and, if it was measured, the longest of the answer times, where a load generator
-    measured them."""
-    found: dict[str, dict[str, float]] = {}
-    for side, runs in stretches.items():
-        if "p95_ms" in runs[0].extra:
-            found[side] = _medians({n: s.extra[n] for n in _TIMES if n in s.extra} for s in runs)
-    return {"answer_ms": found} if found else {}
+    """The quantiles of times, where a load generator measured them; `due_ms` are those from the
+    moments that an open load has drawn."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for title, names in (("answer_ms", quantiles.NAMES), ("due_ms", quantiles.DUE_NAMES)):
+        for side, runs in stretches.items():
+            if names[0] in runs[0].extra:
+                times = _medians({n: s.extra[n] for n in names} for s in runs)
+                found.setdefault(title, {})[side] = {
+                    name.removeprefix(quantiles.DUE): value for name, value in times.items()
+                }
+    return found
 
 
 def _later(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:

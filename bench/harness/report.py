@@ -11,8 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from bench.harness import catalogue, machine
+from bench.harness.programs import quantiles
 
 Result = Mapping[str, Any]
+_TIMES = {"answer_ms": "answers", "due_ms": "from the moment drawn"}
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -124,18 +126,18 @@ def _references(module: ModuleType | None) -> list[str]:
 
 def _sides(result: Result) -> list[str]:
     """A line for each side: rates of all runs, spread, load generator, answer times."""
-    answers = result.get("answer_ms", {})
-    head = "| side | runs | spread | load generator |" + (
-        " answers p50, p95, max |" if answers else ""
-    )
-    rule = "|---|---|---:|---:|" + ("---:|" if answers else "")
+    columns = [name for name in _TIMES if name in result]
+    parts = ", ".join(name.removesuffix("_ms") for name in quantiles.NAMES)
+    head = "| side | runs | spread | load generator |"
+    head += "".join(f" {_TIMES[name]} {parts} |" for name in columns)
+    rule = "|---|---|---:|---:|" + "---:|" * len(columns)
     lines = []
     for side, rates in result["rates"].items():
         cells = [f"`{side}`", ", ".join(map(_rate, rates)), f"{result['spread'][side]:.0%}"]
         cells.append(f"{result['load_cpu'][side]:.2f} cores")
-        if answers:
-            times = answers[side]
-            cells.append(", ".join(f"{value:.1f} ms" for value in times.values()))
+        for name in columns:
+            times = result[name].get(side, {}).values()
+            cells.append(", ".join(f"{value:.1f}" for value in times) + " ms")
         lines.append(f"| {' | '.join(cells)} |")
     return [head, rule, *lines]
 

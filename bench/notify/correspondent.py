@@ -5,9 +5,13 @@
 
 It publishes at random moments, on average `--rate` messages a second. Without a rate it measures in
 the first third of `--seconds` how many are delivered a second when 500 are always in flight, and
-then publishes at half of that rate. On SIGTERM it waits for what is on its way, and prints, in
-milliseconds, how long messages took
-from the answer to the publisher until their first byte at the subscriber. Standard library only.
+then publishes at half of that rate.
+
+The load is open: moments are drawn beforehand, and a message that finds no idle connection waits
+for one, while its time runs (otherwise a platform that stands still would make the moments of its
+standing still disappear). On SIGTERM it waits for what is on its way, and prints, in milliseconds,
+how long messages took until their first byte at the subscriber, once from the moment that was drawn
+(`due_…`) and once from the answer to the publisher, and the ledger. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import sys
 import time
 from collections import deque
 
-from bench.harness.programs import load
+from bench.harness.programs import load, quantiles
 from bench.harness.programs.load import Connection
 from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER, content_length
@@ -52,48 +56,59 @@ class Correspondent:
         self._listener = socket.create_server(("127.0.0.1", options.sink_port), backlog=1024)
         self._subscribed: dict[int, socket.socket] = {}
         self._partial: dict[int, tuple[bytes, float]] = {}
-        # Moments by key, until the other one of the two is known: a message may arrive before its
-        # publisher has the answer.
+        # Moments by key, until both are known: a message may arrive before its publisher has the
+        # answer.
+        self._due: dict[bytes, float] = {}
         self._answered: dict[bytes, float] = {}
         self._arrived: dict[bytes, float] = {}
-        self._in_flight = self.arrived = self.published = 0
-        self.taken: list[float] = []  # seconds
+        self.published = self.delivered = self.repeated = 0
+        self.seconds_of_answered: list[float] = []
+        self.seconds_of_due: list[float] = []
         self._poller = select.epoll()
         for fd in (self._listener.fileno(), *self._publishers):
             self._poller.register(fd, select.EPOLLIN)
 
     def run(self) -> None:
-        begun = due = time.perf_counter()
+        if not self.rate:
+            self._measure_capacity()
+        due = time.perf_counter()
         while not self.stopping:
-            now = time.perf_counter()
-            if not self.rate and now - begun > self.options.seconds / 3:
-                self.rate = self.arrived / (now - begun) / 2
-                self.taken.clear()
-                due = now
-            if not self.rate:
-                while self._idle and self._in_flight < _MAX_IN_FLIGHT:
-                    self._publish()
-            elif self._in_flight >= _MAX_IN_FLIGHT:
-                due = now  # what the first third has piled up must be delivered first
-            else:
-                while self._idle and due <= now:
-                    self._publish()
-                    due += random.expovariate(self.rate)
-            self._poll(max(0.0, min(0.1, due - now)) if self.rate else 0.01)
+            while self._idle and due <= (now := time.perf_counter()):
+                self._publish(due)
+                due += random.expovariate(self.rate)
+            self._poll(max(0.0, min(0.1, due - now)) if self._idle else 0.1)
         deadline = time.perf_counter() + _LAST_SECONDS
         while self._in_flight and time.perf_counter() < deadline:
             self._poll(0.1)
 
-    def _publish(self) -> None:
-        self._idle.popleft().send()
-        self._in_flight += 1
+    def _measure_capacity(self) -> None:
+        """Find the rate, and wait until what was in flight is delivered."""
+        begun = time.perf_counter()
+        while (now := time.perf_counter()) - begun < self.options.seconds / 3:
+            while self._idle and self._in_flight < _MAX_IN_FLIGHT:
+                self._publish(now)
+            self._poll(0.01)
+        self.rate = max(self.delivered / (now - begun) / 2, 1.0)
+        while self._in_flight and not self.stopping:
+            self._poll(0.01)
+        self.seconds_of_answered.clear()
+        self.seconds_of_due.clear()
+
+    @property
+    def _in_flight(self) -> int:
+        return self.published - self.delivered
+
+    def _publish(self, due: float) -> None:
+        publisher = self._idle.popleft()
+        publisher.send()
+        self._due[publisher.key_of_it.encode()] = due
         self.published += 1
 
     def _poll(self, seconds: float) -> None:
         for fd, _ in self._poller.poll(seconds):
             if publisher := self._publishers.get(fd):
                 if publisher.receive():
-                    self._note(publisher.key_of_it.encode(), self._answered, self._arrived)
+                    self._note(publisher.key_of_it.encode(), self._answered, time.perf_counter())
                     self._idle.append(publisher)
             elif fd == self._listener.fileno():
                 client, _address = self._listener.accept()
@@ -117,28 +132,22 @@ class Correspondent:
             self._partial[fd] = data, first
             return
         self._subscribed[fd].sendall(ANSWER)
-        found = _ORDER.search(data, end)
-        assert found
-        self.arrived += 1
-        self._in_flight -= 1
+        order = _ORDER.search(data, end)
+        assert order
+        if order[1] not in self._due or order[1] in self._arrived:
+            self.repeated += 1  # it was delivered before
+            return
+        self.delivered += 1
         self.options.progress.add(1)
-        self._note(found[1], self._arrived, self._answered, first)
+        self._note(order[1], self._arrived, first)
 
-    def _note(
-        self,
-        key: bytes,
-        mine: dict[bytes, float],
-        other: dict[bytes, float],
-        at: float | None = None,
-    ) -> None:
-        """Note when this message was answered or arrived (`mine`); with both the time is known."""
-        at = time.perf_counter() if at is None else at
-        there = other.pop(key, None)
-        if there is None:
-            mine[key] = at
-        else:
-            answered, arrived = (there, at) if mine is self._arrived else (at, there)
-            self.taken.append(max(0.0, arrived - answered))
+    def _note(self, key: bytes, moments: dict[bytes, float], at: float) -> None:
+        """Note when this message was answered or arrived; with both its times are known."""
+        moments[key] = at
+        if key in self._answered and key in self._arrived:
+            arrived = self._arrived.pop(key)
+            self.seconds_of_answered.append(max(0.0, arrived - self._answered.pop(key)))
+            self.seconds_of_due.append(arrived - self._due.pop(key))
 
     def stop(self, *_: object) -> None:
         self.stopping = True
@@ -158,13 +167,11 @@ def main() -> None:
     correspondent = Correspondent(options, publishers)
     signal.signal(signal.SIGTERM, correspondent.stop)
     correspondent.run()
-    times = sorted(correspondent.taken) or [0.0]
-    report = {
-        f"{name}_ms": round(times[min(len(times) - 1, int(len(times) * part))] * 1000, 2)
-        for name, part in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
-    }
-    report |= {"rate": round(correspondent.rate), "published": correspondent.published}
-    json.dump(report, sys.stdout)
+    report = quantiles.report(correspondent.seconds_of_answered)
+    report |= quantiles.report(correspondent.seconds_of_due, quantiles.DUE)
+    names = ("published", "delivered", "repeated")
+    ledger = {name: getattr(correspondent, name) for name in names}
+    json.dump({**report, "rate": round(correspondent.rate), **ledger}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ ERROR_CLASSES: Mapping[str, Any] = {
     "refused": gettext_lazy("refused with its batch"),
     "queue": gettext_lazy("the queue did not take it"),
     "fault": gettext_lazy("a fault of the platform"),
+    "erased": gettext_lazy("its values were erased"),
 }
 
 

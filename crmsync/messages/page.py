@@ -20,6 +20,7 @@ from crmsync.messages.policies import Policies
 from crmsync.messages.states import CrmState, read_problems, read_states
 from crmsync.messages.timeline import as_json
 from crmsync.models import Item, LandingPage, Lead, LeadIdempotency, Record
+from crmsync.orders import Request
 from crmsync.recovery.resend import EXCLUDED_STATES
 from msgplatform.api.filters import number
 from msgplatform.core import flows
@@ -104,11 +105,15 @@ def _record_page(record: Record, policies_by_id: Policies) -> Page:
         id=f"{RECORD}{record.pk}",
         title=f"{policy.source} · {record.key}",
         facts={_("Source"): PageLink.to(policy.source), _("Key"): record.key},
-        body=as_json(newest.fields) if newest else "",
+        body=_fields(newest) if newest else "",
         timeline=timeline.in_order(story.entries()),
         recipients=story.cards(),
         recipients_title=_("CRMs"),
     )
+
+
+def _fields(request: Request, indent: int | None = 2) -> str:
+    return as_json({"erased": True} if request.erased else request.fields, indent)
 
 
 def _call(lead: Lead) -> Call:
@@ -195,7 +200,7 @@ class _Story:
         ]
         sections = []
         if request and not request.deleted:
-            sections.append(flows.Section(_("What was sent"), as_json(request.fields, indent=None)))
+            sections.append(flows.Section(_("What was sent"), _fields(request, indent=None)))
         title = _("Try %(try)d of version %(version)d") % {
             "try": item.attempt,
             "version": item.version,

@@ -82,6 +82,8 @@ def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[Timel
         if request:
             text = _("%s: read, to be deleted") if request.deleted else _("%s: read, to be sent")
             title = text % crms[policy]
+            if request.erased:
+                content = _("its values were erased")
             where = _("version %d") % request.version + " · " + where
         at = datetime.fromtimestamp(start / 1000, UTC)
         yield TimelineEntry(at, title, "accepted", where, content)

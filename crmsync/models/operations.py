@@ -29,6 +29,8 @@ MAX_KEY = 128
 MAX_MESSAGE = 500
 # The error class of a try that the CRM may have stored: the record is looked up before the next.
 UNKNOWN = "unknown"
+# The error class of a record that was to be sent, and whose values were erased before.
+ERASED = "erased"
 
 
 class Record(models.Model):

@@ -2,7 +2,7 @@
 
     waiting, retry ── next_at is reached ──> queued, with a new claim and lease
     queued ── the lease is over: its handler died, or hangs ──> queued, looked up before it is sent
-    any state ── its operation cannot be read any more ──> dead
+    any state ── its operation cannot be read any more, or its values were erased ──> dead
 
 Only the poller that holds the policy claims its records.
 """
@@ -23,7 +23,7 @@ from django.db.models import Case, F, Value, When
 
 from crmsync import models, orders
 from crmsync.directory import Policy
-from crmsync.models.operations import UNKNOWN
+from crmsync.models.operations import ERASED, UNKNOWN
 from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings
 from crmsync.orders import Entry, Request
@@ -35,6 +35,11 @@ log = logging.get(__name__)
 # Each operation's data is read as a whole: records of many operations go in several passes.
 _OPERATIONS = 20
 _State = models.Record.State
+_LOST = "fault"  # the error class of records whose operation is gone
+_REASONS = {
+    _LOST: "The operation of this record can no longer be read.",
+    ERASED: "The values of this record were erased: there is nothing to send.",
+}
 _COLUMNS = (
     "id", "key", "state", "operation_id", "sending_operation", "remote_id", "attempt",
     "error_class", "version", "digest", "sent_digest",
@@ -81,7 +86,7 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             if sending not in (0, operation):
                 end_counts[sending, "replaced"] += 1
             request = requests.get((operation, row["key"]))
-            if request is None:
+            if request is None or request.erased:
                 continue
             # A newer version with the same values has no request of its own: it shares this one.
             request = msgspec.structs.replace(request, version=row["version"])
@@ -92,9 +97,11 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
         _lease([row["id"] for row in rows], due, lease, now)
-        lost_rows = [row for row in rows if (row["operation_id"], row["key"]) not in requests]
-        if lost_rows:
-            _mark_dead(policy, crm_id, lost_rows, now, end_counts)
+        lost, erased = _unsendable(rows, requests)
+        if lost:
+            _mark_dead(policy, crm_id, lost, _LOST, now, end_counts)
+        if erased:
+            _mark_dead(policy, crm_id, erased, ERASED, now, end_counts)
         add_endings(end_counts, now)
         return due
 
@@ -106,7 +113,7 @@ def _due(policy_id: int, state: int, now: datetime) -> Any:
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
     """Requests by operation and the source's key. A request whose digest differs from its record's
-    is left out: its values must not be sent."""
+    is left out, unless it was erased: its values must not be sent."""
     keys = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
     by_operation = {}
     operations = models.Operation.objects.filter(id__in={operation for operation, _ in keys})
@@ -120,7 +127,20 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
             if key := keys.get((operation, request.key)):
                 by_operation[operation, key] = request
     digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}
-    return {at: each for at, each in by_operation.items() if orders.digest(each) == digests[at]}
+    return {
+        at: each
+        for at, each in by_operation.items()
+        if each.erased or orders.digest(each) == digests[at]
+    }
+
+
+def _unsendable(
+    rows: Sequence[Mapping[str, Any]], requests: Mapping[tuple[int, str], Request]
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The rows without a request, and those whose request was erased."""
+    pairs = [(row, requests.get((row["operation_id"], row["key"]))) for row in rows]
+    lost = [row for row, request in pairs if request is None]
+    return lost, [row for row, request in pairs if request and request.erased]
 
 
 def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:
@@ -143,14 +163,15 @@ def _mark_dead(
     policy: Policy,
     crm_id: int,
     rows: Sequence[Mapping[str, Any]],
+    error: str,
     now: datetime,
     end_counts: Counter[tuple[int, str]],
 ) -> None:
-    """Mark records as dead whose operation is gone or cannot be read. `sync_recover` can restore
-    the operation from Redis."""
+    """Mark records as dead whose values were erased, or whose operation is gone or cannot be read:
+    `sync_recover` can restore that from Redis."""
     row_ids = [row["id"] for row in rows]
     models.Record.objects.filter(pk__in=row_ids).update(
-        state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class="fault"
+        state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class=error
     )
     open_entries = models.RecoveryEntry.objects.filter(
         record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
@@ -160,15 +181,16 @@ def _mark_dead(
     models.RecoveryEntry.objects.bulk_create(
         models.RecoveryEntry(
             policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
-            record_id=row["id"], key=row["key"], version=row["version"], error_class="fault",
-            reason="The operation of this record can no longer be read. Run: manage.py "
-            f"sync_recover --operation {row['operation_id']}",
+            record_id=row["id"], key=row["key"], version=row["version"], error_class=error,
+            reason=_REASONS[error] + (
+                f" Run: manage.py sync_recover --operation {row['operation_id']}"
+                if error == _LOST else ""
+            ),
             attempts=row["attempt"], created_at=now,
         )
         for row in rows
     )  # fmt: skip
-    reason = "The operation of this record can no longer be read."
-    failures.add(crm_id, [(pk, "fault", reason) for pk in row_ids], now)
+    failures.add(crm_id, [(pk, error, _REASONS[error]) for pk in row_ids], now)
     for row in rows:
         end_counts[row["operation_id"], "dead"] += 1
     counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

@@ -193,7 +193,8 @@ class _Decisions:
                 self._endings[operation, "replaced"] += 1
             row["operation_id"] = self._this.operation
             self._rows.append(_values(row))
-            self.result.requests.append(each.request)
+            request = msgspec.structs.replace(each.request, previous=operation)
+            self.result.requests.append(request)
             return
         if stored_row["state"] in models.Record.OPEN:
             for each_operation in {operation, sending} - {0}:
@@ -243,6 +244,7 @@ class _Decisions:
     def _send(self, row: dict[str, Any], each: RowRequest, check: bool) -> None:
         """Queue the record with this round, unless the mapping refused it."""
         round = self._this
+        request = msgspec.structs.replace(each.request, previous=row["operation_id"] or 0)
         row |= {"operation_id": round.operation, "attempt": 0}
         if each.problem:
             row |= {
@@ -258,10 +260,10 @@ class _Decisions:
                 "error_class": UNKNOWN if check else "",
             }  # fmt: skip
             self.result.entries.append(
-                Entry(row["id"], round.operation, each.request, row["remote_id"], check=check)
+                Entry(row["id"], round.operation, request, row["remote_id"], check=check)
             )
         self._rows.append(_values(row))
-        self.result.requests.append(each.request)
+        self.result.requests.append(request)
 
     def write(self) -> None:
         round, result, table = self._this, self.result, models.Record._meta.db_table

@@ -73,7 +73,7 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
             raise InvalidInput(_("This is a deletion, which has no fields to edit."))
         # Requests have the key as the CRM knows it.
         prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
-        request = Request(prefix + record.key, record.version, fields)
+        request = Request(prefix + record.key, record.version, fields, previous=record.operation_id)
         now = sql.now()
         operation = Operation.objects.create(
             id=operation_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -20,8 +20,9 @@ from crmsync.models.operations import UNKNOWN
 from crmsync.operations import add_endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
-from crmsync.recovery.operation_finder import KnownOperation
+from crmsync.recovery.operation_finder import KnownOperation, OperationFinder
 from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.errors import Unavailable
 
 _State = Record.State
 _COLUMNS = tuple(column.attname for column in Record._meta.fields)
@@ -39,6 +40,7 @@ class ReplayCounts:
     left_in_flight: int = 0
     left_dismissed: int = 0
     left_changed: int = 0  # changed after the replay began
+    left_erased: int = 0  # their values were erased: nothing of them is sent
 
     def add(self, other: ReplayCounts) -> None:
         for name, count in asdict(other).items():
@@ -57,19 +59,35 @@ def replay(
     if policy is None:
         from_redis = int(not operation.is_stored)
         return ReplayCounts(1, from_redis, operations_without_policy=1)
-    # The newest request of each record, by the source's key.
-    newest: dict[str, Request] = {}
-    for request in operation.requests:
-        key = request.key.removeprefix(policy.key_prefix)
-        if request.version > newest.setdefault(key, request).version:
-            newest[key] = request
+    newest = _newest(operation, policy)
     records = Record.objects.filter(policy_id=policy.pk, key__in=list(newest))
     if dry_run:
         return _plan(operation, newest, list(records), started_at).counts()
     # Ids are reserved before the transaction, which may be repeated.
     missing = len(newest) - records.count()
     block = ids.reserve(missing) if missing else None
-    return transactions.retrying(partial(_replay, operation, newest, block, started_at, by))
+    return transactions.retrying(partial(_replay, operation, block, started_at, by))
+
+
+def _newest(operation: KnownOperation, policy: Policy) -> dict[str, Request]:
+    """The newest request of each record, by the source's key."""
+    newest: dict[str, Request] = {}
+    for request in operation.requests:
+        key = request.key.removeprefix(policy.key_prefix)
+        if request.version > newest.setdefault(key, request).version:
+            newest[key] = request
+    return newest
+
+
+def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
+    """The operation once more: values may have been erased since it was read. Raises Unavailable
+    when only Redis has it, and cannot be read now."""
+    finder = OperationFinder()
+    for present in finder.by_ids([operation.id]):
+        return present
+    if finder.problem:
+        raise Unavailable(finder.problem)
+    return replace(operation, requests=[])
 
 
 @dataclass(slots=True)
@@ -86,6 +104,7 @@ class _Plan:
     in_flight: list[Record] = field(default_factory=list)
     dismissed: list[Record] = field(default_factory=list)
     changed: list[Record] = field(default_factory=list)
+    erased: list[str] = field(default_factory=list)  # keys
 
     def counts(self) -> ReplayCounts:
         recreated_count = len(self.new) + len(self.older)
@@ -97,6 +116,7 @@ class _Plan:
             left_in_flight=len(self.in_flight),
             left_dismissed=len(self.dismissed),
             left_changed=len(self.changed),
+            left_erased=len(self.erased),
         )
 
 
@@ -107,8 +127,11 @@ def _plan(
     started_at: datetime,
 ) -> _Plan:
     plan = _Plan(operation, newest)
+    plan.erased = [key for key, request in newest.items() if request.erased]
     for record in records:
         request = newest[record.key]
+        if request.erased:
+            continue
         if record.state == _State.QUEUED:
             plan.in_flight.append(record)
         # Older than the operation: also when it was dismissed, or changed since.
@@ -133,19 +156,20 @@ def _plan(
 def _is_sendable(request: Request) -> bool:
     """True if the mapping made this request. A row that it refused has nothing to send: the next
     comparison finds it behind, and reads it again."""
-    return request.deleted or bool(request.fields)
+    return not request.erased and (request.deleted or bool(request.fields))
 
 
 def _replay(
     operation: KnownOperation,
-    newest: Mapping[str, Request],
     block: ids.Block | None,
     started_at: datetime,
     by: str,
 ) -> ReplayCounts:
     with transaction.atomic():
-        # A poller that stores rows of this policy waits, or this transaction does.
-        Policy.objects.select_for_update().get(pk=operation.policy_id)
+        # A poller that stores rows of this policy, or an erasure, waits, or this transaction does.
+        policy = Policy.objects.select_for_update().get(pk=operation.policy_id)
+        operation = _as_it_is_now(operation)
+        newest = _newest(operation, policy)
         rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
         records = list(rows.filter(key__in=list(newest)).order_by("id"))
         plan = _plan(operation, newest, records, started_at)

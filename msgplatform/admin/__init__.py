@@ -2,6 +2,7 @@
 
 base         ModelAdmin and its kinds, bounded lists
 auditing     the audit log: who changed what, before and after
+confirmation  actions that ask again who a person is
 chart        charts over time: their numbers
 secret_page  a page that shows a new secret exactly once
 cells        marks, links and second lines in lists
@@ -51,6 +52,7 @@ from msgplatform.admin.base import (
     next_page,
     sees_personal,
 )
+from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.admin.filters import (
     AutocompleteFilter,
     ChoiceFilter,
@@ -70,6 +72,7 @@ __all__ = [
     "AutocompleteFilter",
     "BoundedPaginator",
     "ChoiceFilter",
+    "Confirmed",
     "HealthList",
     "IdTimeFilter",
     "ModelAdmin",
@@ -90,6 +93,7 @@ __all__ = [
     "audit",
     "audit_messages",
     "cells",
+    "confirmed",
     "limited_choices",
     "message_target",
     "next_page",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -20,11 +22,16 @@ from unfold.widgets import UnfoldAdminSelect2MultipleWidget, UnfoldBooleanSwitch
 
 from msgplatform import person_limits
 from msgplatform.admin.auditing import SECRET, audit
-from msgplatform.admin.base import ModelAdmin
+from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.models import Biz, Role
 
-admin.site.unregister(User)
-admin.site.unregister(Group)
+admin.site.unregister([User, Group])
+# Their rows are shown with the person, not as tables; these modules register them.
+for _module in ("account", "mfa", "socialaccount", "usersessions"):
+    import_module(f"allauth.{_module}.admin")
+    for _model in apps.get_app_config(_module).get_models():
+        if admin.site.is_registered(_model):
+            admin.site.unregister(_model)
 # Of the form that makes a user: the password again, and whether there is one.
 _NOT_AUDITED = ("password2", "usable_password")
 
@@ -44,7 +51,7 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
     return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
 
 
-class OwnPermissionsOnly(ModelAdmin):
+class OwnPermissionsOnly(Confirmed):
     """Offers only permissions that the person has, and groups without any other permission."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -166,11 +173,12 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
         changes = super().audit_changes(form, change)
         return {name: values for name, values in changes.items() if name not in _NOT_AUDITED}
 
+    @confirmed
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
         with transaction.atomic():
-            response = super().user_change_password(request, id, form_url)
+            response: HttpResponse = super().user_change_password(request, id, form_url)
             if request.method == "POST" and response.status_code == 302:
                 user = User.objects.get(pk=id)
                 changes = {"password": [SECRET, SECRET]}

@@ -18,6 +18,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.base import ModelAdmin
+from msgplatform.admin.confirmation import confirmed
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 
@@ -47,6 +48,7 @@ class SecretPageAdmin(ModelAdmin):
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
+    @confirmed
     def secret_view(self, request: HttpRequest) -> HttpResponse:
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""

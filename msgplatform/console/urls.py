@@ -1,5 +1,6 @@
 from django.urls import path
 
+from msgplatform.console.signing_in.confirm import confirm
 from msgplatform.console.signing_in.passwords import ChoosePasswordView
 from msgplatform.console.statistics import views as statistics
 from msgplatform.console.views import (
@@ -26,6 +27,7 @@ urlpatterns = [
         "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
     ),
     path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
+    path("confirm", confirm, name="confirm"),
     path("search", search.search, name="search"),
     path("search/<slug:flow_name>", message_list.find, name="find"),
     path("search/<slug:flow_name>.csv", message_list.as_csv, name="messages-csv"),

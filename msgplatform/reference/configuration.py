@@ -20,7 +20,7 @@ from django.conf import settings
 from msgplatform import env
 from msgplatform.core import flows
 
-PLATFORM = Path("msgplatform/settings.py")
+PLATFORM = (Path("msgplatform/settings.py"), Path("msgplatform/signing_in_settings.py"))
 # Readers that take no name: the variable that they read.
 _UNNAMED = {"public_url": "PUBLIC_URL", "state_dir": "STATE_DIR"}
 _VALUES = {
@@ -61,7 +61,8 @@ class Variable:
 
 def page() -> str:
     """The whole page, in Markdown."""
-    parts = [_HEAD, _tables("The platform", read(settings.BASE_DIR / PLATFORM))]
+    platform = [one for path in PLATFORM for one in read(settings.BASE_DIR / path)]
+    parts = [_HEAD, _tables("The platform", platform)]
     for name, path in _files_of_flows():
         parts.append(_tables(name, read(settings.BASE_DIR / path)))
     return "\n".join([*parts, *_old_names()])

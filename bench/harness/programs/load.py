@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.harness.programs import quantiles
 from bench.harness.programs.messages import key, request_body, scattered_key
 from bench.harness.programs.progress import Progress
 
@@ -172,13 +173,8 @@ def run(options: argparse.Namespace, connections: Sequence[Connection]) -> None:
     load = Load(options, connections)
     signal.signal(signal.SIGTERM, load.stop)
     load.run()
-    times = sorted(load.latencies)
-    report = {
-        "accepted": [connection.accepted for connection in load.connections],
-        "p50_ms": round(times[len(times) // 2] * 1000, 2) if times else 0.0,
-        "p95_ms": round(times[len(times) * 95 // 100] * 1000, 2) if times else 0.0,
-    }
-    json.dump(report, sys.stdout)
+    accepted = [connection.accepted for connection in load.connections]
+    json.dump({"accepted": accepted, **quantiles.report(load.latencies)}, sys.stdout)
 
 
 def main() -> None:

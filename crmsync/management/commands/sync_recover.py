@@ -85,6 +85,8 @@ class Command(BaseCommand):
             f"Records left: {total.left_in_flight} in flight, {total.left_dismissed} dismissed, "
             f"{total.left_changed} changed since this began",
         ]
+        if total.left_erased:
+            lines.append(f"Records whose values were erased, and are not sent: {total.left_erased}")
         if total.operations_without_policy:
             lines.append(f"Operations whose policy is gone: {total.operations_without_policy}")
         if finder.problem:

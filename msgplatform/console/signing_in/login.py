@@ -15,9 +15,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from allauth.core import context
+from django import forms
+from django.contrib.auth import authenticate
 from django.forms import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+# Not from `msgplatform.admin`: the admin's site imports this module while it is made.
+from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 
 from msgplatform.api.access import throttling
 from msgplatform.api.access.rates import Rate
@@ -66,6 +73,29 @@ class OwnPasswordForm(OwnPasswordChangeForm):
         with _guess(self._request, self.user.get_username()):
             old: str = super().clean_old_password()
         return old
+
+
+class ConfirmPasswordForm(forms.Form):
+    """Asks people who are signed in for their password once more."""
+
+    password = forms.CharField(
+        label=_("Password"),
+        strip=False,
+        widget=PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
+    )
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._user = user
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        request = context.request
+        name = self._user.get_username()
+        with _guess(request, name):
+            if authenticate(request, username=name, password=password) != self._user:
+                raise ValidationError(gettext("This is not your password."))
+        return password
 
 
 @contextmanager

@@ -122,10 +122,9 @@ def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
     connection = work_redis()
     queues = _queues_with_entries(connection)
     order_count = _recover_registries(queues, is_only_copy)
-    for queue in queues:
-        if not is_only_copy(queue.name):
-            order_count += _drop_expired(queue, connection)
-        order_count += _recover_claimed(queue, is_only_copy(queue.name), grace)
+    for some in chunks(queues, _QUEUES_PER_SCRIPT):
+        order_count += _drop_expired([queue for queue in some if not is_only_copy(queue.name)])
+        order_count += _recover_claimed(some, is_only_copy, grace)
     # Claims without an order: their process died between the steps of `done()`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
     return order_count
@@ -148,38 +147,56 @@ def _queues_with_entries(connection: Any) -> list[Queue]:
     return busy_queues
 
 
-def _recover_claimed(queue: Queue, is_only_copy: bool, grace: float) -> int:
-    """Recover the entries of the intermediate list whose claim has ended; returns their number."""
+def _recover_claimed(
+    queues: Sequence[Queue], is_only_copy: Callable[[str], bool], grace: float
+) -> int:
+    """Recover the entries of intermediate lists whose claim has ended; returns their number."""
     connection = work_redis()
-    job_ids = queue.intermediate_queue.get_job_ids()
-    if not job_ids:
+    lists = _entries([queue.intermediate_queue_key for queue in queues])
+    in_hand = [
+        (queue, job_id.decode())
+        for queue, job_ids in zip(queues, lists, strict=True)
+        for job_id in job_ids
+    ]
+    if not in_hand:
         return 0
-    members = [f"{queue.name}|{job_id}" for job_id in job_ids]
+    members = [f"{queue.name}|{job_id}" for queue, job_id in in_hand]
     now, order_count = clock(connection), 0
     claims: Any = connection.zmscore(CLAIMS, members)
-    for job_id, member, until in zip(job_ids, members, claims, strict=True):
+    for (queue, job_id), member, until in zip(in_hand, members, claims, strict=True):
         if until is None:
             connection.register_script(_ADD_CLAIM)(keys=[CLAIMS], args=[member, now + grace])
         elif float(until) < now:
-            _recover_entry(queue, job_id, is_only_copy)
+            _recover_entry(queue, job_id, is_only_copy(queue.name))
             order_count += 1
     return order_count
 
 
-def _drop_expired(queue: Queue, connection: Any) -> int:
+def _drop_expired(queues: Sequence[Queue]) -> int:
     """Remove entries whose order has expired, so that a queue without a reader does not grow for
     ever; returns their number."""
-    order_count = 0
-    for key in (queue.key, queue.intermediate_queue_key):
-        entries: Any = connection.lrange(key, 0, -1)
-        with connection.pipeline(transaction=False) as pipe:
-            for job_id in entries:
-                pipe.exists(Job.key_for(job_id.decode()))
-            answers = pipe.execute()
-        for job_id, exists in zip(entries, answers, strict=True):
+    keys = [key for queue in queues for key in (queue.key, queue.intermediate_queue_key)]
+    entries = [
+        (key, job_id)
+        for key, job_ids in zip(keys, _entries(keys), strict=True)
+        for job_id in job_ids
+    ]
+    with work_redis().pipeline(transaction=False) as pipe:
+        for _key, job_id in entries:
+            pipe.exists(Job.key_for(job_id.decode()))
+        answers = pipe.execute()
+        for (key, job_id), exists in zip(entries, answers, strict=True):
             if not exists:
-                order_count += int(connection.lrem(key, 1, job_id))
-    return order_count
+                pipe.lrem(key, 1, job_id.decode())
+        return sum(pipe.execute())
+
+
+def _entries(keys: Sequence[str]) -> list[list[bytes]]:
+    """The job ids in each of these lists, in one round trip."""
+    with work_redis().pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.lrange(key, 0, -1)
+        return pipe.execute()
 
 
 def _recover_entry(queue: Queue, job_id: str, is_only_copy: bool) -> None:

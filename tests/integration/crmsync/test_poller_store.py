@@ -105,9 +105,9 @@ class TestNew:
         assert row.next_at.timestamp() == pytest.approx(stored.lease_until, abs=0.01)
         data = json.loads(bytes(Operation.objects.get().data))
         assert data == [
-            {"key": "1", "version": 1, "fields": {"full_name": "王"}, "deleted": False},
-            {"key": "2", "version": 1, "deleted": False,
-             "fields": {"full_name": "Li", "mail": "l@x.cn"}},
+            {"key": "1", "version": 1, "fields": {"full_name": "王"}, "previous": 0},
+            {"key": "2", "version": 1, "fields": {"full_name": "Li", "mail": "l@x.cn"},
+             "previous": 0},
         ]  # fmt: skip
         mark_row = models.Watermark.objects.get()
         assert (mark_row.update_time, mark_row.key) == ("2026-11-22 08:00:01.000000", 2)

@@ -200,7 +200,7 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert made.pk != old
     assert (made.records, made.end_at) == (1, None)
     (sent,) = orders.load(bytes(made.data))
-    assert sent == orders.Request("hive-a", 1, {"name": "王"})
+    assert sent == orders.Request("hive-a", 1, {"name": "王"}, previous=old)
     assert record.digest == orders.digest(sent)
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)

@@ -82,6 +82,7 @@ WRONG = {
     "LOG_JSON": "maybe",
     "LOG_LEVEL": "WARN1",
     "PUBLIC_URL": "example.com",
+    "CONFIRM_MINUTES": "0",
 }
 # What any text is right for, or what has a check of its own (`test_checks.py`).
 _FORMLESS = {"text", "words", "secret", "state_dir", "socket_url"}
@@ -91,8 +92,12 @@ def read_by_settings() -> set[str]:
     """Names of the variables that settings read through a function that knows a form: those of
     the platform and of each flow."""
     trees = [
-        ast.parse((env.BASE_DIR / name.replace(".", "/") / "settings.py").read_text())
-        for name in ("msgplatform", *settings.FLOWS)
+        ast.parse((env.BASE_DIR / f"{name.replace('.', '/')}.py").read_text())
+        for name in (
+            "msgplatform.settings",
+            "msgplatform.signing_in_settings",
+            *(f"{flow}.settings" for flow in settings.FLOWS),
+        )
     ]
     return {
         str(node.args[0].value)

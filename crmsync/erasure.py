@@ -1,0 +1,254 @@
+"""Erase the values of records from operations, and from the copies of operations in Redis.
+
+    each request of the record ──> key, version and deletion stay; `erased`, and without fields
+    record on its way, or due  ──> dismissed; nothing of it is sent until a newer version is read
+    record otherwise           ──> as it is; sent again, it is dead with the reason "erased"
+
+The operations of a record are found without an index: its row names the newest, and each request
+names the operation before (`Request.previous`). Items and the recovery log name operations too.
+Where a request of an earlier release names none, or an operation is gone, the older operations of
+the policy are read one by one; so are operations that only Redis has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+import msgspec
+from django.db import transaction
+from django.db.models import Case, F, Value, When
+
+from crmsync import orders
+from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
+from crmsync.models.operations import UNKNOWN
+from crmsync.operations import add_endings, copies_since, overwrite_copy, read_copies
+from crmsync.orders import Request
+from msgplatform.core import logging
+from msgplatform.core.data import claims, ids, sql, transactions
+from msgplatform.core.data.chunks import chunks
+
+log = logging.get(__name__)
+
+_PAGE = 20  # operations read at once: each may hold hundreds of requests
+# An operation's `start_at` and the ids of its records come from two clocks.
+_EARLIER = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class ErasedRequests:
+    """The number of requests that lost their fields, the operations that held them, and those whose
+    data cannot be read, so that nothing could be cut out of them."""
+
+    requests: int = 0
+    operations: set[int] = field(default_factory=set)
+    unreadable_operations: set[int] = field(default_factory=set)
+
+
+def erase(record_ids: Collection[int]) -> ErasedRequests:
+    """Erase the values of these records from everything that was, or is to be, sent to a CRM, while
+    pollers, handlers, replays and the archive go on. It can be repeated, and finds nothing then.
+
+    Erase or delete the source's row first: rows that pollers have read before this are read again.
+    Of the record only the state changes; its digests, items, recovery entries and lead are the
+    caller's. Orders in the queues, and what a handler has in memory, are gone after
+    CRM_LEASE_SECONDS + 60 s; they are not sent, unless a call was being made. Records that do not
+    exist are left out: call this before their rows are deleted.
+
+    Raises RedisError, and what an unavailable database raises; then repeat it.
+    """
+    erased = ErasedRequests()
+    records = [
+        record for some in chunks(sorted(record_ids), claims.CHUNK) for record in _read(some)
+    ]
+    by_policy: dict[int, list[Record]] = {}
+    for record in records:
+        by_policy.setdefault(record.policy_id, []).append(record)
+    for policy_id, of_policy in by_policy.items():
+        keys = _Keys(policy_id, [record.key for record in of_policy])
+        record_ids = [record.pk for record in of_policy]
+        transactions.retrying(partial(_drop_rows_read, policy_id))
+        _dismiss(record_ids)
+        for operation_id in sorted(_find(record_ids, keys)):
+            transactions.retrying(partial(_cut, policy_id, operation_id, keys, erased))
+        _dismiss(record_ids)  # a person may have sent one again before its operation was cut
+    return erased
+
+
+class _Keys:
+    """The keys of records as requests of their policy have them."""
+
+    def __init__(self, policy_id: int, keys: Sequence[str]) -> None:
+        self.policy_id = policy_id
+        prefix = Policy.objects.filter(pk=policy_id).values_list("key_prefix", flat=True).first()
+        self._exact = None if prefix is None else {prefix + key for key in keys}
+        self._endings = tuple(keys)
+
+    def __contains__(self, key: str) -> bool:
+        # The prefix of a deleted policy is not known. Nothing of it is sent any more, so that it
+        # does no harm to erase too much.
+        return key.endswith(self._endings) if self._exact is None else key in self._exact
+
+
+def _read(record_ids: Iterable[int]) -> list[Record]:
+    columns = ("id", "policy_id", "key", "operation_id", "sending_operation")
+    return list(Record.objects.filter(id__in=list(record_ids)).only(*columns).order_by("id"))
+
+
+def _drop_rows_read(policy_id: int) -> None:
+    """Let the policy's poller read its source anew: when it stores rows that it read before this,
+    it finds that the policy is not its own any more."""
+    with transaction.atomic():
+        rows = Policy.objects.select_for_update().filter(pk=policy_id)
+        if rows.exists():
+            rows.update(claimed_by="", lease_until=None)
+
+
+def _dismiss(record_ids: Sequence[int]) -> None:
+    """Dismiss records that are on their way or due, in the present version."""
+
+    def once(some: Sequence[int]) -> None:
+        with transaction.atomic():
+            rows = Record.objects.select_for_update().filter(id__in=some).order_by("id")
+            records = [record for record in rows if record.state in Record.OPEN]
+            if not records:
+                return
+            # The CRM may have one that was on its way: it is looked up before a newer version.
+            unknown = When(state=Record.State.QUEUED, then=Value(UNKNOWN))
+            now = sql.now()
+            claims.update_by_key(
+                Record.objects.filter(id__in=[record.pk for record in records]),
+                {
+                    "error_class": Case(unknown, default=F("error_class")),
+                    "state": Record.State.DISMISSED, "next_at": None, "claimed_by": "",
+                    "sending_operation": 0, "updated_at": now,
+                },
+            )  # fmt: skip
+            counts = Counter(
+                (operation_id, "replaced")
+                for record in records
+                for operation_id in {record.operation_id, record.sending_operation} - {0}
+            )
+            add_endings(counts, now)
+
+    for some in chunks(record_ids, claims.CHUNK):
+        transactions.retrying(partial(once, some))
+
+
+# -- which operations ----------------------------------------------------------------------------
+def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
+    """The operations that may hold requests of these records."""
+    unread: set[int] = set()
+    for some in chunks(record_ids, claims.CHUNK):
+        for record in _read(some):  # the newest operation may be another one by now
+            unread |= {record.operation_id, record.sending_operation}
+        items = Item.objects.filter(record_id__in=some).order_by()
+        unread.update(items.values_list("operation_id", flat=True).distinct())
+        entries = RecoveryEntry.objects.filter(record_id__in=some).order_by()
+        unread.update(entries.values_list("operation_id", flat=True).distinct())
+    found: set[int] = set()
+    unknown_before = 0  # an operation whose predecessors are not known
+    while unread := unread - found - {0}:
+        found |= unread
+        following: set[int] = set()
+        for some in chunks(sorted(unread), _PAGE):
+            data = _data(some)
+            unknown_before = max([unknown_before, *(pk for pk in some if pk not in data)])
+            for pk, content in data.items():
+                previous = {each.previous for each in _requests(pk, content) if each.key in keys}
+                following |= {each for each in previous if each}
+                if None in previous:
+                    unknown_before = max(unknown_before, pk)
+        unread = following
+    if unknown_before:
+        first_read = ids.datetime_of(min(record_ids)) - _EARLIER
+        found.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
+    found.update(_only_in_redis(keys))
+    return found
+
+
+def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
+    """The operations of the policy that began since then, before the operation `before`."""
+    rows = Operation.objects.filter(policy_id=keys.policy_id, id__lt=before).order_by("-id")
+    while page := list(rows.values_list("id", "start_at", "data")[:_PAGE]):
+        for pk, _start_at, data in page:
+            if any(request.key in keys for request in _requests(pk, bytes(data))):
+                yield pk
+        if page[-1][1] < since_ms:
+            return
+        rows = rows.filter(id__lt=page[-1][0])
+
+
+def _only_in_redis(keys: _Keys) -> Iterator[int]:
+    """Operations that a database restored from a backup has lost."""
+    for page in copies_since(0):
+        rows = Operation.objects.filter(id__in=page).order_by()
+        stored_ids = set(rows.values_list("id", flat=True))
+        for some in chunks([each for each in page if each not in stored_ids], _PAGE):
+            for copy in read_copies(some).values():
+                if any(request.key in keys for request in _requests(copy.id, copy.data)):
+                    yield copy.id
+
+
+def _data(operation_ids: Sequence[int]) -> dict[int, bytes]:
+    """The data of these operations: the database's, else that in Redis."""
+    rows = Operation.objects.filter(id__in=operation_ids).values_list("id", "data")
+    data = {pk: bytes(content) for pk, content in rows}
+    copies = read_copies([each for each in operation_ids if each not in data])
+    return data | {pk: copy.data for pk, copy in copies.items()}
+
+
+def _requests(operation_id: int, data: bytes) -> list[Request]:
+    try:
+        return orders.load(data)
+    except msgspec.DecodeError:
+        log.error("operation_unreadable", operation=operation_id)
+        return []
+
+
+# -- their content -------------------------------------------------------------------------------
+def _cut(policy_id: int, operation_id: int, keys: _Keys, erased: ErasedRequests) -> None:
+    """Erase requests from an operation and its copy."""
+    with transaction.atomic():
+        # A replay that makes the operation anew from its copy has this lock too.
+        list(Policy.objects.select_for_update().filter(pk=policy_id).values_list("pk"))
+        rows = Operation.objects.select_for_update().filter(pk=operation_id)
+        row, data = rows.first(), None
+        if row:
+            data = _without(operation_id, bytes(row.data), keys, erased)
+            if data is not None:
+                rows.update(data=data)
+        if copy := read_copies([operation_id]).get(operation_id):
+            content = _without(operation_id, copy.data, keys, erased)
+            if content is not None:
+                overwrite_copy(copy, content)
+        elif row and data is not None:
+            # A poller that was stopped before it wrote the copy must not write it now.
+            overwrite_copy(row, data)
+
+
+def _without(operation_id: int, data: bytes, keys: _Keys, erased: ErasedRequests) -> bytes | None:
+    """The data without the fields of these requests; None if it has none of them."""
+    try:
+        requests = orders.load(data)
+    except msgspec.DecodeError:
+        log.error("operation_unreadable", operation=operation_id)
+        erased.unreadable_operations.add(operation_id)
+        return None
+    held = [each for each in requests if each.key in keys and not each.erased]
+    if not held:
+        return None
+    if operation_id not in erased.operations:
+        erased.requests += len(held)
+        erased.operations.add(operation_id)
+    return orders.dump(
+        [
+            Request(each.key, each.version, {}, each.deleted, each.previous, erased=True)
+            if each.key in keys
+            else each
+            for each in requests
+        ]
+    )

@@ -1,0 +1,49 @@
+"""django-allauth's accounts as this console has them: nobody signs up, addresses identify nobody,
+and the platform's own rules say who is asked again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import confirmation
+from msgplatform.api.access import throttling
+from msgplatform.console.signing_in.refusal import refuse
+
+# Messages of the library that say what everybody sees anyway.
+_NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no types
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
+        return not confirmation.is_recent(context.request)
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        """People with a second factor prove themselves by it; the password is for others."""
+        methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        by_factor = [each for each in methods if each["id"] != "reauthenticate"]
+        return by_factor or methods
+
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        return reverse("console:overview")
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        return throttling.client_address(request)
+
+    def add_message(
+        self, request: HttpRequest, level: int, message_template: str | None = None,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if message_template not in _NOT_SHOWN:
+            super().add_message(request, level, message_template, *args, **kwargs)
+
+    def respond_user_inactive(self, request: HttpRequest, user: Any) -> HttpResponse:
+        return refuse(request, "inactive", _("Your account here was switched off."))

@@ -1,0 +1,43 @@
+"""The page of a person who does not get in: why, and whom to ask; a line of the log and an entry of
+the audit log."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from msgplatform.api.access import throttling
+from msgplatform.api.access.rates import Rate
+from msgplatform.core import logging
+from msgplatform.models import AuditLog
+
+log = logging.get(__name__)
+
+# Anybody can make these entries: so many of an address in so many seconds are kept.
+_ENTRIES = Rate(20, 300)
+
+
+def refuse(
+    request: HttpRequest,
+    reason: str,
+    text: str,
+    *,
+    advice: str = "",
+    who: str = "",
+    status: HTTPStatus = HTTPStatus.FORBIDDEN,
+    **detail: Any,
+) -> HttpResponse:
+    """The page with `text`, and `advice` what to do. `reason` is a word for logs; `who` is the name
+    of the person as far as it is known, `detail` goes into the audit log."""
+    address = throttling.client_address(request)
+    log.warning("sign_in_refused", reason=reason, address=address, **detail)
+    if not throttling.seconds_to_wait(f"sign-in:refused:{address}", _ENTRIES, 1):
+        AuditLog.objects.create(
+            actor=who[:150] or "-", action="sign_in_refused", target=reason, detail=detail
+        )
+    context = {**admin.site.each_context(request), "site_url": "", "text": text, "advice": advice}
+    return render(request, "console/sign_in_refused.html", context, status=status)
