@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.http import HttpRequest
+from django.urls import Resolver404, resolve
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
@@ -22,6 +24,10 @@ from msgplatform.models import AuditLog, Biz, PersonLimit
 # Name of a business system → its id.
 Systems = Mapping[str, int]
 
+# Of the admin site: they show nothing that is stored, or what an admin's `get_queryset` gives.
+_SITE_VIEWS = frozenset({
+    "login", "logout", "i18n_javascript", "password_change_done", "autocomplete_view", "app_index",
+})  # fmt: skip
 _View = TypeVar("_View", bound=Callable[..., Any])
 _by_request: WeakKeyDictionary[HttpRequest, Systems | None] = WeakKeyDictionary()
 
@@ -31,6 +37,29 @@ def answers_limited_people(view: _View) -> _View:
     `systems_of`. A limited person is refused by every view that does not declare it."""
     view.answers_limited_people = True  # type: ignore[attr-defined]
     return view
+
+
+def is_declared(view: Callable[..., Any]) -> bool:
+    """True if the view answers limited people."""
+    if getattr(getattr(view, "view_class", view), "answers_limited_people", False):
+        return True
+    if getattr(view, "admin_site", None) is not None and view.__name__ in _SITE_VIEWS:
+        return True
+    if view.__module__.startswith("allauth."):  # pages about one's own account
+        return True
+    model_admin = getattr(view, "model_admin", None)
+    return model_admin is not None and view.__name__ in model_admin.limited_views
+
+
+def may_open(request: HttpRequest, address: str) -> bool:
+    """True if the person of this request is not refused there for a limit: what leads to a page is
+    shown only to people who may open it."""
+    if not is_limited(request):
+        return True
+    try:
+        return is_declared(resolve(urlsplit(address).path).func)
+    except Resolver404:
+        return False
 
 
 def systems_of(request: HttpRequest) -> Systems | None:

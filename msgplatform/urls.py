@@ -40,7 +40,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
     path("console/sign-in/", include("msgplatform.console.signing_in.urls")),
     path("console/", include("msgplatform.console.urls")),
-    path("admin/login/", log_in),
+    path("admin/login/", to_all(log_in)),
     # It stands before Django's own page at this address, which does not slow down guesses.
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

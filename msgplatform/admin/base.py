@@ -24,6 +24,7 @@ from msgplatform.admin.auditing import audit, hidden_fields
 from msgplatform.admin.versions import ComparedAdmin
 from msgplatform.core import personal
 from msgplatform.core.flows.text import Text
+from msgplatform.models import Biz
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
     from django.contrib.admin.views.main import ChangeList
@@ -96,6 +97,8 @@ class ModelAdmin(ComparedAdmin):
     system_lookup = ""
     # The views that answer limited people. Each gets its rows from `get_queryset`.
     limited_views: frozenset[str] = frozenset()
+    # True if limited people with the permission may change the rows of their systems.
+    limited_may_change = False
     # Columns of a system's own rows that limited people see and do not change.
     limited_readonly: Sequence[str] = ()
 
@@ -154,7 +157,8 @@ class ModelAdmin(ComparedAdmin):
         return not self.is_refused(request) and bool(super().has_view_permission(request, obj))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return not self.is_refused(request) and bool(super().has_change_permission(request, obj))
+        is_refused = not self.limited_may_change and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_change_permission(request, obj))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         is_refused = "add_view" not in self.limited_views and person_limits.is_limited(request)
@@ -170,18 +174,26 @@ class ModelAdmin(ComparedAdmin):
         return [*fields, *self.limited_readonly] if is_limited else fields
 
     def get_list_filter(self, request: HttpRequest) -> Any:
-        """Without the filters that list rows of another table by name, for limited people."""
+        """Without the filters that name rows of other tables, for limited people."""
         filters = super().get_list_filter(request)
-        relations = {field.name for field in self.opts.get_fields() if field.is_relation}
-        if not relations.intersection(each for each in filters if isinstance(each, str)):
+        if not person_limits.is_limited(request):
             return filters
-        is_limited = person_limits.is_limited(request)
-        return [each for each in filters if not (is_limited and each in relations)]
+        relations = {field.name for field in self.opts.get_fields() if field.is_relation}
+
+        def is_own(each: Any) -> bool:
+            name, kind = each if isinstance(each, tuple | list) else (each, each)
+            if getattr(kind, "keeps_to_limit", False):
+                return True
+            return name not in relations and not getattr(kind, "names_systems", False)
+
+        return [each for each in filters if is_own(each)]
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and person_limits.is_limited(request):
             field.queryset = limited_choices(field.queryset, request)
+            # Without a system a row would be everybody's.
+            field.required = field.required or db_field.related_model is Biz
         return field
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -189,6 +201,13 @@ class ModelAdmin(ComparedAdmin):
         if field is not None and person_limits.is_limited(request):
             field.queryset = limited_choices(field.queryset, request)
         return field
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if person_limits.is_limited(request):
+            context["show_history"] = False  # a link to a page that names other people's changes
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """For actions that change no setting: with the permission to operate these rows, or to
@@ -250,14 +269,17 @@ class ModelAdmin(ComparedAdmin):
         return f"{self.audit_name or self.opts.model_name}_{what}"
 
 
-def limited_choices(rows: QuerySet[Any], request: HttpRequest) -> QuerySet[Any]:
+def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     """The rows of a form's field that a limited person may choose: those that their list has."""
+    none: QuerySet[Any] = rows.none()
     if not admin.site.is_registered(rows.model):
-        return rows.none()
+        return none
     of_model = admin.site.get_model_admin(rows.model)
     if not of_model.has_view_permission(request):
-        return rows.none()
-    return rows.filter(pk__in=of_model.get_queryset(request).order_by().values("pk"))
+        return none
+    keys = of_model.get_queryset(request).order_by().values("pk")
+    choices: QuerySet[Any] = rows.filter(pk__in=keys)
+    return choices
 
 
 class UndeletableAdmin(ModelAdmin):

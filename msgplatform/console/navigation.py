@@ -63,7 +63,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")
             and user.has_perms(link.permissions)
-            and not (is_limited and link.is_of_platform)
+            and person_limits.may_open(request, link.address)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):

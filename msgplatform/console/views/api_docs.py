@@ -31,7 +31,9 @@ def _links(request: HttpRequest) -> list[dict[str, str]]:
         {"title": str(link.title), "address": link.address}
         for flow in flows.all()
         for link in flow.links
-        if link.is_reference and user.has_perms(link.permissions)
+        if link.is_reference
+        and user.has_perms(link.permissions)
+        and person_limits.may_open(request, link.address)
     ]
     if user.is_active and user.is_staff and not person_limits.is_limited(request):
         address = reverse("console:getting-started")

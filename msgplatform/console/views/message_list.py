@@ -75,7 +75,12 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         can_tick=may_resend(request, flow),
         ticked_action=_ticked_action(request, flow),
         bulk_links=_bulk_links(request, flow, filled_in),
-        flow_links=[link for link in flow.links if request.user.has_perms(link.permissions)],
+        flow_links=[
+            link
+            for link in flow.links
+            if request.user.has_perms(link.permissions)
+            and person_limits.may_open(request, link.address)
+        ],
         csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
     )
 

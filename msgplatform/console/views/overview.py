@@ -216,4 +216,5 @@ def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
     """The address of the group in trouble, '' for people who may not see it."""
     activity = trouble.flow.health.activity
     can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
-    return trouble.group.url if can_open else ""
+    url = trouble.group.url
+    return url if can_open and person_limits.may_open(request, url) else ""

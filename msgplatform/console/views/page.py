@@ -55,7 +55,7 @@ def require_job(request: HttpRequest) -> None:
 
 
 def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
-    """The jobs that this person may know of: all, or those about messages of their systems alone."""
+    """The jobs that this person may know of: all, or those that are about their systems alone."""
     systems = person_limits.ids_of(request)
     rows = BulkJob.objects.all()
     return rows if systems is None else rows.filter(biz_id__in=systems)

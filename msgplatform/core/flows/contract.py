@@ -30,8 +30,6 @@ class Link:
     args: Sequence[str] = ()  # of the URL
     query: str = ""  # a filter, such as rows=records
     is_reference: bool = False  # the API documentation links to it, too
-    # False: the page keeps to the business systems to which a person is limited.
-    is_of_platform: bool = True
 
     @property
     def address(self) -> str:

@@ -119,7 +119,8 @@ def worst(
     """Groups with failures first, then those that lag most, then those with most failed attempts.
 
     `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
-    trouble. With `systems` by the counters of these business systems. One statement for the counters, and at most three for the names of each flow.
+    trouble. With `systems` by the counters of these business systems. One statement for the
+    counters, and at most three for the names of each flow.
     """
     activities = [
         (flow, flow.health.activity)

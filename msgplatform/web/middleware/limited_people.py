@@ -1,4 +1,4 @@
-"""People who are limited to business systems: refused by views that belong to the whole platform."""
+"""People who are limited to business systems: refused by views that belong to the platform."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
@@ -15,11 +16,6 @@ from msgplatform import person_limits
 # Views of these addresses answer programs, which have keys. One of them takes a session as well:
 # the AsyncAPI document, which keeps to the limit itself.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
-
-# Of the admin site: they show nothing that is stored, or what an admin's `get_queryset` gives.
-_SITE_VIEWS = frozenset({
-    "login", "logout", "i18n_javascript", "password_change_done", "autocomplete_view",
-})  # fmt: skip
 
 
 class LimitedPeopleMiddleware:
@@ -34,22 +30,14 @@ class LimitedPeopleMiddleware:
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], _args: Any, _kwargs: Any
-    ) -> None:
-        if settings.SESSION_COOKIE_NAME not in request.COOKIES or is_declared(view):
-            return
-        if request.path.startswith(_PROGRAMS):
-            return
-        if person_limits.is_limited(request):
-            raise PermissionDenied(
-                _("This page belongs to the whole platform, and you see some business systems.")
-            )
-
-
-def is_declared(view: Callable[..., Any]) -> bool:
-    """True if the view answers limited people."""
-    if getattr(getattr(view, "view_class", view), "answers_limited_people", False):
-        return True
-    if getattr(view, "admin_site", None) is not None and view.__name__ in _SITE_VIEWS:
-        return True
-    model_admin = getattr(view, "model_admin", None)
-    return model_admin is not None and view.__name__ in model_admin.limited_views
+    ) -> HttpResponseBase | None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or person_limits.is_declared(view):
+            return None
+        if request.path.startswith(_PROGRAMS) or not person_limits.is_limited(request):
+            return None
+        match = request.resolver_match
+        if match and match.view_name == "admin:index":  # many pages lead there
+            return redirect("console:overview")
+        raise PermissionDenied(
+            _("This page belongs to the whole platform, and you see some business systems.")
+        )
