@@ -104,7 +104,7 @@ class LandingPageAdmin(UndeletableAdmin):
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "biz", "appkey"] if obj else fields
 
-    def view_on_site(self, obj: LandingPage) -> str:  # type: ignore[override]
+    def view_on_site(self, obj: LandingPage) -> str:
         """The page itself: Django's own way there asks for nothing but an id."""
         return str(obj.get_absolute_url())
 

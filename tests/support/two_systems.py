@@ -74,8 +74,9 @@ def _rename() -> None:
         (LandingPage, "appkey", "title"), (ApiKey, "name"), (Alert, "subject", "text"),
         (BulkJob, "created_by"),
     ):  # fmt: skip
-        changes = {name: Concat(Value(f"{ZEBRA}-"), F(name), output_field=CharField())
-                   for name in names}  # fmt: skip
+        changes: dict[str, Any] = {
+            name: Concat(Value(f"{ZEBRA}-"), F(name), output_field=CharField()) for name in names
+        }
         rows: Any = model._default_manager.all()
         if model is Receive:
             changes["url"] = Value(f"https://{ZEBRA}.example/hook")

@@ -45,7 +45,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
     able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-    parameters = request.POST if request.method == "POST" else request.GET
+    parameters: QueryDict = request.POST if request.method == "POST" else request.GET
     flow, name = _chosen(request, able, flow_name, parameters.get("action"))
     parameters = _with_system(request, flow.actions[name], parameters)
     form = BulkForm(flow, name, sees_personal(request), parameters or None)
