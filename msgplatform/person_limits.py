@@ -45,8 +45,6 @@ def is_declared(view: Callable[..., Any]) -> bool:
         return True
     if getattr(view, "admin_site", None) is not None and view.__name__ in _SITE_VIEWS:
         return True
-    if view.__module__.startswith("allauth."):  # pages about one's own account
-        return True
     model_admin = getattr(view, "model_admin", None)
     return model_admin is not None and view.__name__ in model_admin.limited_views
 

@@ -169,7 +169,7 @@ REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 CACHES = {
     "default": {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": "msgplatform.web.cache_connections.ForgivingCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {
@@ -339,6 +339,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "failures", "description": "Management: what was given up; send it again."},
         {"name": "audit log", "description": "Management: what people and keys have changed."},
         {"name": "people", "description": "Management: who may use the console, and as what."},
+        {"name": "person data", "description": "Management: what is held of a person; erase it."},
         {"name": "test sends", "description": "Management: try it with one message, now."},
         {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
         {"name": "statistics", "description": "Management: the counters of every flow."},
@@ -420,6 +421,11 @@ AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 1
 MINUTE_COUNTER_DAYS = env.integer("MINUTE_COUNTER_DAYS", 14, 2, 400)
 # How long statistics by the day are kept.
 DAY_COUNTER_DAYS = env.integer("DAY_COUNTER_DAYS", 1100, 31, 36500)
+
+# -- one person's data ---------------------------------------------------------------------------
+# How long an erasure keeps, encrypted, what is needed to repeat it after a restore: longer than
+# the oldest backup that may be restored.
+PERSON_ERASURE_DAYS = env.integer("PERSON_ERASURE_DAYS", 400, 1, 36500)
 
 # -- logs ----------------------------------------------------------------------------------------
 # DEBUG, INFO, WARNING or ERROR.

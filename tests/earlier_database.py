@@ -63,6 +63,7 @@ LATER = {
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
         "ALTER TABLE biz DROP COLUMN encrypts_payloads",
+        "DROP TABLE person_erasure",
     ),
     "notify": (
         *(
@@ -70,6 +71,7 @@ LATER = {
             for name in ("format", "log_answers", "log_days", "answers_removed_below")
         ),
         "ALTER TABLE receive DROP COLUMN delivery",
+        "ALTER TABLE event_type DROP COLUMN personal_fields",
     ),
 }
 

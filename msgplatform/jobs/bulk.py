@@ -1,5 +1,6 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, and deletes expired sessions. In a thread beside it the audit log is exported.
+deletes counters, deletes expired sessions, and erases one person's data. In a thread beside it the
+audit log is exported.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -31,6 +32,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.models import BulkJob
 from msgplatform.monitor import counters
+from msgplatform.person_data.runner import ErasureRunner
 
 log = logging.get(__name__)
 
@@ -67,6 +69,7 @@ class BulkRunner(Worker):
         self._housekeeping = counters.Housekeeping()
         self._expired_sessions = ExpiredSessions()
         self._outcomes = Outcomes()
+        self._erasures = ErasureRunner()
         self._audit_export: ThreadLoop | None = None
 
     def start(self) -> None:
@@ -84,6 +87,11 @@ class BulkRunner(Worker):
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
         self._outcomes.turn_if_due()
+        was_erasing = self._erasures.turn()
+        return self._turn_of_jobs() or was_erasing
+
+    def _turn_of_jobs(self) -> bool:
+        """One page of one job; true when there was one."""
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
         if not open_jobs.exists():  # a claim would write; an idle turn only reads
             return False

@@ -13,6 +13,7 @@ from msgplatform.models.audit_export import AuditExport
 from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
+from msgplatform.models.erasures import Erasure
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.id_nodes import IdNode
 from msgplatform.models.kept_objects import KeptObject
@@ -22,6 +23,6 @@ from msgplatform.models.systems import ApiKey, Biz
 __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
     "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
+    "DayCounter", "Erasure", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
     "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

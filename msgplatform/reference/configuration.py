@@ -33,6 +33,8 @@ _VALUES = {
     "state_dir": "path",
     "networks": "networks",
     "words": "list",
+    "words_of": "list",
+    "mapping": "list",
     "modules": "list",
     "time_zone": "name",
     "choice": "name",

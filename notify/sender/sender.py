@@ -195,6 +195,8 @@ class Sender(Worker):
             for request in webhook.envelope(subscription).requests(entries, int(wall)):
                 self.engine.submit(request)
             lane.sent(now, len(entries))
+            if not lane.waiting and lane.subscription in self.claimer.held_back:
+                self.claimer.wake()
         if lane.has_open_breaker:
             self._give_back_all(lane)
         return len(entries)
@@ -209,6 +211,7 @@ class Sender(Worker):
             if not goes_back and len(entries) >= max_entries:
                 break
             lane.waiting.popleft()
+            order.unsent_items -= 1
             if goes_back:
                 self.results.put(order, webhook.unsent_result(order.order, item))
                 continue
@@ -226,6 +229,7 @@ class Sender(Worker):
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:
             order, item = lane.waiting.popleft()
+            order.unsent_items -= 1
             self.results.put(order, webhook.unsent_result(order.order, item))
 
     # -- out -------------------------------------------------------------------------------------

@@ -17,6 +17,9 @@ from msgplatform import person_limits
 # the AsyncAPI document, which keeps to the limit itself.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 
+# Pages by which people sign in, and those about their own sessions and second factors.
+_SIGN_IN = "/console/sign-in/"
+
 
 class LimitedPeopleMiddleware:
     """Lets limited people call the views that declare that they keep to the limit
@@ -33,7 +36,7 @@ class LimitedPeopleMiddleware:
     ) -> HttpResponseBase | None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or person_limits.is_declared(view):
             return None
-        if request.path.startswith(_PROGRAMS) or not person_limits.is_limited(request):
+        if request.path.startswith((*_PROGRAMS, _SIGN_IN)) or not person_limits.is_limited(request):
             return None
         match = request.resolver_match
         if match and match.view_name == "admin:index":  # many pages lead there

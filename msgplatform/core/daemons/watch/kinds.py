@@ -12,8 +12,9 @@ IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
 AUDIT = "platform.audit"
 CHANNEL = "platform.channel"  # raised by `msgplatform/alerting/channel_alert.py`
+SIGN_IN = "platform.signin"  # raised by `console/signing_in`
 PLATFORM = frozenset({
-    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, CHANNEL,
+    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, CHANNEL, SIGN_IN,
 })  # fmt: skip
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
