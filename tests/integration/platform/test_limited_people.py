@@ -116,7 +116,9 @@ def routes(own: System, foreign: System) -> Iterator[str]:
     for path, pattern in patterns(get_resolver("msgplatform.urls")):
         if not path.startswith(("console/", "admin/", "django-rq/")):
             continue
-        if "logout" in path or "sign-in" in path or path.endswith("(?P<url>.*)$"):
+        if any(own in path for own in ("logout", "sign-in", "console/sessions")) or path.endswith(
+            "(?P<url>.*)$"
+        ):
             continue
         callback = pattern.callback
         model_admin = getattr(callback, "model_admin", None) or getattr(

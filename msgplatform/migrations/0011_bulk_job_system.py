@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgplatform', '0009_person_limits'),
+        ('msgplatform', '0010_person_data'),
     ]
 
     operations = [
