@@ -57,7 +57,7 @@ def told(client: Client, address: str, form: dict[str, Any] | None = None) -> tu
     text = re.sub(r'(nonce|csrfmiddlewaretoken|value|id)="[^"]*"', "", text)
     return (
         answer.status_code,
-        re.sub(r"\b\d{9,}\b|\b\d\d:\d\d(:\d\d)?\b", "", text),
+        re.sub(r"\b\d{9,}\b|\b\d\d:\d\d(:\d\d)?\b|\b[\d.]+ s\b", "", text),
         str(answer.get("Location", "")),
     )
 
