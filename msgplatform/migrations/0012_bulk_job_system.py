@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgplatform', '0010_person_data'),
+        ('msgplatform', '0011_message_trace'),
     ]
 
     operations = [
