@@ -230,8 +230,8 @@ def test_what_is_made_belongs_to_their_systems(systems: Systems, anna: Client) -
         form = {"biz": biz, "name": "orders.new", "description": "", "example": "", "schema": ""}
         answer = anna.post("/admin/notify/eventtype/add/", form)
         assert (answer.status_code == 302) is is_made
-        form = {"biz": biz, "name": f"till {biz}", "scopes": ["events:write"]}
-        assert (anna.post("/admin/msgplatform/apikey/add/", form).status_code == 302) is is_made
+        key = {"biz": biz, "name": f"till {biz}", "scopes": ["events:write"]}
+        assert (anna.post("/admin/msgplatform/apikey/add/", key).status_code == 302) is is_made
     assert ZEBRA not in anna.get("/admin/msgplatform/apikey/add/").content.decode()
     # Neither handed over nor taken.
     entry = EventType.objects.get(name="orders.new")
