@@ -16,6 +16,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
+from msgplatform.core import invitations
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.models import AuditLog
 from tests.support import totp
@@ -79,6 +80,17 @@ def test_the_login_asks_for_the_code(secret: str) -> None:
     assert client.get("/console/preferences").status_code == 200
     other, _asked = log_in()
     assert "Incorrect code" in other.post(AUTHENTICATE, {"code": code}).content.decode()
+
+
+def test_a_link_to_choose_a_password_asks_for_the_code(secret: str, anna: User) -> None:
+    client = Client()
+    anna.refresh_from_db()
+    page = client.get(invitations.link(anna))["Location"]
+    entry = {"new_password1": "another long one", "new_password2": "another long one"}
+    assert client.post(page, entry)["Location"] == AUTHENTICATE
+    assert client.get("/console/preferences").status_code == 302
+    code = totp.code(secret, later(30))
+    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/"
 
 
 def test_guesses_are_counted(secret: str) -> None:
