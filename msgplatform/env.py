@@ -367,6 +367,20 @@ def public_url() -> str:
     return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
 
 
+def trace_url(name: str) -> str:
+    """The address of a trace, with `{trace_id}` in it, or ''."""
+
+    def parse(raw: str) -> str:
+        if not _is_url(raw, ("http", "https")):
+            raise ValueError("it is no http:// or https:// address")
+        if "{trace_id}" not in raw:
+            raise ValueError("it has no {trace_id}")
+        return raw
+
+    hint = f"Set {name} to something like https://traces.example.com/trace/{{trace_id}}"
+    return _parse(name, "", parse, hint)
+
+
 def cell(name: str) -> Cell:
     """A cell such as 3/16; unset: the only one."""
     hint = f"Set {name} to number/cells, such as 3/16 for the fourth of 16; at most {MAX_CELLS}."

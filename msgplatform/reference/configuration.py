@@ -27,6 +27,7 @@ _VALUES = {
     "flag": "yes or no",
     "database": "URL",
     "url": "URL",
+    "trace_url": "URL",
     "public_url": "URL",
     "redis_url": "URL",
     "existing_file": "path",

@@ -19,6 +19,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
+from msgplatform.core.tracing.figures import Failing
 from msgplatform.models import AlertChannel, AlertRule, AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
@@ -113,6 +114,15 @@ def nobody_takes_the_audit_log(places: Places) -> Course:
     AuditLog.objects.create(actor="ann", action="consumer_changed", target="well")
     yield
     away.rename(path)
+
+
+@incident("platform.traces", r"1 programs, among them elsewhere:1: no answer in time\. Messages go")
+def a_collector_takes_no_spans(places: Places) -> Course:
+    """A program of another machine says so."""
+    failing = Presence(work_redis, "platform:traces", Failing, 3600.0)
+    failing.report({"elsewhere:1": Failing("no answer in time")})
+    yield
+    failing.withdraw("elsewhere:1")
 
 
 @incident("platform.signin", r"People cannot sign in .*http://127\.0\.0\.1:9: connect\.")
