@@ -42,7 +42,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("out", log_out, name="account_logout"),
     path("password", reauthenticate, name="account_reauthenticate"),
     path("second-factor/", include("allauth.mfa.urls")),
-    path("link/<str:token>", emergency.log_in, name="login-link"),
+    path("link", emergency.log_in, name="login-link"),
     *(path(id, _view(id, "log_in"), name=f"{id}-login") for id in PROVIDERS),
     *(path(f"{id}/link", _view(id, "link"), name=f"{id}-link") for id in PROVIDERS),
     # The library knows these names.

@@ -188,6 +188,10 @@ def test_a_person_links_their_account(provider: OidcProvider) -> None:
     other = Client()
     assert sign_in(provider, other)["Location"] == PAGE
     assert User.objects.count() == 1
+    provider.claims["groups"] = []
+    assert sign_in(provider).status_code == 403
+    local.refresh_from_db()
+    assert (local.is_staff, local.is_superuser) == (True, True), "a superuser is one by hand"
 
 
 def test_somebody_who_was_switched_off_stays_out(provider: OidcProvider) -> None:
@@ -478,7 +482,8 @@ def test_the_emergency_link(capsys: pytest.CaptureFixture[str], settings: Settin
     assert is_in(client)
     actions = AuditLog.objects.order_by("pk").values_list("action", flat=True)
     assert [*actions] == ["login_link_made", "login_link_made", "login_link_used"]
-    for used in (url, first, f"{url}x", "/console/sign-in/link/x"):
+    assert "?token=" in url, "logs have the path of a request"
+    for used in (url, first, f"{url}x", "/console/sign-in/link?token=x", "/console/sign-in/link"):
         refused = Client().post(used)
         assert refused.status_code == 403
         assert "no longer works" in refused.content.decode()
@@ -495,7 +500,8 @@ def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
     user = User.objects.get()
     user.is_superuser = True
     user.save()
-    for subject, status in (("u2", 403), ("u1", 200)):
+    long_ago = int(time.time()) - 3600
+    for subject, at, status in (("u2", None, 403), ("u1", long_ago, 403), ("u1", None, 200)):
         session = client.session
         session["confirmed_at"] = 0.0
         session.save()
@@ -504,7 +510,7 @@ def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
         assert there["Location"].startswith(f"{LOGIN}/confirm?next=")
         url = client.get(there["Location"])["Location"]
         assert "prompt=login" in url
-        provider.claims["sub"] = subject
+        provider.claims |= {"sub": subject, "auth_time": at}
         answer = client.get(CALLBACK, provider.authorize(url), follow=True)
         assert answer.status_code == status
 
@@ -521,7 +527,13 @@ def test_without_a_provider_there_is_no_such_page(settings: Settings) -> None:
 def chats(provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their answers, as the library reads them."""
     for name in ("feishu", "dingtalk"):
-        app = {"provider_id": name, "name": name, "client_id": "c", "secret": "s", "settings": {}}
+        app: dict[str, Any] = {
+            "provider_id": name,
+            "name": name,
+            "client_id": "c",
+            "secret": "s",
+            "settings": {},
+        }
         settings.SOCIALACCOUNT_PROVIDERS[name] = {"APPS": [app]}
     at = provider.issuer
     monkeypatch.setattr(FeishuOAuth2Client, "app_access_token_url", f"{at}/app")

@@ -153,7 +153,10 @@ def test_a_role_requires_it(anna: User, settings: Settings) -> None:
     settings.MFA_ROLES = ["administrator"]
     viewer = User.objects.create_user("vera", password=PASSWORD, is_staff=True)
     viewer.groups.add(Group.objects.get(role__name="viewer"))
-    assert log_in("vera")[0].get("/console/preferences").status_code == 200
+    vera, _answer = log_in("vera")
+    assert vera.get("/console/preferences").status_code == 200
+    viewer.groups.add(Group.objects.get(role__name="administrator"))
+    assert vera.get("/console/preferences")["Location"] == FACTORS, "as soon as the role is theirs"
     client, _answer = log_in()
     for page in ("/console/", "/admin/", "/admin/auth/user/", "/console/preferences"):
         assert client.get(page)["Location"] == FACTORS

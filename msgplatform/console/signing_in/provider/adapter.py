@@ -3,6 +3,7 @@ subject alone: an address or a name that two people share never joins them."""
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,7 @@ from allauth.socialaccount.providers.base.constants import AuthError, AuthProces
 from allauth.socialaccount.signals import social_account_added
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.db import transaction
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -27,6 +29,9 @@ from msgplatform.console.signing_in.provider.trouble import refuse_answer
 from msgplatform.console.signing_in.refusal import refuse
 from msgplatform.core import alerts
 from msgplatform.core.daemons.watch import kinds
+
+# A proof of who somebody is may be so old when it arrives; clocks may differ by a part of it.
+_FRESH_SECONDS = 300
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # has no types
@@ -76,6 +81,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         sociallogin.state["provider"] = logout.memory(sociallogin)
         request.is_company_login = True  # type: ignore[attr-defined]
 
+    @transaction.atomic
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
         user = super().save_user(request, sociallogin, form)
         groups.apply(user, sociallogin.granted)
@@ -86,6 +92,10 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if not sociallogin.is_existing or sociallogin.user != request.user:
             text = _("You signed in there as somebody else.")
             raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
+        at = sociallogin.claims.get("auth_time")
+        if isinstance(at, int | float) and time.time() - at > _FRESH_SECONDS:
+            text = _("%s did not ask you who you are, so this proves nothing.") % settings.OIDC_NAME
+            raise ImmediateHttpResponse(refuse(request, "not_fresh", text))
         confirmation.record(request)
 
 

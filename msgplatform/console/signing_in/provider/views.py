@@ -16,6 +16,7 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
+from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -27,7 +28,7 @@ from django.views.decorators.http import require_GET, require_POST
 from msgplatform.admin import confirmed
 from msgplatform.console.signing_in.provider import guarded, logout
 from msgplatform.console.signing_in.provider.chats import DingTalk, Feishu
-from msgplatform.console.signing_in.provider.company import ID, CompanyProvider
+from msgplatform.console.signing_in.provider.company import ID, CompanyProvider, Refused
 from msgplatform.console.signing_in.provider.trouble import name_of, refuse_answer
 from msgplatform.console.views.page import page
 from msgplatform.core import logging
@@ -53,6 +54,8 @@ def _exchange(view: View) -> View:
                 return view(request, id)
         except (OAuth2Error, requests.RequestException) as error:
             return refuse_answer(request, error, id)
+        except IntegrityError:  # the same person comes for the first time twice at once
+            return refuse_answer(request, Refused("state", "twice at once"), id)
         except _MALFORMED as error:
             log.warning("sign_in_malformed", exc_info=True)
             return refuse_answer(request, error, id)
