@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -21,8 +22,10 @@ from django.utils.translation import gettext_noop as _
 
 from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
 from crmsync.directory import Crm
+from crmsync.handler import confirmation
 from crmsync.handler.adoption import of_crm
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
+from crmsync.handler.confirmation import NotUniform
 from crmsync.handler.verdicts import Row, Verdicts, name_of
 from crmsync.models import ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.models.crms import MAX_REMOTE_ID
@@ -69,22 +72,48 @@ def _apply(
     # Ids come before the transaction, so that a repetition finds whether it was committed.
     new_ids = ids.reserve(len(buckets)).ids(buckets) if buckets else []
 
+    log = partial(_log, crm, order, attempts, calls, new_ids)
+    first_try_at: int | None = None
+
+    def is_marked() -> bool:
+        """True if the connection broke after the commit."""
+        if new_ids and Item.objects.filter(pk=new_ids[0]).exists():
+            return True
+        operation = answers[0].entry.operation
+        return first_try_at is not None and confirmation.has_first_try(operation, first_try_at)
+
+    def confirm() -> None:
+        nonlocal first_try_at
+        now = sql.now()
+        first_try_at = confirmation.confirm(order, answers, now)
+        _solve_entries([answer.entry.record for answer in answers], crm.id, now)
+        ok = {(order.policy, counters.CONFIRMED): len(answers)}
+        _count(order, Counter(ok), result.counts if is_first else {}, now)
+        log(now, is_noted=first_try_at is not None)
+
+    def judge() -> None:
+        if is_marked():
+            return
+        now = sql.now()
+        row_ids = sorted(answer.entry.record for answer in answers)
+        # The poller locks them in the order of ids too, so there is no deadlock.
+        locked_rows = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
+        rows = {values[0]: Row(*values) for values in locked_rows.values_list(*_COLUMNS)}
+        verdicts = Verdicts(order.claim, crm.waits, now, _being_deleted(crm, order, answers))
+        for answer in answers:
+            if row := rows.get(answer.entry.record):
+                verdicts.judge(row, answer)
+        _write(crm, verdicts, now)
+        _count(order, _outcomes(verdicts), result.counts if is_first else {}, now)
+        log(now)
+
     def once() -> None:
+        if confirmation.is_uniform(result, answers) and not _being_deleted(crm, order, answers):
+            with suppress(NotUniform), transaction.atomic(durable=True):
+                confirm()
+                return
         with transaction.atomic(durable=True):
-            if new_ids and Item.objects.filter(pk=new_ids[0]).exists():
-                return  # the connection broke after the commit
-            now = sql.now()
-            row_ids = sorted(answer.entry.record for answer in answers)
-            # The poller locks them in the order of ids too, so there is no deadlock.
-            locked_rows = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
-            rows = {values[0]: Row(*values) for values in locked_rows.values_list(*_COLUMNS)}
-            verdicts = Verdicts(order.claim, crm.waits, now, _being_deleted(crm, order, answers))
-            for answer in answers:
-                if row := rows.get(answer.entry.record):
-                    verdicts.judge(row, answer)
-            _write(crm, verdicts, now)
-            _count(order, verdicts, result.counts if is_first else Counter(), now)
-            _log(crm, order, attempts, calls, new_ids, now)
+            judge()
 
     transactions.retrying(once)
     for fault in [answer.outcome for answer in attempts if isinstance(answer.outcome, Fault)][:1]:
@@ -149,24 +178,31 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 
-def _count(order: Order, verdicts: Verdicts, calls: Mapping[str, int], now: datetime) -> None:
+def _outcomes(verdicts: Verdicts) -> counters.Counts:
     counts: counters.Counts = Counter()
     for (policy, outcome), number in verdicts.counted.items():
         name = counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)
         counts[policy, name] += number
     for row, _answer, _error in verdicts.dead:
         counts[row.policy_id, counters.DEAD] += 1
+    return counts
+
+
+def _count(
+    order: Order, counts: counters.Counts, calls: Mapping[str, int], now: datetime
+) -> None:
     counts += Counter({(order.policy, name): number for name, number in calls.items()})
     counters.add(counts, now)
 
 
 def _log(
     crm: Crm, order: Order, attempts: Sequence[Answer], calls: Sequence[FailedCall],
-    new_ids: Sequence[int], now: datetime,
+    new_ids: Sequence[int], now: datetime, is_noted: bool = False,
 ) -> None:  # fmt: skip
-    """Log each attempt of a record and each call that failed as a whole; `new_ids` are for both."""
+    """Log each attempt of a record and each call that failed as a whole; `new_ids` are for both.
+    Of attempts that the operation has noted nothing is written."""
     item_rows = []
-    for item, answer in zip(new_ids, attempts, strict=False):
+    for item, answer in zip(new_ids, () if is_noted else attempts, strict=False):
         entry, outcome = answer.entry, answer.outcome
         remote_id = outcome.remote_id if isinstance(outcome, Ok) else answer.remote_id
         field, message = _field_and_reason(outcome)
