@@ -29,6 +29,7 @@ class Changes:
             unfinished_run and unfinished_run.requested_by
         )  # `run`, by a person
         self._watermark = stored_watermark(policy.id)
+        self._are_new = self._watermark is None  # rows that come next, probably
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
@@ -67,8 +68,9 @@ class Changes:
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
             round = Round(
-                policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark
-            )
+                policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark,
+                self._are_new,
+            )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
                     result = store_or_set_aside(round)
@@ -76,6 +78,7 @@ class Changes:
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Only now: had the transaction failed, the same rows would have to come again.
         increment.confirm(page)
+        self._are_new = result.are_new
         self._watermark = page.watermark
         if not page.more:
             self._finish()

@@ -63,7 +63,8 @@ class DistributionCenter:
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
                 keep_copy(result.operation)
-            self._put(MainQueue(crm.name), crm, result.entries, round.claim, result.lease_until)
+            queue, size = MainQueue(crm.name), result.size
+            self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
 
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""
@@ -80,11 +81,17 @@ class DistributionCenter:
             self._has_refusals = False
 
     def _put(
-        self, queue: Queue, crm: Crm, entries: Sequence[Entry], claim: str, lease_until: float
+        self,
+        queue: Queue,
+        crm: Crm,
+        entries: Sequence[Entry],
+        claim: str,
+        lease_until: float,
+        size: int | None = None,
     ) -> None:
         new_orders = [
             Order(self._policy.id, crm.id, claim, lease_until, part)
-            for part in orders.split(entries)
+            for part in orders.split(entries, size)
         ]
         queue.put(new_orders)
 

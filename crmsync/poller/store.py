@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -22,7 +23,7 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from crmsync import models
@@ -48,6 +49,7 @@ COLUMNS = (
     "error_class", "updated_at",
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
+_NEW = ("id", "key", "version", "digest")  # the columns that differ in new records
 MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
 
 
@@ -57,7 +59,8 @@ class Unstorable(Exception):
 
 @dataclass(slots=True)
 class Round:
-    """The rows that one round stores. `operation` is the id for an operation, if one is needed."""
+    """The rows that one round stores. `operation` is the id for an operation, if one is needed.
+    With `are_new` none of the rows is expected to have a record."""
 
     policy: Policy
     holder: str
@@ -66,6 +69,7 @@ class Round:
     run: int
     row_requests: Sequence[RowRequest]
     watermark: Watermark | None
+    are_new: bool = False
     claim: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -73,7 +77,8 @@ class Round:
 class StoredRound:
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
-    `requests` are those of the operation, which is None when there was nothing to send.
+    `requests` are those of the operation, which is None when there was nothing to send; `size` is
+    its number of bytes. `are_new`: no row had a record.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -81,6 +86,8 @@ class StoredRound:
     operation: models.Operation | None = None
     lease_until: float = 0.0
     unchanged: int = 0
+    size: int = 0
+    are_new: bool = False
 
 
 def store(round: Round) -> StoredRound:
@@ -89,6 +96,10 @@ def store(round: Round) -> StoredRound:
     # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
+    if round.are_new:
+        # Without a look at the records, which costs more than the rare mistake.
+        with suppress(IntegrityError):
+            return transactions.retrying(lambda: _store_once(round, new_ids, are_new=True))
     return transactions.retrying(lambda: _store_once(round, new_ids))
 
 
@@ -108,7 +119,7 @@ def store_or_set_aside(round: Round) -> StoredRound:
         return store(replace(round, row_requests=[without_values(round.row_requests[0], error)]))
 
 
-def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
+def _store_once(round: Round, new_ids: Sequence[int], are_new: bool = False) -> StoredRound:
     with transaction.atomic():
         # The policy's row is the fence: a poller that has lost the lease finds another token here,
         # however slowly it goes on, and stores nothing.
@@ -117,13 +128,9 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
         if holder != round.holder or until is None or until <= now:
             raise LeaseLost(f"the policy {round.policy.name} is held by another poller")
-        rows_by_key = {}
-        for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
-            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
-            # Locked, because a handler may be marking them.
-            for row in records.select_for_update().order_by().values(*COLUMNS):
-                rows_by_key[row["key"]] = row
+        rows_by_key = {} if are_new else _stored_rows(round)
         decisions = _Decisions(round, now)
+        decisions.result.are_new = not rows_by_key
         for each, new_id in zip(round.row_requests, new_ids, strict=True):
             decisions.take(each, rows_by_key.get(each.key), new_id)
         decisions.write()
@@ -135,6 +142,17 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
                 unchanged=F("unchanged") + decisions.result.unchanged,
             )
     return decisions.result
+
+
+def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
+    """The records of the round's rows by key."""
+    rows_by_key = {}
+    for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
+        records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
+        # Locked, because a handler may be marking them.
+        for row in records.select_for_update().order_by().values(*COLUMNS):
+            rows_by_key[row["key"]] = row
+    return rows_by_key
 
 
 def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None:
@@ -158,6 +176,7 @@ class _Decisions:
         # Hundreds of rows have the same two times: they are converted once.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
         self._rows: list[tuple[Any, ...]] = []
+        self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the others are equal
         self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._dead: list[tuple[dict[str, Any], RowRequest]] = []
@@ -220,6 +239,13 @@ class _Decisions:
         return is_final and bool(each.digest == stored_row["digest"])
 
     def _new(self, each: RowRequest, new_id: int) -> None:
+        request = each.request
+        if not each.problem and not request.deleted:
+            request = msgspec.structs.replace(request, previous=0)
+            self._new_rows.append((new_id, each.key, request.version, each.digest))
+            self.result.entries.append(Entry(new_id, self._this.operation, request))
+            self.result.requests.append(request)
+            return
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
         row |= {
             "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
@@ -269,9 +295,12 @@ class _Decisions:
         round, result, table = self._this, self.result, models.Record._meta.db_table
         # Handlers lock them in the order of ids too, so there is no deadlock.
         sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
+        self._insert_new()
         if result.requests:
+            data = dump(result.requests)
+            result.size = len(data)
             result.operation = models.Operation.objects.create(
-                id=round.operation, data=dump(result.requests), policy_id=round.policy.id,
+                id=round.operation, data=data, policy_id=round.policy.id,
                 start_at=int(self._now.timestamp() * 1000), run_id=round.run,
                 records=len(result.requests),
             )  # fmt: skip
@@ -286,6 +315,18 @@ class _Decisions:
         }
         self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
         counters.add(self._counts, self._now)
+
+    def _insert_new(self) -> None:
+        """Insert records that are sent for the first time: most columns are equal."""
+        round = self._this
+        constants = {
+            "policy_id": round.policy.id, "deleted": False, "operation_id": round.operation,
+            "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
+            "next_at": self._lease_stored, "claimed_by": round.claim, "sent_version": 0,
+            "sent_digest": "", "remote_id": "", "error_class": "", "updated_at": self._now_stored,
+        }  # fmt: skip
+        table = models.Record._meta.db_table
+        sql.insert(table, _NEW, self._new_rows, constants=constants)
 
     def _report_dead(self) -> None:
         """Open entries of the recovery log; a record has at most one."""
