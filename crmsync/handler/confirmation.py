@@ -52,9 +52,9 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
     values, parameters = _remote_ids(answers)
     row_ids = ",".join(str(answer.entry.record) for answer in answers)
     statement = (
-        f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, sent_version = version, "
-        "sent_digest = digest, attempt = 0, next_at = NULL, claimed_by = '', "
-        f"sending_operation = 0, error_class = '', updated_at = %s{values} "
+        f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
+        "sent_version = version, sent_digest = digest, attempt = 0, next_at = NULL, "
+        f"claimed_by = '', sending_operation = 0, error_class = '', updated_at = %s{values} "
         f"WHERE id IN ({row_ids}) AND state = {_QUEUED} AND claimed_by = %s "
         "AND operation_id = %s AND NOT is_adopted"
     )
@@ -85,9 +85,7 @@ def _remote_ids(answers: Sequence[Answer]) -> tuple[str, list[Any]]:
     return f", remote_id = {value}", list(new_ids.values())
 
 
-def _count(
-    cursor: Any, operation: int, answers: Sequence[Answer], now: datetime
-) -> int | None:
+def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime) -> int | None:
     """Count the records in their operation. Returns the time of their first try if it notes it."""
     count, milliseconds = len(answers), int(now.timestamp() * 1000)
     is_first = all(not each.entry.attempt for each in answers)

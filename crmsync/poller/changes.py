@@ -10,9 +10,10 @@ from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
+from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Facts, Increment, Watermark
-from crmsync.poller.store import Round, Unstorable, store_or_set_aside
+from crmsync.poller.store import Unstorable, store_or_set_aside
 from msgplatform.core.data import ids, transactions
 
 _Kind = models.Policy.Kind

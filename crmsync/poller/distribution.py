@@ -12,8 +12,8 @@ from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
 from crmsync.operations import keep_copy
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
-from crmsync.poller.store import Round, StoredRound
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, sql

@@ -15,9 +15,10 @@ from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.operations import COPIES_INDEX, read_copies
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, requests
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
-from crmsync.poller.store import Round, StoredRound, store
+from crmsync.poller.store import store
 from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
