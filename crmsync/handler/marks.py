@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -72,7 +72,7 @@ def _apply(
     # Ids come before the transaction, so that a repetition finds whether it was committed.
     new_ids = ids.reserve(len(buckets)).ids(buckets) if buckets else []
     counts = result.counts if is_first else Counter()
-    marking = _Marking(crm, order, answers, attempts, calls, new_ids, counts)
+    marking = Marking(crm, order, answers, attempts, calls, new_ids, counts)
     is_uniform = confirmation.is_uniform(result, answers)
     transactions.retrying(lambda: marking.write(is_uniform))
     for fault in [answer.outcome for answer in attempts if isinstance(answer.outcome, Fault)][:1]:
@@ -81,7 +81,7 @@ def _apply(
 
 
 @dataclass(slots=True)
-class _Marking:
+class Marking:
     """The marks of one order, or of a part of it. `new_ids` are for `attempts` and `calls`."""
 
     crm: Crm
@@ -90,7 +90,7 @@ class _Marking:
     attempts: Sequence[Answer]
     calls: Sequence[FailedCall]
     new_ids: Sequence[int]
-    counts: Counter[str]
+    counts: Counter[str] = field(default_factory=Counter)
     first_try_at: int | None = None  # as the last attempt to write has noted it
 
     def write(self, is_uniform: bool) -> None:
