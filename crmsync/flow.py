@@ -11,7 +11,8 @@ from crmsync.messages.index import MESSAGES
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
-from crmsync.retention import ARCHIVE
+from crmsync.person_data import stores
+from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import flows, sandbox
 from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
@@ -59,6 +60,8 @@ FLOW = flows.Flow(
     messages=MESSAGES,
     moving=MOVING,
     actions=ACTIONS,
+    person_stores=stores,
+    kept=kept_data,
     health=flows.Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,

@@ -7,15 +7,18 @@ Records stay for ever: they hold the state of each CRM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
-from crmsync.models import ExceptionEntry, Item, Operation, Policy, RecoveryEntry, Run
+from crmsync.models import ExceptionEntry, Item, Lead, Operation, Policy, RecoveryEntry, Run
 from crmsync.models.sources import MAX_RUN
 from msgplatform.core import logging
+from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
@@ -60,6 +63,17 @@ ARCHIVE = Archive(
     ),
     keep,
 )
+
+
+def kept_data() -> Sequence[kept.KeptData]:
+    """For the page of retention."""
+    runs, operations, exceptions = ARCHIVE.tables
+    return (
+        kept.of_table(_("runs"), runs, keep, "CRM_KEEP_DAYS"),
+        kept.of_table(_("operations and outcomes"), operations, keep, "CRM_KEEP_DAYS"),
+        kept.of_table(_("exception log"), exceptions, keep, "CRM_KEEP_DAYS"),
+        kept.of_ids(_("leads, and what each CRM holds of them"), Lead, kept.for_ever),
+    )
 
 
 class Housekeeping:

@@ -11,7 +11,8 @@ class GatewayConfig(AppConfig):
     verbose_name = _("SMS")
 
     def ready(self) -> None:
-        from gateway import checks  # noqa: F401
+        from gateway import checks, notifications  # noqa: F401
         from gateway.flow import FLOW
 
         flows.register(FLOW)
+        notifications.register_personal_fields()

@@ -13,7 +13,8 @@ from gateway.models import SmsGateway
 from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
 from gateway.moving import MOVING
-from gateway.pump.retention import ARCHIVE
+from gateway.person_data import stores
+from gateway.pump.retention import ARCHIVE, kept_data
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
 from msgplatform.core.servers.private_server import free_port
@@ -64,6 +65,8 @@ FLOW = flows.Flow(
     },
     messages=MESSAGES,
     moving=MOVING,
+    person_stores=stores,
+    kept=kept_data,
     actions={"resend": resend.ACTION},
     health=flows.Health(
         read_status=metrics.status,

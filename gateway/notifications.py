@@ -11,9 +11,16 @@ from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMt, SmsAccount
+from notify import personal_fields
 from notify.intake.intake import Event
 
 REPORT, MO = "sms.report", "sms.mo"
+
+
+def register_personal_fields() -> None:
+    """Say which fields of the events hold personal data; called when the app is ready."""
+    personal_fields.register(REPORT, ("/to",))
+    personal_fields.register(MO, ("/from", "/text"))
 
 
 def report(message: Finished, directory: Directory) -> Event:

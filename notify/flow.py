@@ -11,12 +11,13 @@ from msgplatform.core.archive import retention
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
-from notify.archive.retention import ARCHIVE
+from notify.archive.retention import ARCHIVE, kept_data
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, Receive
 from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from notify.monitor.activity import ACTIVITY
 from notify.moving import MOVING
+from notify.person_data import stores
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
 _SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
@@ -80,6 +81,8 @@ FLOW = flows.Flow(
     },
     messages=MESSAGES,
     moving=MOVING,
+    person_stores=stores,
+    kept=kept_data,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

@@ -48,6 +48,7 @@ LATER = {
         "ALTER TABLE sync_operation DROP COLUMN first_try_ms",
     ),
     "msgplatform": (
+        "DROP TABLE message_trace",
         "DROP TABLE cell",
         "DROP TABLE kept_object",
         "DROP TABLE alert_news",
@@ -65,6 +66,7 @@ LATER = {
         "DROP INDEX audit_log_line /*! ON msgplatform_auditlog */",
         "ALTER TABLE msgplatform_auditlog DROP COLUMN line",
         "ALTER TABLE biz DROP COLUMN encrypts_payloads",
+        "DROP TABLE person_erasure",
     ),
     "notify": (
         *(
@@ -72,6 +74,7 @@ LATER = {
             for name in ("format", "log_answers", "log_days", "answers_removed_below")
         ),
         "ALTER TABLE receive DROP COLUMN delivery",
+        "ALTER TABLE event_type DROP COLUMN personal_fields",
     ),
 }
 

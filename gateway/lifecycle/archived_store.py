@@ -34,13 +34,23 @@ class Batch(msgspec.Struct, frozen=True):
 _decode = msgspec.msgpack.Decoder(Batch).decode
 
 
+def written(batch: Batch) -> bytes:
+    """A batch as a member of the set."""
+    return zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
+
+
+def read(member: bytes) -> Batch:
+    """The batch of a member."""
+    return _decode(zlib.decompress(member))
+
+
 def keep(batch: Batch) -> None:
     """Keep archived messages, before their keys are deleted. A full Redis keeps nothing: that it is
     emptied matters more."""
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
         return
-    member = zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
+    member = written(batch)
     try:
         scripts.run("keep", [member, seconds, MAX_BYTES])
     except ResponseError as error:
@@ -54,4 +64,4 @@ def batches() -> Iterator[Batch]:
     client: Any = sms_redis()
     for position in range(client.zcard(keys.ARCHIVED)):
         for member in client.zrange(keys.ARCHIVED, position, position):
-            yield _decode(zlib.decompress(member))
+            yield read(member)

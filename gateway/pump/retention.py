@@ -6,12 +6,18 @@ user report go by their own age.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
+from gateway.connections import sms_redis
+from gateway.lifecycle import keys
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 
@@ -39,3 +45,25 @@ ARCHIVE = Archive(
     (Table(SgipMt, _PARTS, not_final=awaits_report), Table(SgipMo), Table(SgipUserRpt)),
     keep,
 )
+
+
+def keep_copies() -> float:
+    """Seconds for which the SMS Redis keeps copies of what was archived."""
+    return float(settings.SMS_KEEP_ARCHIVED_HOURS) * 3600
+
+
+def _oldest_copy() -> datetime | None:
+    client: Any = sms_redis()
+    first = client.zrange(keys.ARCHIVED, 0, 0, withscores=True)
+    return datetime.fromtimestamp(first[0][1], UTC) if first else None
+
+
+def kept_data() -> Sequence[kept.KeptData]:
+    """For the page of retention."""
+    sent, received, _changes = ARCHIVE.tables
+    return (
+        kept.of_table(_("archived messages sent"), sent, keep, "SMS_ARCHIVE_DAYS"),
+        kept.of_table(_("archived messages received"), received, keep, "SMS_ARCHIVE_DAYS"),
+        kept.KeptData(_("copies of archived messages in Redis"), ("SMS_KEEP_ARCHIVED_HOURS",),
+                      keep_copies, _oldest_copy),
+    )  # fmt: skip

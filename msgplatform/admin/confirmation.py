@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
@@ -21,6 +21,7 @@ from django.contrib import messages
 from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -31,10 +32,11 @@ from msgplatform.admin.base import ModelAdmin
 # The session has the time of the last proof here, in seconds since 1970.
 _KEY = "confirmed_at"
 P = ParamSpec("P")
+R = TypeVar("R", bound=HttpResponseBase)
 
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.confirmation")
-def record_login(sender: Any, request: HttpRequest, **_: Any) -> None:
+def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
     record(request)
 
 
@@ -49,7 +51,7 @@ def is_recent(request: HttpRequest) -> bool:
     return bool(0 <= time.time() - at <= settings.CONFIRM_MINUTES * 60)
 
 
-def confirmed(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
+def confirmed(view: Callable[P, R]) -> Callable[P, R | HttpResponse]:
     """A view that opens after a recent proof only; `staff_member_required` stands above it. A
     method of an admin is such a view too.
 
@@ -57,7 +59,7 @@ def confirmed(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
     """
 
     @wraps(view)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | HttpResponse:
         request = next(each for each in args if isinstance(each, HttpRequest))
         return view(*args, **kwargs) if is_recent(request) else ask(request)
 

@@ -42,6 +42,8 @@ _PLATFORM = {
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
     "manage:platform": (),  # all that is set up
+    "manage:person-data": ("msgplatform.find_person", "msgplatform.erase_person",
+                           personal.PERMISSION),
     "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
     "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
     "manage:statistics": ("msgplatform.view_minutecounter",),
@@ -71,8 +73,8 @@ def scope_permissions(scope: str) -> set[str]:
 
 
 def can_give(user: Any, scope: str) -> bool:
-    """True if the person has every permission that the scope stands for. Of the scope that makes
-    people of any group nobody has all but a superuser."""
+    """True if the person has every permission that the scope stands for. Of the scopes that
+    make people of any group, and erase a person's data, nobody has all but a superuser."""
     if scope in keys.SUPERUSER_SCOPES and not user.is_superuser:
         return False
     return bool(user.has_perms(scope_permissions(scope)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.templatetags.static import static
@@ -13,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.console import condition
+from msgplatform.console.views import person_data, retention
 from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
 from msgplatform.core import cells, flows, outbound, personal
 
@@ -66,6 +68,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
         title = _("People") if app["app_label"] == "auth" else app["name"]
+        if app["app_label"] == "msgplatform":
+            items += _platform(request)
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
     return [group for group in [*groups, _internals(request)] if group["items"]]
 
@@ -90,6 +94,16 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
 def _place(app: dict[str, Any]) -> tuple[int, str]:
     label = app["app_label"]
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
+
+
+def _platform(request: HttpRequest) -> list[dict[str, Any]]:
+    """Pages of the platform that are about the data of all flows."""
+    items = []
+    if retention.may_open(request):
+        items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
+    if person_data.may_open(request):
+        items.append(_item(_("One person's data"), "person_off", reverse("console:person-data")))
+    return items
 
 
 def _internals(request: HttpRequest) -> dict[str, Any]:
@@ -204,8 +218,12 @@ def account(request: HttpRequest) -> list[dict[str, Any]]:
     user: Any = request.user
     if not user.is_authenticated:  # the theme asks for the login page too
         return []
-    links = [{"title": _("Preferences"), "link": reverse("console:preferences")}]
-    if user.has_usable_password():
+    links = [
+        {"title": _("Preferences"), "link": reverse("console:preferences")},
+        {"title": _("Second factor"), "link": reverse("mfa_index")},
+        {"title": _("Your sessions"), "link": reverse("console:sessions")},
+    ]
+    if settings.LOCAL_PASSWORDS and user.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links
 

@@ -37,7 +37,10 @@ class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none
 
     class Meta:
         model = EventType
-        fields = ["name", "biz", "description", "example", "schema"]
+        fields = ["name", "biz", "description", "example", "schema", "personal_fields"]
+
+    def clean_personal_fields(self) -> Any:
+        return self.cleaned_data["personal_fields"] or []
 
     def clean_schema(self) -> Any:
         return self.cleaned_data["schema"] or None

@@ -59,13 +59,24 @@ class EventTypeSerializer(WholeSerializer):
     schema = SchemaField(
         required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
     )
+    personal_fields = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        allow_null=True,
+        help_text="JSON Pointers to fields with personal data, which are erased with a person's: "
+        "/customer/phone, /passengers/*/name",
+    )
     system = serializers.SerializerMethodField(help_text="null: shared by all business systems")
 
     class Meta:
         model = EventType
-        fields = ["name", "system", "description", "example", "schema", "created_at",
-                  "changed_at"]  # fmt: skip
+        fields = ["name", "system", "description", "example", "schema", "personal_fields",
+                  "created_at", "changed_at"]  # fmt: skip
         read_only_fields = ["name", "created_at", "changed_at"]
+
+    def to_representation(self, instance: EventType) -> dict[str, Any]:
+        instance.personal_fields = instance.personal_fields or []
+        return super().to_representation(instance)
 
     def get_system(self, row: EventType) -> str | None:
         return row.biz.name if row.biz else None
@@ -117,7 +128,8 @@ class SharedEventType(Resource):
         return {}
 
     def remove(self, row: EventType) -> None:
-        before = {"description": row.description, "example": row.example, "schema": row.schema}
+        names = ("description", "example", "schema", "personal_fields")
+        before = {name: getattr(row, name) for name in names}
         self.audit("event_type_deleted", str(row), before=before)
         row.delete()
         transaction.on_commit(catalogue.forget)

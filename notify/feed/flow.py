@@ -13,7 +13,8 @@ from notify.feed.messages.index import MESSAGES
 from notify.feed.models import FeedIdempotency
 from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
-from notify.feed.retention import ARCHIVES
+from notify.feed.person_data import stores
+from notify.feed.retention import ARCHIVES, kept_data
 
 FLOW = flows.Flow(
     name="feed",
@@ -34,6 +35,8 @@ FLOW = flows.Flow(
     scope_permissions={"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")},
     messages=MESSAGES,
     moving=flows.Moving(keys=(TableKeys(FeedIdempotency),)),
+    person_stores=stores,
+    kept=kept_data,
     actions=ACTIONS,
     health=flows.Health(
         read_status=metrics.status,

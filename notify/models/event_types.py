@@ -16,6 +16,7 @@ from msgplatform.core.fields import ExactCharField
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.core.lazy_text import translated
 from msgplatform.models import Biz
+from notify import personal_fields
 from notify.subscriptions import limits
 
 
@@ -58,6 +59,18 @@ class EventType(models.Model):
         help_text=_(
             "Optional. Payloads of systems that validate their events must match it, or are "
             "refused."
+        ),
+    )
+    # NULL in rows of an earlier release.
+    personal_fields = models.JSONField(
+        _("personal fields"),
+        null=True,
+        blank=True,
+        default=list,
+        validators=[personal_fields.validate],
+        help_text=_(
+            "JSON Pointers to fields with personal data: /customer/phone, /passengers/*/name. They "
+            "are erased with a person's data."
         ),
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)

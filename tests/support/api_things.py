@@ -13,7 +13,7 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, AlertChannel, AlertRule, Biz, BulkJob, FailureGroup
+from msgplatform.models import Alert, AlertChannel, AlertRule, Biz, BulkJob, Erasure, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
@@ -97,6 +97,9 @@ class Things:
             "subscriptions/{system}/{consumer}/sandbox": {
                 "system": "orders", "consumer": "sandbox",
             },
+            "person-data/erasures/{key}": {"key": ids["erasure"]},
+            "person-data/erasures/{key}/cancel": {"key": ids["cancelled erasure"]},
+            "person-data/erasures/{key}/end": {"key": ids["ended erasure"]},
             "people/{name}": {"name": "unused" if spare else "anna"},
             "people/{name}/invite": {"name": "anna"},
             "people/{name}/limit": {"name": "anna"},
@@ -189,6 +192,11 @@ def _leased(shop: Biz) -> ReceiveMsg:
     return leased
 
 
+def _erasure() -> str:
+    row = Erasure.objects.create(reason="asked for", created_by="eve", created_at=sql.now())
+    return str(row.key)
+
+
 def _owned(shop: Biz) -> dict[str, str]:
     field: dict[str, Any] = {"name": "email", "required": False, "label": ""}
     fields = [{**field, "name": "name"}, {**field, "name": "phone", "required": True}, field]
@@ -214,5 +222,6 @@ def _owned(shop: Biz) -> dict[str, str]:
     return {
         "post": str(feed_rows.post(shop, "1001")),
         "gone post": str(feed_rows.post(shop, "1001")),
+        **{name: _erasure() for name in ("erasure", "cancelled erasure", "ended erasure")},
         **{name: str(row.pk) for name, row in found.items()},
     }

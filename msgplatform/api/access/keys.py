@@ -51,12 +51,14 @@ _PLATFORM_SCOPES = {
     "manage:failures": gettext_noop("read failures, acknowledge them and send them again"),
     "manage:audit": gettext_noop("read what people and keys have changed"),
     "manage:people": gettext_noop("set up the people of the console, and their groups"),
+    "manage:person-data": gettext_noop("find, export and erase one person's data"),
     "manage:platform": gettext_noop("apply and export platform files: all that they have"),
     "manage:jobs": gettext_noop("start, watch, pause and cancel bulk jobs, such as sending again"),
     "manage:statistics": gettext_noop("read statistics"),
 }
-# Scopes that only a superuser gives: who makes people can become anybody.
-SUPERUSER_SCOPES = frozenset({"manage:people"})
+# Scopes that only a superuser gives: who makes people can become anybody, and an erasure cannot be
+# undone.
+SUPERUSER_SCOPES = frozenset({"manage:people", "manage:person-data"})
 
 _cache = KeyCache()
 _writing = threading.Lock()  # of the one thread that stores `last_used_at`

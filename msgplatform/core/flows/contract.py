@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
@@ -17,6 +17,10 @@ from msgplatform.core.flows.moving import Moving
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
+
+if TYPE_CHECKING:
+    from msgplatform.core.archive.kept import KeptData
+    from msgplatform.core.person.stores import PersonStore
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class Flow:
     actions: Mapping[str, BulkAction] = field(default_factory=dict)  # by name
     setup: Setup = field(default_factory=Setup)
     moving: Moving = field(default_factory=Moving)  # with a system, to another cell
+    # The places that hold data of people, in the order in which they are searched and erased.
+    person_stores: Callable[[], Sequence[PersonStore]] = _none
+    kept: Callable[[], Sequence[KeptData]] = _none  # what is kept for how long
 
     daemons: Sequence[Daemon] = ()
     # Further daemons that people have configured, such as a sender for one subscription; `up` asks

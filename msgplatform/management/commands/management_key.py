@@ -20,7 +20,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             help="what it may do, such as manage:systems; repeat it for several (default: all but "
-            "manage:people)",
+            "manage:people and manage:person-data)",
         )
 
         parser.add_argument(
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         )
 
     def _usual_scopes(self) -> list[str]:
-        """A key that lets people in is made on purpose only."""
+        """A key that lets people in, or erases a person's data, is made on purpose only."""
         return [each for each in keys.management_scopes() if each not in keys.SUPERUSER_SCOPES]
 
     def handle(

@@ -151,6 +151,7 @@ def addresses(row: BizReceive) -> dict[str, dict[str, str]]:
         "sources": {"name": "hive"},
         "policies": {"source": "hive", "crm": crm},
         "people": {"name": "anna"},
+        "person-data": {"key": "0" * 32},
         "roles": {},
         "alerts": {"id": str(Alert.objects.get().pk)},
         "alert-channels": {"name": "operators"},

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import Client
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from crmsync import setup_rules
 from crmsync.models import Crm, Policy, Record, Source
@@ -43,7 +45,7 @@ WAREHOUSE = {"url": "https://warehouse.example/hooks?token=abc", "headers": {"X-
 _RESOURCES = (
     "systems|keys|consumers|subscriptions|event-types|jobs|statistics|gateways|accounts"
     "|landing-pages|alert-channels|alert-rules|alerts|audit|crms|sources|policies|failures|held"
-    "|people|tests|platform|sandbox"
+    "|people|person-data|tests|platform|sandbox"
 )
 GATEWAY = {
     "host": "203.0.113.7", "login_name": "acme", "login_password": "s3cret-1",
@@ -120,8 +122,9 @@ def test_each_operation_needs_its_own_scope(work_redis: Any) -> None:
     assert Biz.objects.count() == 1
 
 
-def test_each_operation_once(manager: Manager) -> None:
+def test_each_operation_once(manager: Manager, settings: Settings, tmp_path: Path) -> None:
     """The answers are as the document says; `Manager` looks at each."""
+    settings.STATE_DIR = tmp_path  # the list of erasures
     made(manager)
     manager.send("PUT", "event-types/order.paid", PAID)
     manager.send("PUT", "systems/orders/event-types/order.paid", PAID)
@@ -202,6 +205,15 @@ def test_each_operation_once(manager: Manager) -> None:
     seen = {"note": "known", "lost": failure["lost"], "last_at": failure["last_at"]}
     acknowledged = manager.send("POST", f"failures/{failure['id']}/acknowledge", seen)
     assert acknowledged.json() == {"acknowledged": 2}
+    person = {"phones": ["+86 138-0013-8000"]}
+    assert manager.send("POST", "person-data/find", person).json() == {"kinds": []}
+    assert "data" in manager.send("POST", "person-data/export", person).json()
+    erasure = {**person, "reason": "asked for by mail"}
+    key = manager.send("POST", "person-data/erasures", erasure).json()["key"]
+    assert manager.send("GET", "person-data/erasures").json()["results"][0]["key"] == key
+    assert manager.send("POST", f"person-data/erasures/{key}/end").json()["ends_open"] is True
+    cancelled = manager.send("POST", f"person-data/erasures/{key}/cancel").json()
+    assert cancelled["state"] == manager.send("GET", f"person-data/erasures/{key}").json()["state"]
     whole = manager.send("GET", "platform").json()
     assert manager.send("PUT", "platform?dry_run=true", whole).json()["counts"]["changed"] == 0
     assert manager.send("GET", "platform/schema").json()["title"]
@@ -722,7 +734,7 @@ def test_the_life_of_a_key(manager: Manager) -> None:
 def test_a_management_key_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("management_key", "usual")
     usual = set(ApiKey.objects.get(name="usual").scopes)
-    assert usual == keys.management_scopes().keys() - {"manage:people"}
+    assert usual == keys.management_scopes().keys() - keys.SUPERUSER_SCOPES
     ApiKey.objects.all().delete()
     AuditLog.objects.all().delete()
     capsys.readouterr()

@@ -1,0 +1,203 @@
+"""What CRM sync holds of a person: leads, and what records, operations and logs hold of them.
+
+A lead is deleted first, as its business system would do it, so that every CRM deletes its record.
+When the CRMs have confirmed that, its values are erased from all that was sent, and then from its
+row, which stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.utils.translation import gettext_lazy as _
+
+from crmsync import erasure, operations, orders
+from crmsync.intake import changes
+from crmsync.models import (
+    ExceptionEntry,
+    Item,
+    Lead,
+    LeadIdempotency,
+    Operation,
+    Policy,
+    Record,
+    RecoveryEntry,
+    Run,
+)
+from crmsync.models.sources import HIVE
+from msgplatform.core.connections import work_redis
+from msgplatform.core.data import transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.person import redis_keys
+from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+
+_OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
+_CHUNK = 500
+_COPY = "crm:operation:"
+_EMPTY = {"uid": "", "name": "", "phone": "", "extra": {}}
+
+
+# -- leads ---------------------------------------------------------------------------------------
+def _find_leads(person: Person, cursor: str) -> Slice:
+    rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
+    columns = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_time",
+               "is_delete")  # fmt: skip
+    page = list(rows.values(*columns)[:SLICE])
+    theirs = [row for row in page if _is_of(person, row)]
+    records = _records_of([row["id"] for row in theirs])
+    open_keys = {record.key for record in records if _is_open(record)}
+    found = [
+        Row(str(row["id"]), row, not row["is_delete"] or str(row["id"]) in open_keys, (row["id"],))
+        for row in theirs
+    ]
+    return Slice(found, str(page[-1]["id"]) if len(page) == SLICE else "")
+
+
+def _is_of(person: Person, row: dict[str, Any]) -> bool:
+    values = [row["phone"], row["uid"], row["name"], *dict(row["extra"] or {}).values()]
+    if not any(values):  # its values are erased
+        return False
+    is_theirs = any(person.is_value(each, row["biz_id"]) for each in values)
+    return is_theirs or row["id"] in person.leads
+
+
+def _records_of(lead_ids: Sequence[int]) -> list[Record]:
+    """The records of leads at all CRMs."""
+    policies = list(Policy.objects.filter(source__name=HIVE).values_list("id", flat=True))
+    found: list[Record] = []
+    for some in chunks([str(each) for each in lead_ids], _CHUNK):
+        found += Record.objects.filter(policy_id__in=policies, key__in=some).order_by("id")
+    return found
+
+
+def _is_open(record: Record) -> bool:
+    """True until the CRM has confirmed the deletion; not when nobody sends it any more."""
+    if record.state in (Record.State.DEAD, Record.State.DISMISSED):
+        return False
+    return record.state != Record.State.CONFIRMED or not record.deleted
+
+
+def _delete_leads(_person: Person, rows: Sequence[Row]) -> int:
+    """The first step for leads: their CRMs learn that they are deleted."""
+    open_rows = [row for row in rows if row.is_open and not row.data["is_delete"]]
+    return sum(changes.delete(int(row.data["biz_id"]), int(row.key)) for row in open_rows)
+
+
+def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
+    lead_ids = [int(row.key) for row in rows]
+    _erase_records([record.pk for record in _records_of(lead_ids)])
+    # Last: by its values a killed program's work is found once more.
+    leads = Lead.objects.filter(id__in=lead_ids, is_delete=True)
+    return transactions.retrying(lambda: leads.update(**_EMPTY))
+
+
+def _erase_records(record_ids: Sequence[int]) -> int:
+    """Everything that was sent, or is to be sent, about these records; how many requests."""
+    erased = erasure.erase(record_ids)
+    for some in chunks(list(record_ids), _CHUNK):
+        items = Item.objects.filter(record_id__in=some).exclude(message__in=["", MARK])
+        transactions.retrying(partial(items.update, message=MARK))
+        entries = RecoveryEntry.objects.filter(record_id__in=some)
+        entries = entries.exclude(request=b"", reason__in=["", MARK])
+        transactions.retrying(partial(entries.update, request=b"", reason=MARK))
+    return erased.requests
+
+
+def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
+    """Do not wait for the CRMs: what is on its way to them is dismissed."""
+    lead_ids = [int(row.key) for row in rows if row.data["is_delete"]]
+    return _dismiss([record.pk for record in _records_of(lead_ids)])
+
+
+def _dismiss(record_ids: Sequence[int]) -> int:
+    erasure.erase(record_ids)
+    rows = Record.objects.filter(id__in=record_ids, state=Record.State.CONFIRMED, deleted=False)
+    dismissed = Record.State.DISMISSED
+    return transactions.retrying(lambda: rows.update(state=dismissed)) or len(record_ids)
+
+
+# -- operations ----------------------------------------------------------------------------------
+def _find_operations(person: Person, cursor: str) -> Slice:
+    """Operations with requests about the person, also of rows of other sources than leads."""
+    if not (person.phones or person.emails):
+        return Slice(())
+    rows = Operation.objects.filter(id__gt=int(cursor or 0)).order_by("id")
+    page = list(rows.values_list("id", "policy_id", "data")[:_OPERATIONS])
+    found = [
+        Row(str(pk), {"id": str(pk), "policy_id": policy_id, "requests": requests})
+        for pk, policy_id, data in page
+        if (requests := _requests(person, bytes(data)))
+    ]
+    return Slice(found, str(page[-1][0]) if len(page) == _OPERATIONS else "")
+
+
+def _requests(person: Person, data: bytes) -> list[dict[str, Any]]:
+    if not person.raw_pattern.search(data) and data.isascii():
+        return []
+    try:
+        requests = orders.load(data)
+    except msgspec.DecodeError:
+        return []
+    return [
+        msgspec.to_builtins(each)
+        for each in requests
+        if person.erased_value(each.fields) != dict(each.fields)
+    ]
+
+
+def _erase_operations(_person: Person, rows: Sequence[Row]) -> int:
+    count = 0
+    for row in rows:
+        count += _erase_records(_records_in(int(row.data["policy_id"]), row.data["requests"]))
+    return count
+
+
+def _records_in(policy_id: int, requests: Sequence[dict[str, Any]]) -> list[int]:
+    """The records that these requests of a policy are about."""
+    prefixes = Policy.objects.filter(pk=policy_id).values_list("key_prefix", flat=True)
+    prefix = prefixes.first() or ""
+    keys = [str(each["key"]).removeprefix(prefix) for each in requests]
+    records = Record.objects.filter(policy_id=policy_id, key__in=keys)
+    return list(records.order_by().values_list("id", flat=True))
+
+
+def _find_copies(person: Person, cursor: str) -> Slice:
+    """Copies of operations in the work Redis."""
+    return redis_keys.find(
+        work_redis(), person, cursor, lambda key: not key.startswith(_COPY), lambda _key: False
+    )
+
+
+def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
+    ids = [int(row.key.removeprefix(_COPY)) for row in rows]
+    count = 0
+    for copy in operations.read_copies(ids).values():
+        requests = _requests(person, copy.data)
+        count += _erase_records(_records_in(copy.policy_id, requests))
+    return count
+
+
+def _texts() -> Iterator[PersonStore]:
+    yield text_store("crmsync.items", _("outcomes"), Item, ("message", "field"))
+    columns = ("reason", "field", "request")
+    yield text_store("crmsync.recovery", _("recovery log"), RecoveryEntry, columns)
+    yield text_store("crmsync.exceptions", _("exception log"), ExceptionEntry, ("message",))
+    yield text_store("crmsync.runs", _("runs"), Run, ("problem",))
+    yield text_store("crmsync.keys", _("idempotency keys"), LeadIdempotency, ("key",),
+                     unique_column="key")  # fmt: skip
+
+
+def stores() -> Sequence[PersonStore]:
+    """Leads first: their CRMs must learn of it before anything about them is erased."""
+    return (
+        PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
+                    prepare=_delete_leads),
+        PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
+        PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,
+                    _erase_copies),
+        *_texts(),
+    )  # fmt: skip

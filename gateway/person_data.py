@@ -1,0 +1,241 @@
+"""What SMS holds of a person: messages in Redis, their copies there, and the archive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.utils.translation import gettext_lazy as _
+
+from gateway.connections import sms_redis
+from gateway.lifecycle import archived_store, keys, scripts
+from gateway.lifecycle.archived_store import Batch
+from gateway.lifecycle.messages import Finished, Mo
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
+from msgplatform.core.data import transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.person import redis_keys
+from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+
+_CHUNK = 500
+_BATCHES = 20  # of copies that one slice reads
+_MT = f"{keys.PREFIX}mt:"
+
+
+# -- on their way, in Redis ----------------------------------------------------------------------
+def _find_open(person: Person, cursor: str) -> Slice:
+    # The copies are a store of their own.
+    return redis_keys.find(
+        sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
+    )
+
+
+def _end_open(_person: Person, rows: Sequence[Row]) -> int:
+    ids = [row.key.removeprefix(_MT) for row in rows if row.key.startswith(_MT)]
+    return sum(int(scripts.run("dismiss", list(some))) for some in chunks(ids, _CHUNK))
+
+
+def _nothing_to_erase(_person: Person, _rows: Sequence[Row]) -> int:
+    return 0
+
+
+# -- copies for a restore ------------------------------------------------------------------------
+def _find_copies(person: Person, cursor: str) -> Slice:
+    first = int(cursor or 0)
+    members = _members(first)
+    rows = [
+        Row(_digest(member), {"messages": copies})
+        for member in members
+        if (copies := _shown(person, archived_store.read(member)))
+    ]
+    return Slice(rows, str(first + _BATCHES) if len(members) == _BATCHES else "")
+
+
+def _members(first: int) -> list[bytes]:
+    client: Any = sms_redis()
+    members: list[bytes] = client.zrange(keys.ARCHIVED, first, first + _BATCHES - 1)
+    return members
+
+
+def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
+    digests, first, count = {row.key for row in rows}, 0, 0
+    while members := _members(first):
+        for member in members:
+            if _digest(member) in digests:
+                batch = archived_store.read(member)
+                new = archived_store.written(_erased_batch(person, batch))
+                count += int(scripts.run("rekeep", [member, new]))
+        first += _BATCHES
+    return count
+
+
+def _digest(member: bytes) -> str:
+    return hashlib.sha256(member).hexdigest()
+
+
+def _shown(person: Person, batch: Batch) -> list[dict[str, Any]]:
+    new = _erased_batch(person, batch)
+    pairs: list[tuple[Any, Any]] = [
+        *zip(batch.messages, new.messages, strict=True),
+        *zip(batch.mos, new.mos, strict=True),
+    ]
+    return [msgspec.to_builtins(old) for old, changed in pairs if old != changed]
+
+
+def _erased_batch(person: Person, batch: Batch) -> Batch:
+    return Batch(
+        [_erased_message(person, message) for message in batch.messages],
+        [_erased_mo(person, mo) for mo in batch.mos],
+    )
+
+
+def _erased_message(person: Person, message: Finished) -> Finished:
+    mt = message.mt
+    is_theirs = mt.user_number in person.phone_spellings
+    new_mt = msgspec.structs.replace(
+        mt,
+        user_number=MARK if is_theirs else mt.user_number,
+        text=MARK if is_theirs else person.erased(mt.text),
+        charge_number=person.erased(mt.charge_number),
+        key=person.erased(mt.key),
+        reference=person.erased(mt.reference),
+    )
+    announced = {
+        final: person.erased(event.decode()).encode() for final, event in message.announced.items()
+    }
+    return msgspec.structs.replace(message, mt=new_mt, announced=announced)
+
+
+def _erased_mo(person: Person, mo: Mo) -> Mo:
+    is_theirs = mo.user_number in person.phone_spellings
+    if not is_theirs and not person.is_in(mo.text):
+        return mo
+    return msgspec.structs.replace(
+        mo,
+        user_number=MARK if is_theirs else mo.user_number,
+        text=MARK if is_theirs else person.erased(mo.text),
+        content=b"",
+    )
+
+
+# -- the archive ---------------------------------------------------------------------------------
+_MT_COLUMNS = ("biz_id", "account_id", "user_number", "charge_number", "text", "final",
+               "idempotency_key", "reference", "accepted_at")  # fmt: skip
+_MO_COLUMNS = ("biz_id", "account_id", "user_number", "sp_number", "text", "received_at")
+
+
+def _of_number(person: Person, model: type[Model], column: str = "user_number") -> QuerySet[Any]:
+    rows = model._default_manager.filter(**{f"{column}__in": person.phone_spellings})
+    return rows.order_by("id")
+
+
+def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = _CHUNK) -> Slice:
+    if cursor:
+        rows = rows.filter(id__gt=int(cursor))
+    page = list(rows.values("id", *columns)[:size])
+    return Slice([Row(str(row["id"]), row) for row in page],
+                 str(page[-1]["id"]) if len(page) == size else "")  # fmt: skip
+
+
+def _find_sent(person: Person, cursor: str) -> Slice:
+    return _page(_of_number(person, SgipMt), _MT_COLUMNS, cursor) if person.phones else Slice(())
+
+
+def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
+    ids = [int(row.key) for row in rows]
+
+    @transaction.atomic
+    def once() -> int:
+        # The message's row is locked first, as by the pump and a late Report, and changed last: by
+        # its number a killed program's work is found once more.
+        messages = list(SgipMt.objects.select_for_update().filter(id__in=ids).order_by("id"))
+        for model in (SgipMtPart, SgipReport):
+            of_these = model._default_manager.filter(mt_id__in=ids)
+            of_these.exclude(user_number=MARK).update(user_number=MARK)
+        for row in messages:
+            row.user_number = row.text = MARK
+            row.charge_number = MARK if row.charge_number else ""
+            row.idempotency_key = person.erased(row.idempotency_key)
+            row.reference = person.erased(row.reference)
+        columns = ["user_number", "text", "charge_number", "idempotency_key", "reference"]
+        SgipMt.objects.bulk_update(messages, columns)
+        return len(messages)
+
+    return transactions.retrying(once)
+
+
+def _find_received(person: Person, cursor: str) -> Slice:
+    return _page(_of_number(person, SgipMo), _MO_COLUMNS, cursor) if person.phones else Slice(())
+
+
+def _erase_received(_person: Person, rows: Sequence[Row]) -> int:
+    mos = SgipMo.objects.filter(id__in=[int(row.key) for row in rows])
+    return transactions.retrying(lambda: mos.update(user_number=MARK, text=MARK, content=b""))
+
+
+def _find_reports(person: Person, cursor: str) -> Slice:
+    """Reports without a message; the others are erased with theirs."""
+    if not person.phones:
+        return Slice(())
+    rows = _of_number(person, SgipReport).filter(mt_id=0)
+    return _page(rows, ("user_number", "state", "error_code", "received_at"), cursor)
+
+
+def _erase_reports(_person: Person, rows: Sequence[Row]) -> int:
+    reports = SgipReport.objects.filter(id__in=[int(row.key) for row in rows])
+    return transactions.retrying(lambda: reports.update(user_number=MARK))
+
+
+def _find_changes(person: Person, cursor: str) -> Slice:
+    if not person.phones:
+        return Slice(())
+    columns = ("user_number", "sp_number", "user_condition", "received_at")
+    return _page(_of_number(person, SgipUserRpt), columns, cursor)
+
+
+def _erase_changes(_person: Person, rows: Sequence[Row]) -> int:
+    changes = SgipUserRpt.objects.filter(id__in=[int(row.key) for row in rows])
+    return transactions.retrying(lambda: changes.update(user_number=MARK))
+
+
+def _find_mentions(person: Person, cursor: str) -> Slice:
+    """MOs of other people with the person's number or address in their text."""
+    rows = SgipMo.objects.order_by("id")
+    page = _page(rows, _MO_COLUMNS, cursor, SLICE)
+    return Slice([row for row in page.rows if person.is_in(str(row.data["text"]))], page.cursor)
+
+
+def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
+    def once() -> int:
+        count = 0
+        for row in rows:
+            text = str(row.data["text"])
+            mos = SgipMo.objects.filter(id=int(row.key), text=text)
+            count += mos.update(text=person.erased(text), content=b"")
+        return count
+
+    return transactions.retrying(once)
+
+
+def stores() -> Sequence[PersonStore]:
+    """Redis first: when nothing of the person is there any more, everything about its messages was
+    published and archived."""
+    return (
+        PersonStore("sms.open", _("messages on their way"), _find_open, _nothing_to_erase,
+                    _end_open),
+        PersonStore("sms.copies", _("copies of archived messages in Redis"), _find_copies,
+                    _erase_copies),
+        PersonStore("sms.sent", _("messages sent"), _find_sent, _erase_sent),
+        PersonStore("sms.received", _("messages received"), _find_received, _erase_received),
+        PersonStore("sms.reports", _("Reports without a message"), _find_reports, _erase_reports),
+        PersonStore("sms.users", _("changes of users"), _find_changes, _erase_changes),
+        PersonStore("sms.mentions", _("messages received from others"), _find_mentions,
+                    _erase_mentions),
+        text_store("sms.texts", _("messages sent to others"), SgipMt,
+                   ("text", "reference", "idempotency_key", "error")),
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""What is kept for how long, for people: each kind of data with its setting, its oldest row, and
+what goes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import router
+from django.db.models import Model
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.archive.description import Step, Table
+from msgplatform.core.data import ids
+
+if TYPE_CHECKING:  # the contract of flows names this module
+    from msgplatform.core.flows.text import Text
+
+ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
+
+
+@dataclass(frozen=True)
+class KeptData:
+    """One kind of data. `settings` are the variables that say for how long, and `seconds` the
+    result (None: for ever); `oldest` is the time of the oldest row, None without rows. `ending` is
+    what happens then. With a `step` rows go month by month, or day by day."""
+
+    title: Text
+    settings: tuple[str, ...]
+    seconds: Callable[[], float | None]
+    oldest: Callable[[], datetime | None]
+    ending: Text = DELETED
+    step: Step | None = None
+
+    def next_at(self, oldest: datetime) -> datetime | None:
+        """When the oldest row goes; None: never."""
+        if (seconds := self.seconds()) is None:
+            return None
+        # A month goes as a whole when its last row is old enough.
+        return (self.step.end(oldest) if self.step else oldest) + timedelta(seconds=seconds)
+
+
+def of_table(
+    title: Text, table: Table, seconds: Callable[[], float | None], *settings: str
+) -> KeptData:
+    """A table of an archive, whose ids begin with their time."""
+
+    def oldest() -> datetime | None:
+        first = table.rows().values_list(table.column, flat=True).first()
+        return None if first is None else ids.datetime_of(first)
+
+    step = table.step if table.has_partitions else None
+    return KeptData(title, settings, seconds, oldest, step=step)
+
+
+def of_ids(
+    title: Text, model: type[Model], seconds: Callable[[], float | None], *settings: str,
+    ending: Text = DELETED,
+) -> KeptData:  # fmt: skip
+    """A table without partitions, whose ids begin with their time."""
+    return KeptData(title, settings, seconds, lambda: _id_time(model), ending)
+
+
+def _id_time(model: type[Model]) -> datetime | None:
+    rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
+    first = rows.values_list("pk", flat=True).first()
+    return None if first is None else ids.datetime_of(first)
+
+
+def of_column(
+    title: Text, model: type[Model], column: str, seconds: Callable[[], float | None],
+    *settings: str,
+) -> KeptData:  # fmt: skip
+    """A table with a column of time, or of a day, that an index begins with."""
+
+    def oldest() -> datetime | None:
+        value: Any = model._base_manager.order_by(column).values_list(column, flat=True).first()
+        if isinstance(value, datetime):
+            return value
+        return datetime.combine(value, time(), UTC) if isinstance(value, date) else None
+
+    return KeptData(title, settings, seconds, oldest)
+
+
+def for_ever() -> None:
+    """The seconds of what is never deleted by itself."""

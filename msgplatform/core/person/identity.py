@@ -1,0 +1,163 @@
+"""A person, as somebody asks for their data: phone numbers, e-mail addresses, ids of users and
+leads; and where these stand in texts.
+
+Phone numbers are compared without signs and without the prefix of China: +86 138-0013-8000,
+0086 13800138000 and 138 0013 8000 are one. Numbers and addresses are recognised in any text; the
+ids of users and leads only where a field is known to hold one, because 1001 may be anything.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+
+# What stands in the place of erased data.
+MARK = "[erased]"
+MAX_IDENTIFIERS = 50  # of each kind
+MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
+KINDS = ("phones", "emails", "users", "leads")
+_EMAIL = re.compile(r"[^\s@<>\"'(),:;]{1,64}@[\w.-]+\.\w+")
+_PHONE_SIGNS = re.compile(r"[\s.()+/\u2010-\u2015-]+")
+_BETWEEN = r"[ .()\u2010-\u2015-]{0,2}"
+_NEVER = r"(?!)"
+
+
+def phone_digits(text: str) -> str:
+    """The digits by which a phone number is compared; '' for a text that is no number."""
+    digits = _PHONE_SIGNS.sub("", unicodedata.normalize("NFKC", text))
+    if not (digits.isascii() and digits.isdigit()):
+        return ""
+    digits = digits.removeprefix("00")
+    # A Chinese number has 10 or 11 digits after the country's; a trunk's 0 is only dialled inside.
+    if digits.startswith("86") and 12 <= len(digits) <= 14:
+        digits = digits[2:]
+    return digits.lstrip("0")
+
+
+@dataclass(frozen=True)
+class Person:
+    """The identifiers of one person; a user is a pair (id of the business system, user id)."""
+
+    phones: frozenset[str] = frozenset()
+    emails: frozenset[str] = frozenset()
+    users: frozenset[tuple[int, str]] = frozenset()
+    leads: frozenset[int] = frozenset()
+    # As they were given, for the list of erasures: kind → texts.
+    identifiers: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches each phone number and e-mail address of the person in a text."""
+        return re.compile(self._expression(), re.IGNORECASE)
+
+    @cached_property
+    def raw_pattern(self) -> re.Pattern[bytes]:
+        """As `pattern`, for bytes in UTF-8. Signs that are not ASCII are not recognised."""
+        ascii_expression = self._expression().replace(r"\u2010-\u2015", "")
+        return re.compile(ascii_expression.encode(), re.IGNORECASE)
+
+    def _expression(self) -> str:
+        china = rf"(?:\+?(?:00)?{_BETWEEN}86{_BETWEEN})?0?"
+        phones = [
+            f"(?<![0-9]){china}{_BETWEEN.join(phone)}(?![0-9])" for phone in sorted(self.phones)
+        ]
+        emails = [
+            rf"(?<![A-Za-z0-9_.+-]){re.escape(email)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
+            for email in sorted(self.emails)
+        ]
+        return "|".join([*phones, *emails]) or _NEVER
+
+    @property
+    def phone_spellings(self) -> list[str]:
+        """The numbers as columns of exact numbers have them: 13800138000, 8613800138000."""
+        return [
+            prefix + phone for phone in sorted(self.phones) for prefix in ("", "86", "+86", "0086")
+        ]
+
+    def is_in(self, text: str) -> bool:
+        """True if a phone number or e-mail address of the person stands in the text."""
+        return bool(text) and self.pattern.search(text) is not None
+
+    def is_value(self, value: Any, biz_id: int) -> bool:
+        """True if a field for personal data of a business system has an identifier of the person
+        as its value, or in it."""
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            return False
+        text = str(value)
+        if (biz_id, text) in self.users:
+            return True
+        return self.is_in(text) or bool(self.phones and phone_digits(text) in self.phones)
+
+    def erased(self, text: str) -> str:
+        """The text with MARK in the place of each phone number and e-mail address of the person."""
+        return self.pattern.sub(MARK, text) if text else text
+
+    def erased_value(self, value: Any) -> Any:
+        """A JSON value: as `erased` for each text in it, names of fields too. A number that is a
+        phone number becomes MARK."""
+        if isinstance(value, Mapping):
+            return {self.erased(str(k)): self.erased_value(each) for k, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.erased_value(each) for each in value]
+        if isinstance(value, str):
+            return self.erased(value)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return MARK if is_number and self.is_in(str(value)) else value
+
+
+def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The identifiers (kind → texts) in the form in which they are kept; empty texts are left out.
+
+    Raises InvalidInput, naming the kind.
+    """
+    readers = {"phones": _phone, "emails": _email, "users": _user, "leads": _lead}
+    if unknown := set(identifiers) - set(readers):
+        raise InvalidInput(_("Use %s.") % ", ".join(KINDS), sorted(unknown)[0])
+    cleaned = {
+        kind: sorted({readers[kind](text.strip()) for text in identifiers[kind] if text.strip()})
+        for kind in KINDS
+        if identifiers.get(kind)
+    }
+    cleaned = {kind: values for kind, values in cleaned.items() if values}
+    if not cleaned:
+        raise InvalidInput(_("Name the person by at least one of the four."), "phones")
+    for kind, values in cleaned.items():
+        if len(values) > MAX_IDENTIFIERS:
+            raise InvalidInput(_("At most %d.") % MAX_IDENTIFIERS, kind)
+    return cleaned
+
+
+def _phone(text: str) -> str:
+    digits = phone_digits(text)
+    if not MIN_PHONE_DIGITS <= len(digits) <= MAX_PHONE_DIGITS:
+        words = _("%s is no phone number: write 7 to 15 digits, such as 13800138000.")
+        raise InvalidInput(words % text[:40], "phones")
+    return digits
+
+
+def _email(text: str) -> str:
+    if not _EMAIL.fullmatch(text):
+        raise InvalidInput(_("%s is no e-mail address.") % text[:80], "emails")
+    return text.lower()
+
+
+def _user(text: str) -> str:
+    system, _slash, uid = text.partition("/")
+    if not system.strip() or not uid.strip():
+        words = _("%s: write the business system, a slash and its user id, such as shop/1001.")
+        raise InvalidInput(words % text[:80], "users")
+    return f"{system.strip()}/{uid.strip()}"
+
+
+def _lead(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**63):
+        raise InvalidInput(_("%s is no id of a lead.") % text[:40], "leads")
+    return str(int(text))

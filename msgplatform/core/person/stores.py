@@ -1,0 +1,162 @@
+"""The places that hold data of people, in one shape.
+
+A store is gone through in slices: `find` returns the rows of the person in the next slice, and
+`erase` removes the person's data from such rows. A row whose data is erased is found no more, so
+that a pass over a store can be repeated until it finds nothing. No step depends on an earlier one:
+a program that is killed repeats its slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, router
+from django.db.models import QuerySet
+
+from msgplatform.core.person.identity import MARK, Person
+
+if TYPE_CHECKING:  # the contract of flows names this module
+    from msgplatform.core.flows.text import Text
+
+SLICE = 1000  # rows of a table that one slice looks at
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one row, or key of Redis, holds of the person.
+
+    `data` is exported, as JSON values. `is_open`: it is still on its way, and is erased when it has
+    ended. `leads` are ids of leads by which more of the person is found, also after the row is
+    erased.
+    """
+
+    key: str
+    data: Mapping[str, Any]
+    is_open: bool = False
+    leads: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The rows of one slice; `cursor` is where the next one begins, '' at the end."""
+
+    rows: Sequence[Row]
+    cursor: str = ""
+
+
+def nothing_to_do(_person: Person, _rows: Sequence[Row]) -> int:
+    """For stores whose open rows end by themselves."""
+    return 0
+
+
+@dataclass(frozen=True)
+class PersonStore:
+    """A kind of data. Functions raise errors of the database and of Redis.
+
+    `find(person, cursor)`: the next slice; the first one begins at ''.
+    `erase(person, rows)`: erase what `find` gave, without open rows; how many rows changed. A row
+    that changed meanwhile may stay as it is: the next pass finds it.
+    `prepare(person, rows)`: what must happen before open rows can end, such as telling others of
+    the deletion; how many rows.
+    `end(person, rows)`: end open rows without delivering them; how many.
+    """
+
+    name: str
+    title: Text
+    find: Callable[[Person, str], Slice]
+    erase: Callable[[Person, Sequence[Row]], int]
+    end: Callable[[Person, Sequence[Row]], int] = nothing_to_do
+    prepare: Callable[[Person, Sequence[Row]], int] = nothing_to_do
+
+
+def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
+    """Every row of the person in a store."""
+    cursor, is_first = "", True
+    while cursor or is_first:
+        found = store.find(person, cursor)
+        yield from found.rows
+        cursor, is_first = found.cursor, False
+
+
+# -- tables of texts -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose texts may name a person: only the person's numbers and addresses are erased
+    from them, and the rest of the text stays.
+
+    `columns` are text, JSON and binary (UTF-8) columns. A value of a `unique_column` becomes MARK
+    with the row's id.
+    """
+
+    model: type[models.Model]
+    columns: Sequence[str]
+    unique_column: str = ""
+    condition: models.Q = field(default_factory=models.Q)  # the rows that are looked at
+
+    @property
+    def rows(self) -> QuerySet[Any]:
+        using = router.db_for_write(self.model)
+        return self.model._base_manager.using(using).filter(self.condition).order_by("pk")
+
+    def find(self, person: Person, cursor: str) -> Slice:
+        if not (person.phones or person.emails):
+            return Slice(())
+        rows = self.rows.filter(pk__gt=cursor) if cursor else self.rows
+        page = list(rows.values("pk", *self.columns)[:SLICE])
+        hits = [Row(str(each["pk"]), hit) for each in page if (hit := self._hits(person, each))]
+        return Slice(hits, str(page[-1]["pk"]) if len(page) == SLICE else "")
+
+    def erase(self, person: Person, rows: Sequence[Row]) -> int:
+        count = 0
+        for row in self.rows.filter(pk__in=[row.key for row in rows]).values("pk", *self.columns):
+            changes = {name: erased_column(person, row[name]) for name in self._hits(person, row)}
+            if self.unique_column in changes:
+                changes[self.unique_column] = f"{MARK}-{row['pk']}"
+            if changes:
+                # As it was read, so that a text that a program writes meanwhile is not lost. JSON
+                # columns cannot be compared on every database; few programs write them twice.
+                as_read = {name: row[name] for name in changes if isinstance(row[name], str)}
+                count += self.rows.filter(pk=row["pk"], **as_read).update(**changes)
+        return count
+
+    def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of a row in which the person stands, as JSON values."""
+        return {
+            name: _shown(row[name])
+            for name in self.columns
+            if erased_column(person, row[name]) != _plain(row[name])
+        }
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview | bytearray) else value
+
+
+def _shown(value: Any) -> Any:
+    value = _plain(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def erased_column(person: Person, value: Any) -> Any:
+    """A column's value without the person's numbers and addresses."""
+    value = _plain(value)
+    if isinstance(value, bytes):
+        if not person.raw_pattern.search(value):
+            return value
+        return person.erased(value.decode(errors="replace")).encode()
+    return person.erased_value(value)
+
+
+def text_store(
+    name: str,
+    title: Text,
+    model: type[models.Model],
+    columns: Sequence[str],
+    condition: models.Q | None = None,
+    unique_column: str = "",
+) -> PersonStore:
+    """The store of a table of texts."""
+    table = TextTable(model, columns, unique_column, condition or models.Q())
+    return PersonStore(name, title, table.find, table.erase)

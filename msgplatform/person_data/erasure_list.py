@@ -1,0 +1,148 @@
+"""The list of erasures outside of the database: a restored database has an older one.
+
+`STATE_DIR/erasures.jsonl` has a line for each erasure: its key, times, reason and, encrypted by
+ENCRYPTION_KEY, the identifiers. Every machine with a program that starts or runs erasures has the
+file, and `run_bulk` keeps it equal to the table: an erasure that only the file has is one that a
+restored database has lost, and is run once more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.db import IntegrityError
+
+from msgplatform.core import logging
+from msgplatform.core.data import sql
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
+from msgplatform.models import Erasure
+
+log = logging.get(__name__)
+
+FILE_NAME = "erasures.jsonl"
+Line = dict[str, Any]
+
+
+def path() -> Path:
+    return Path(settings.STATE_DIR) / FILE_NAME
+
+
+def add(row: Erasure) -> None:
+    """Add an erasure. Raises OSError."""
+    with _locked():
+        _write({**_read(), row.key: _line(row)})
+
+
+def remove(keys: Collection[str]) -> None:
+    """Remove erasures that are not to be repeated. Raises OSError."""
+    with _locked():
+        lines = _read()
+        if lines.keys() & set(keys):
+            _write({key: line for key, line in lines.items() if key not in keys})
+
+
+def synchronise(rows: Iterable[Erasure], removed_keys: Collection[str]) -> int:
+    """Write into the file what only the table has, under the present key, and take out what is no
+    longer kept; returns how many lines changed. Raises OSError."""
+    with _locked():
+        lines = _read()
+        new = {key: line for key, line in lines.items() if key not in removed_keys}
+        for row in rows:
+            line = new.get(row.key)
+            stale = line is None or encryption.state(line["identifiers"]) in (
+                encryption.State.OLD, encryption.State.UNREADABLE,
+            )  # fmt: skip
+            if stale:
+                new[row.key] = _line(row)
+        changed = sum(lines.get(key) != line for key, line in new.items()) + len(lines.keys() - new)
+        if changed:
+            _write(new)
+    return changed
+
+
+def read_into_database() -> int:
+    """Make rows of the erasures that only the file has, to be run; how many. Raises OSError."""
+    with _locked():
+        lines = _read()
+    known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))
+    count = 0
+    for key, line in lines.items():
+        if key in known_keys:
+            continue
+        try:
+            identifiers = json.loads(encryption.decrypt(line["identifiers"]))
+        except (Undecryptable, ValueError):
+            log.error("erasure_unreadable", erasure=key, file=str(path()))
+            continue
+        try:
+            Erasure.objects.create(
+                key=key, identifiers=identifiers, hashes=line["hashes"], reason=line["reason"],
+                ends_open=line["ends_open"], created_by=line["created_by"],
+                created_at=datetime.fromisoformat(line["created_at"]),
+                repeated_at=sql.now(),
+            )  # fmt: skip
+        except IntegrityError:  # another program read it just now
+            continue
+        log.warning("erasure_repeated", erasure=key)
+        count += 1
+    return count
+
+
+def has_file() -> bool:
+    return path().exists()
+
+
+def _line(row: Erasure) -> Line:
+    return {
+        "key": row.key, "created_at": row.created_at.isoformat(), "created_by": row.created_by,
+        "reason": row.reason, "hashes": list(row.hashes), "ends_open": row.ends_open,
+        "identifiers": encryption.encrypt(json.dumps(dict(row.identifiers))),
+    }  # fmt: skip
+
+
+def _read() -> dict[str, Line]:
+    """The lines by key. A line that is no JSON, cut off by a full disk, is left out."""
+    lines: dict[str, Line] = {}
+    if not has_file():
+        return lines
+    for text in path().read_text().splitlines():
+        try:
+            line = json.loads(text)
+            lines[line["key"]] = line
+        except (ValueError, KeyError, TypeError):
+            log.error("erasure_list_damaged", file=str(path()), line=text[:40])
+    return lines
+
+
+def _write(lines: Mapping[str, Line]) -> None:
+    """Replace the file, or leave the old one: a copy is made meanwhile of one or the other."""
+    new = path().with_name(f"{FILE_NAME}.new")
+    with _opened(new) as file:
+        file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines.values())
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path())
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One program at a time changes the file."""
+    path().parent.mkdir(parents=True, exist_ok=True)
+    name = path().with_name(f"{FILE_NAME}.lock")
+    with _opened(name) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _opened(name: Path) -> IO[str]:
+    """A file for this user alone, to be written from its beginning."""
+    return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")

@@ -1,0 +1,75 @@
+"""What is kept for how long, over all flows, for the page of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+from msgplatform.core.archive import kept
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.kept import KeptData
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.text import Text
+from msgplatform.models import Alert, AuditLog, BulkJob, DayCounter, Erasure, MinuteCounter
+
+
+@dataclass(frozen=True)
+class RetentionLine:
+    """One line of the table. `settings` are (name, value). Without `is_readable` the oldest row
+    could not be read."""
+
+    flow: Text
+    title: Text
+    settings: list[tuple[str, object]]
+    seconds: float | None
+    ending: Text
+    oldest: datetime | None
+    next_at: datetime | None
+    is_readable: bool = True
+
+
+def lines() -> Iterator[RetentionLine]:
+    """A line for each kind of data, flow by flow, then the platform's own."""
+    for flow in flows.all():
+        for data in flow.kept():
+            yield _line(flow.title, data)
+    for data in _own():
+        yield _line(_("Platform"), data)
+
+
+def _line(flow: Text, data: KeptData) -> RetentionLine:
+    values = [(name, getattr(settings, name)) for name in data.settings]
+    try:
+        oldest, is_readable = data.oldest(), True
+    except (*UNAVAILABLE, RedisError):
+        oldest, is_readable = None, False
+    return RetentionLine(
+        flow, data.title, values, data.seconds(), data.ending, oldest,
+        data.next_at(oldest) if oldest else None, is_readable,
+    )  # fmt: skip
+
+
+def _own() -> list[KeptData]:
+    return [
+        kept.of_column(
+            _("statistics by the minute and the hour"), MinuteCounter, "minute",
+            lambda: settings.MINUTE_COUNTER_DAYS * DAY, "MINUTE_COUNTER_DAYS",
+        ),
+        kept.of_column(
+            _("statistics by the day"), DayCounter, "day",
+            lambda: settings.DAY_COUNTER_DAYS * DAY, "DAY_COUNTER_DAYS",
+        ),
+        kept.of_column(
+            _("encrypted identifiers of erasures"), Erasure, "created_at",
+            lambda: settings.PERSON_ERASURE_DAYS * DAY, "PERSON_ERASURE_DAYS",
+        ),
+        kept.of_column(_("alerts"), Alert, "first_at", kept.for_ever),
+        kept.of_column(_("audit log"), AuditLog, "at", kept.for_ever),
+        kept.of_column(_("bulk jobs"), BulkJob, "created_at", kept.for_ever),
+    ]  # fmt: skip

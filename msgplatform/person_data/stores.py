@@ -1,0 +1,77 @@
+"""All stores with data of people: those of the flows, and the platform's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+from msgplatform.core.connections import work_redis
+from msgplatform.core.person import redis_keys
+from msgplatform.core.person.identity import Person
+from msgplatform.core.person.stores import PersonStore, Row, Slice, text_store
+from msgplatform.models import (
+    Acknowledgement,
+    Alert,
+    AlertMessage,
+    AuditLog,
+    BulkJob,
+    FailureGroup,
+    SavedFilter,
+)
+
+_ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
+
+
+def all_stores() -> list[PersonStore]:
+    """In the order in which they are erased: a flow after those that publish through it, and the
+    platform's texts and Redis, to which all of them write, last."""
+    of_flows = [store for flow in reversed(flows.all()) for store in flow.person_stores()]
+    return [*of_flows, *_own()]
+
+
+def _own() -> Sequence[PersonStore]:
+    return (
+        text_store("alerts", _("alerts"), Alert, ("subject", "text", "said", "note")),
+        text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
+        text_store("failures", _("failures"), FailureGroup, ("said",)),
+        text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
+        text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
+        # Not of jobs that still run by their filter.
+        text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
+        text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
+        PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
+    )
+
+
+# -- the work Redis ------------------------------------------------------------------------------
+def _find_keys(person: Person, cursor: str) -> Slice:
+    """The orders of all flows, which end by themselves, and what sandboxes and the cache keep."""
+    return redis_keys.find(
+        work_redis(), person, cursor,
+        lambda _key: False,
+        lambda key: not key.startswith(("sandbox:", "cache:")),
+    )  # fmt: skip
+
+
+def _erase_keys(person: Person, rows: Sequence[Row]) -> int:
+    return sum(_erase_key(work_redis(), person, row.key) for row in rows)
+
+
+def _erase_key(client: Any, person: Person, key: str) -> int:
+    """Take out of a list or a hash what holds the person's data; other keys are deleted."""
+    kind = client.type(key)
+    if kind == b"list":
+        return sum(client.lrem(key, 0, each) for each in _theirs(person, client.lrange(key, 0, -1)))
+    if kind == b"hash":
+        fields = client.hgetall(key)
+        names = [name for name, value in fields.items() if _theirs(person, (name, value))]
+        return int(client.hdel(key, *names)) if names else 0
+    return int(client.delete(key))
+
+
+def _theirs(person: Person, values: Iterable[bytes]) -> list[bytes]:
+    return [value for value in values if person.raw_pattern.search(value)]

@@ -1,0 +1,216 @@
+"""What Notify holds of a person: payloads with their attempts, hot and archived."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.secrets import encryption
+from msgplatform.models import FailureGroup
+from notify import personal_fields
+from notify.archive.stores import Store, cold, hot
+from notify.maker import ending
+from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
+
+_CHUNK = 100  # messages erased in one transaction
+_Status = ReceiveMsg.Status
+_OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
+_ENDED_BY = "erased"
+Pointers = Mapping[str, Mapping[int, Sequence[str]]]
+
+
+def _find(store: Store, person: Person, cursor: str) -> Slice:
+    rows = store.messages.order_by("id")
+    if cursor:
+        rows = rows.filter(id__gt=int(cursor))
+    page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
+    pointers = _pointers()
+    theirs = [row for row in page if _erased(row, pointers, person) is not None]
+    open_ids = set() if store.cold else _open_ids([row["id"] for row in theirs])
+    found = [_row(store, row, row["id"] in open_ids) for row in theirs]
+    return Slice(found, str(page[-1]["id"]) if len(page) == SLICE else "")
+
+
+def _pointers() -> Pointers:
+    """Event type → id of the business system (0: all systems) → pointers."""
+    pointers: dict[str, dict[int, Sequence[str]]] = {
+        name: {0: own} for name, own in personal_fields.own().items()
+    }
+    rows = EventType.objects.exclude(personal_fields=None)
+    for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
+        if own:
+            of_type = pointers.setdefault(name, {})
+            of_type[owner] = [*of_type.get(owner, ()), *own]
+    return pointers
+
+
+def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
+    """The payload without the person's data, as the row would store it; None without such data, and
+    for one that no key decrypts."""
+    stored = bytes(row["payload"])
+    is_sealed = encryption.is_sealed(stored)
+    try:
+        clear = encryption.unseal(stored)
+    except Undecryptable:
+        return None
+    if not _may_hold(person, clear):
+        return None
+    names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
+    new = personal_fields.erased(clear, names, person, row["biz_id"])
+    return encryption.seal(new) if new is not None and is_sealed else new
+
+
+def _may_hold(person: Person, clear: bytes) -> bool:
+    """A quick look without reading the JSON, which may spell any sign by its number."""
+    if b"\\u" in clear or person.raw_pattern.search(clear):
+        return True
+    if not clear.isascii() and person.is_in(clear.decode(errors="replace")):
+        return True
+    return any(uid.encode() in clear for _biz, uid in person.users)
+
+
+def _open_ids(message_ids: Sequence[int]) -> set[int]:
+    """Those that were not split yet, or have a delivery that is on its way."""
+    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.ACCEPTED)
+    open_ids = set(rows.values_list("id", flat=True))
+    deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids, status__in=_OPEN)
+    return open_ids | set(deliveries.order_by().values_list("msg_id", flat=True))
+
+
+def _row(store: Store, row: Mapping[str, Any], is_open: bool) -> Row:
+    delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
+    attempts = store.attempts_of(list(delivery_ids)).order_by("id")
+    data = {
+        "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
+        "created_at": row["created_at"],
+        "payload": encryption.unseal(bytes(row["payload"])).decode(errors="replace"),
+        "attempts": list(attempts.values("at", "http_status", "response_headers", "response_body",
+                                         "detail")),
+    }  # fmt: skip
+    return Row(str(row["id"]), data, is_open)
+
+
+def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
+    pointers, count = _pointers(), 0
+    for some in chunks([int(row.key) for row in rows], _CHUNK):
+        count += transactions.retrying(
+            partial(_erase_messages, store, person, pointers, some), store.using
+        )
+    return count
+
+
+def _erase_messages(
+    store: Store, person: Person, pointers: Pointers, message_ids: Sequence[int]
+) -> int:
+    with transaction.atomic(using=store.using):
+        # Locked as the archiver locks them: what it has moved meanwhile is not here any more.
+        columns = ("id", "biz_id", "event_type", "payload")
+        locked = store.messages.select_for_update().filter(id__in=message_ids).order_by("id")
+        page = list(locked.values(*columns))
+        if not store.cold:  # somebody may have resent one since
+            open_ids = _open_ids([row["id"] for row in page])
+            page = [row for row in page if row["id"] not in open_ids]
+        page_ids = [row["id"] for row in page]
+        deliveries = store.deliveries_of(page_ids)
+        _erase_answers(store, person, deliveries)
+        _erase_keys(store, person, page_ids)
+        count = 0
+        for row in page:
+            new = _erased(row, pointers, person)
+            if new is not None:
+                count += store.messages.filter(id=row["id"]).update(payload=new)
+    return count
+
+
+def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> None:
+    """What consumers answered, whatever it says, and what the platform noted of it."""
+    errors = dict(deliveries.values_list("id", "error"))
+    for some in chunks(sorted(errors), 500):
+        attempts = store.attempts_of(some)
+        for column in ("response_headers", "response_body", "detail"):
+            attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
+        FailureGroup.objects.filter(flow="notify", sample__in=some).exclude(
+            said__in=["", MARK]
+        ).update(said=MARK)
+    for pk, error in errors.items():
+        if person.is_in(error):
+            deliveries.filter(id=pk).update(error=person.erased(error))
+
+
+def _erase_keys(store: Store, person: Person, message_ids: Sequence[int]) -> None:
+    """Idempotency keys that name the person: a request that comes once more is then a new one."""
+    rows: QuerySet[Any] = (
+        store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
+    )
+    keys = dict(rows.filter(id__in=message_ids).values_list("id", "key"))
+    for pk, key in keys.items():
+        if person.is_in(key):
+            rows.filter(id=pk).update(key=f"{MARK}-{pk}")
+
+
+def _end(_person: Person, rows: Sequence[Row]) -> int:
+    """Skip deliveries that wait; those with a sender end by themselves."""
+    count = 0
+    for some in chunks([int(row.key) for row in rows], _CHUNK):
+        deliveries = ReceiveMsg.objects.filter(
+            msg_id__in=some, status__in=(_Status.PENDING, _Status.HELD)
+        )
+        delivery_ids = list(deliveries.order_by("id").values_list("id", flat=True))
+        count += sum(_skip(ids) for ids in chunks(delivery_ids, 500))
+    return count
+
+
+def _skip(delivery_ids: Sequence[int]) -> int:
+    statuses: Collection[int] = (_Status.PENDING, _Status.HELD)
+
+    @transaction.atomic
+    def once() -> int:
+        # Any time that is later than all of theirs.
+        ended = ending.end(
+            delivery_ids, statuses, sql.read_time("9999-12-31 00:00:00"), _Status.SKIPPED, _ENDED_BY
+        )
+        return len(ended)
+
+    return transactions.retrying(once)
+
+
+def stores() -> Sequence[PersonStore]:
+    """The hot tables before the archive: a message that moves meanwhile is found in one of them."""
+    parts = [("notify.messages", _("messages"), hot()),
+             ("notify.archive", _("archived messages"), cold())]  # fmt: skip
+    return (
+        *(
+            PersonStore(
+                name, title, partial(_find, store), partial(_erase, store),
+                **({} if store.cold else {"end": _end}),
+            )
+            for name, title, store in parts
+        ),
+        text_store("notify.keys", _("idempotency keys"), IdempotencyKey, ("key",),
+                   unique_column="key"),
+        text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg, ("key",)),
+        *_texts(),
+    )  # fmt: skip
+
+
+def _texts() -> Iterable[PersonStore]:
+    """Answers of consumers that name the person beside other people's messages."""
+    columns = ("response_headers", "response_body", "detail")
+    for name, title, store in (
+        ("notify.answers", _("answers of consumers"), hot()),
+        ("notify.archived_answers", _("archived answers of consumers"), cold()),
+    ):
+        yield text_store(name, title, store.attempts.model, columns)
+        yield text_store(
+            name.replace("answers", "errors"), title, store.deliveries.model, ("error",)
+        )

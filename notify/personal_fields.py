@@ -1,0 +1,151 @@
+"""The fields of payloads that hold personal data, as the catalogue names them, and a payload
+without the data of one person.
+
+A field is named by a JSON Pointer (RFC 6901), with * for each entry of a list: /customer/phone,
+/passengers/*/name. Fields below one entry of a list belong together, so that of ten passengers one
+is erased. A phone number or an e-mail address of the person is erased in other fields too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from msgplatform.core.person.identity import MARK, Person
+
+MAX_FIELDS, MAX_LENGTH = 50, 200
+_EACH = "*"
+Path = tuple[str | int, ...]
+# Numbers keep their spelling: 99.10 stays 99.10.
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+# Event types of the platform itself → the fields of their payloads.
+_own: dict[str, tuple[str, ...]] = {}
+
+
+def register(event_type: str, pointers: Sequence[str]) -> None:
+    """Name the fields of an event type that the platform publishes itself; called when its app is
+    ready."""
+    _own[event_type] = tuple(pointers)
+
+
+def validate(pointers: Any) -> None:
+    """Raises ValidationError for a value that is no list of pointers."""
+    if not isinstance(pointers, list) or len(pointers) > MAX_FIELDS:
+        raise ValidationError(_("Write a list of at most %d pointers.") % MAX_FIELDS)
+    for each in pointers:
+        if not isinstance(each, str) or not each.startswith("/") or len(each) > MAX_LENGTH:
+            words = _("%s: write a JSON Pointer such as /customer/phone or /passengers/*/name.")
+            raise ValidationError(words % str(each)[:MAX_LENGTH])
+
+
+def own() -> Mapping[str, Sequence[str]]:
+    """Event types that the platform publishes itself → pointers."""
+    return _own
+
+
+def pointers_of(
+    pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
+) -> list[str]:
+    """The pointers that hold for a message: of its system's entry and of the shared one."""
+    of_type = pointers.get(event_type, {})
+    return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]
+
+
+def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes | None:
+    """The payload without the person's data; None if it holds none."""
+    try:
+        content = _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = payload.decode(errors="surrogateescape")
+        new = person.erased(text)
+        return None if new == text else new.encode(errors="surrogateescape")
+    named = {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
+    hits = {path for path, value in _leaves(content) if person.is_in(_text(value))}
+    hits |= {path for path in named if _is_theirs(person, _at(content, path), biz_id)}
+    if not hits:
+        return None
+    prefixes = set(named.values())
+    # The list's entry in which a hit lies, or the whole payload.
+    owners = {max((p for p in prefixes if hit[: len(p)] == p), key=len, default=()) for hit in hits}
+    theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
+    for path in theirs:
+        _set(content, path, MARK)
+    new_payload = _encode(_erased_leaves(content, person))
+    return None if _decode(new_payload) == _decode(payload) else new_payload
+
+
+def _split(pointer: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _paths(
+    content: Any, parts: Sequence[str], path: Path = (), prefix: Path = ()
+) -> Iterator[tuple[Path, Path]]:
+    """The places that a pointer names, each with that of the list's entry in which it lies."""
+    if not parts:
+        if path:
+            yield path, prefix
+        return
+    part, rest = parts[0], parts[1:]
+    if isinstance(content, list):
+        if part == _EACH:
+            for index, each in enumerate(content):
+                yield from _paths(each, rest, (*path, index), (*path, index))
+        elif part.isascii() and part.isdigit() and int(part) < len(content):
+            yield from _paths(content[int(part)], rest, (*path, int(part)), prefix)
+    elif isinstance(content, dict) and part in content:
+        yield from _paths(content[part], rest, (*path, part), prefix)
+
+
+def _leaves(content: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(content, dict):
+        for name, each in content.items():
+            yield (*path, name), name
+            yield from _leaves(each, (*path, name))
+    elif isinstance(content, list):
+        for index, each in enumerate(content):
+            yield from _leaves(each, (*path, index))
+    else:
+        yield path, content
+
+
+def _text(value: Any) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number or isinstance(value, str) else ""
+
+
+def _at(content: Any, path: Path) -> Any:
+    for part in path:
+        content = content[part]
+    return content
+
+
+def _set(content: Any, path: Path, value: Any) -> None:
+    """A place in an object that was erased as a whole is none any more."""
+    parent = _at(content, path[:-1])
+    if isinstance(parent, dict | list):
+        parent[path[-1]] = value  # type: ignore[index]
+
+
+def _is_theirs(person: Person, value: Any, biz_id: int) -> bool:
+    return any(person.is_value(each, biz_id) for _path, each in _leaves(value))
+
+
+def _erased_leaves(content: Any, person: Person) -> Any:
+    if isinstance(content, dict):
+        part = partial(_erased_leaves, person=person)
+        return {person.erased(name): part(each) for name, each in content.items()}
+    if isinstance(content, list):
+        return [_erased_leaves(each, person) for each in content]
+    return (
+        MARK
+        if isinstance(content, int) and person.is_in(_text(content))
+        else (person.erased(content) if isinstance(content, str) else content)
+    )

@@ -1,0 +1,256 @@
+"""One person's data: found, exported and erased, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models import Sum
+from pytest_django.fixtures import Settings
+
+from crmsync import orders
+from crmsync.models import Item, LandingPage, Lead, Record, RecoveryEntry
+from crmsync.operations import keep_copy
+from crmsync.orders import Request
+from gateway.forwarder.forwarder import Forwarder
+from gateway.lifecycle import mo_store
+from gateway.lifecycle.messages import Mo
+from gateway.models import SmsGateway
+from gateway.pump.pump import Pump
+from msgplatform.core import alerts
+from msgplatform.core.data import ids, sql
+from msgplatform.models import AuditLog, Biz, Erasure, MinuteCounter
+from msgplatform.person_data import erasures
+from msgplatform.person_data.runner import ErasureRunner
+from notify.feed.intake import posts, relations
+from notify.feed.intake.posts import Post
+from notify.feed.intake.relations import Change
+from notify.feed.models import Feed, FeedBroadcast
+from notify.models import (
+    Attempt,
+    BizMsg,
+    EventType,
+    ReceiveMsg,
+)  # fmt: skip
+from tests.integration.crmsync import sync_support
+from tests.support import archive_support, feed_rows, notify_rows, sms_rows
+from tests.support.person_world import (
+    ANN,
+    BOB,
+    FIELDS,
+    Someone,
+    holders,
+    of_others,
+    payload,
+    redis_keys,
+    tables,
+)
+from tests.support.sms_rows import Caller
+
+shop = sms_rows.shop
+pytestmark = pytest.mark.django_db(transaction=True)
+_State = Erasure.State
+# Rows that the erasure itself writes.
+_OWN_TABLES = {"person_erasure", "msgplatform_auditlog", "id_node", "msgplatform_idnode"}
+
+
+@pytest.fixture(autouse=True)
+def list_of_its_own(tmp_path: Path, settings: Settings) -> None:
+    settings.STATE_DIR = tmp_path
+
+
+def identifiers(someone: Someone) -> dict[str, list[str]]:
+    return {"phones": [someone.spellings[2]], "emails": [someone.email.upper()],
+            "users": [f"shop/{someone.uid}"]}  # fmt: skip
+
+
+def run() -> None:
+    """Until no erasure has anything to do now."""
+    runner = ErasureRunner()
+    while runner.turn():
+        pass
+
+
+def wait_no_more() -> None:
+    Erasure.objects.update(lease_until=None)
+
+
+def erase(someone: Someone, **options: Any) -> Erasure:
+    row = erasures.start(identifiers(someone), "asked by mail", options.pop("ends", False), "eve")
+    run()
+    row.refresh_from_db()
+    return row
+
+
+# -- what each flow holds ------------------------------------------------------------------------
+def sms_of(biz: Biz, someone: Someone) -> None:
+    """A delivered text, an MO, and a text to somebody else that names the person; all archived."""
+    for to, text in ((someone.spellings[1], f"您好 {someone.name}"),):
+        sms_rows.send(biz, to=to, text=text, reference=someone.phone)
+    mo = Mo(
+        id=str(ids.new(0)), gateway=1, user_number=f"86{someone.phone}", sp_number="10655",
+        text=f"I am {someone.name}", content=b"\x01", at=1_790_000_000.0,
+    )  # fmt: skip
+    mo_store.accept([(mo, (1, 2, int(mo.id) & 0xFFFF))])
+    for seqnos in sms_rows.submit(SmsGateway.objects.get().pk).values():
+        for seqno in seqnos:
+            sms_rows.respond(seqno)
+            sms_rows.report(seqno, number=f"86{someone.phone}")
+
+
+def archive_sms() -> None:
+    for worker in (Forwarder(), Pump()):
+        while worker.turn():
+            pass
+
+
+def events_of(biz: Biz, someone: Someone) -> None:
+    """A delivered event with the answer of its consumer, and an archived one."""
+    row = notify_rows.BizReceive.objects.first() or notify_rows.subscription(biz)
+    hot = notify_rows.publish(biz, payload=payload(someone))
+    status = ReceiveMsg.Status.DELIVERED
+    BizMsg.objects.filter(id__in=hot).update(state=BizMsg.State.SPLIT)
+    for pk in hot:
+        delivery = ReceiveMsg.objects.create(
+            id=ids.new(0), msg_id=pk, biz=biz, biz_receive=row, status=status, next_at=sql.now(),
+            created_at=sql.now(), updated_at=sql.now(),
+        )  # fmt: skip
+        Attempt.objects.create(
+            id=ids.new(0), copy=delivery, claim="c", number=1, at=sql.now(), seconds=0.1,
+            http_status=200, response_body=f"thank you, {someone.name}",
+        )  # fmt: skip
+    archive_support.message(row, status, payload=payload(someone), key=f"k-{someone.phone}",
+                            answer=f"hello {someone.name}")  # fmt: skip
+
+
+def feed_of(biz: Biz, someone: Someone) -> None:
+    relations.change_many([
+        Change(biz.pk, "befriend", someone.uid, "reader-1"),
+        Change(biz.pk, "follow", "reader-2", someone.uid),
+    ])  # fmt: skip
+    feed_rows.visited(biz, "reader-1", "reader-2", someone.uid)
+    posts.add(Post(biz.pk, someone.uid, f"this is {someone.name}", "friend"))
+    posts.add(Post(biz.pk, "reader-1", "hello", "friend"))
+    feed_rows.drain()
+
+
+def lead_of(biz: Biz, someone: Someone) -> Lead:
+    """A lead with a record at a CRM, what was sent, and what the CRM said."""
+    policy = sync_support.Policy.objects.first() or sync_support.hive()
+    page, _ = LandingPage.objects.get_or_create(biz=biz, title="spring", appkey="spring-1")
+    lead = Lead.objects.create(
+        id=ids.new(0), biz=biz, appkey=page.appkey, name=someone.name, phone=someone.spellings[3],
+        uid=someone.uid, extra={"email": someone.email},
+    )  # fmt: skip
+    request = Request(str(lead.pk), 1, {"name": someone.name, "phone": someone.phone}, previous=0)
+    operation = sync_support.new_operation(policy, [request])
+    keep_copy(operation)
+    record = Record.objects.create(
+        id=ids.new(0), policy_id=policy.pk, key=str(lead.pk), version=1,
+        operation_id=operation.pk, digest=orders.digest(request), state=Record.State.CONFIRMED,
+        updated_at=sql.now(),
+    )  # fmt: skip
+    Item.objects.create(
+        id=ids.new(0), operation_id=operation.pk, record_id=record.pk, crm_id=policy.crm_id,
+        version=1, attempt=1, outcome="Rejected", at=sql.now(), message=f"{someone.name} is known",
+    )  # fmt: skip
+    RecoveryEntry.objects.create(
+        policy_id=policy.pk, crm_id=policy.crm_id, operation_id=operation.pk, record_id=record.pk,
+        error_class="rejected", reason=f"no {someone.name}", created_at=sql.now(),
+        request=json.dumps({"name": someone.name}).encode(), state=RecoveryEntry.State.SOLVED,
+    )  # fmt: skip
+    return lead
+
+
+def texts_of(someone: Someone) -> None:
+    text = f"or {someone.email}"
+    alerts.raise_alert("test.kind", f"Call {someone.phone}", text, key=f"test:{someone.phone[-4:]}")
+    AuditLog.objects.create(actor="eve", action="searched", target=someone.phone,
+                            detail={"filter": {"number": someone.spellings[3]}})  # fmt: skip
+
+
+@pytest.fixture
+def world(shop: Caller) -> Biz:
+    EventType.objects.create(name="order.paid", personal_fields=FIELDS)
+    for someone in (ANN, BOB):
+        events_of(shop.biz, someone)
+        sms_of(shop.biz, someone)
+        feed_of(shop.biz, someone)
+        lead_of(shop.biz, someone)
+        texts_of(someone)
+    archive_sms()
+    archive_support.archive()
+    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    return shop.biz
+
+
+# -- the whole -----------------------------------------------------------------------------------
+def counts() -> list[Any]:
+    return sorted(MinuteCounter.objects.values_list("flow", "name").annotate(Sum("value")))
+
+
+def crms_confirm() -> None:
+    """The poller reads the deleted leads, and the CRMs confirm."""
+    deleted = [str(pk) for pk in Lead.objects.filter(is_delete=True).values_list("id", flat=True)]
+    Record.objects.filter(key__in=deleted).update(deleted=True, state=Record.State.CONFIRMED)
+
+
+def settle() -> None:
+    """What waits for others goes on: CRMs confirm, the feed's events are handled."""
+    crms_confirm()
+    drain_feed()
+
+
+def drain_feed() -> None:
+    from notify.feed.dispatcher.pace import Pace
+    from notify.feed.dispatcher.upkeep import Upkeep
+
+    upkeep = Upkeep()
+    while upkeep.turn(Pace()):
+        pass
+
+
+def test_nothing_of_the_person_is_left_and_everything_of_others(world: Biz) -> None:
+    before_rows, before_keys, before_counts = tables(), redis_keys(), counts()
+    found = holders(ANN, before_rows, before_keys)
+    assert {name.partition(".")[2] for name in found} >= {
+        "biz_msg", "biz_msg_cold", "attempt", "attempt_cold", "sgip_mt", "sgip_mt_part",
+        "sgip_report", "sgip_mo", "feed", "friend", "feed_broadcast", "feed_user", "lead",
+        "sync_operation", "sync_item", "recovery_log", "msgplatform_alert", "msgplatform_auditlog",
+    }  # fmt: skip
+    assert {name for name in found if name.startswith(("sms ", "work "))} >= {
+        "sms {sms}:zset:archived",
+    }
+    her_posts = {
+        str(pk).encode() for pk in Feed.objects.filter(uid=ANN.uid).values_list("id", flat=True)
+    }
+    row = erase(ANN)
+    assert row.state == _State.WAITING, "CRMs must learn of it first"
+    assert set(row.open) == {"crmsync.leads", "feed.posts", "feed.events", "feed.users"}
+    settle()
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert row.state == _State.DONE, (row.open, row.error)
+    after_rows, after_keys = tables(), redis_keys()
+    assert holders(ANN, after_rows, after_keys) == set()
+    for table, page in of_others(ANN, before_rows, _OWN_TABLES).items():
+        # Counts, events, and the record that the test itself has confirmed.
+        if not table.endswith(("feed_user", "eventqueue", "counter", "sync_record")):
+            missing = [each for each in page if each not in after_rows[table]]
+            missing = [each for each in missing if not her_posts & set(each)]
+            assert not missing, table
+    assert not FeedBroadcast.objects.filter(feed_id__in=[int(pk) for pk in her_posts]).exists()
+    assert holders(BOB, before_rows, before_keys) - {"default.eventqueue"} <= holders(
+        BOB, after_rows, after_keys
+    )
+    assert [each for each in counts() if each[0] != "feed"] == [
+        each for each in before_counts if each[0] != "feed"
+    ]
+    assert row.erased["sms.sent"] == 1
+    assert row.erased["notify.messages"] >= 1
+    done = AuditLog.objects.get(action="erasure_done")
+    assert done.detail["erased"] == row.erased
+    assert len(row.hashes) >= 3

@@ -1,0 +1,129 @@
+"""Two people with data in every flow, and everything that the databases and Redis hold of them.
+
+`Someone` has a phone number, an address and a name that stand nowhere else; `stored` reads all
+tables and all keys, so that a test can look for them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.db import connections
+
+from gateway.connections import sms_redis
+from msgplatform.core.connections import work_redis
+
+
+@dataclass(frozen=True)
+class Someone:
+    """A person: `uid` is the user of the business system, `name` is no identifier."""
+
+    phone: str
+    email: str
+    uid: str
+    name: str
+
+    @property
+    def needles(self) -> list[bytes]:
+        return [each.encode() for each in (self.phone, self.email, self.uid, self.name)]
+
+    @property
+    def spellings(self) -> list[str]:
+        """The number as people write it."""
+        p = self.phone
+        return [p, f"+86{p}", f"0086 {p[:3]} {p[3:7]} {p[7:]}", f"{p[:3]}-{p[3:7]}-{p[7:]}"]
+
+
+# Digits that no id, time or port in a test holds.
+ANN = Someone("13911122233", "ann.planted@example.com", "user-ann-4711", "Planted-Ann")
+BOB = Someone("13944455566", "bob.other@example.com", "user-bob-4712", "Other-Bob")
+
+
+Rows = dict[str, list[tuple[bytes, ...]]]
+
+
+def tables(*aliases: str) -> Rows:
+    """Every row of every table as bytes: "alias.table" → rows, sorted."""
+    rows: Rows = {}
+    for alias in aliases or tuple(connections):
+        connection = connections[alias]
+        with connection.cursor() as cursor:
+            for table in connection.introspection.table_names(cursor):
+                cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+                rows[f"{alias}.{table}"] = sorted(
+                    tuple(_bytes(value) for value in row) for row in cursor.fetchall()
+                )
+    return rows
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes | memoryview | bytearray):
+        return bytes(value)
+    return str(value).encode()
+
+
+def keys(client: Any) -> dict[str, list[bytes]]:
+    """Every key of a Redis with its pieces, also decompressed."""
+    readers = {
+        b"string": lambda key: [client.get(key) or b""],
+        b"hash": lambda key: [part for pair in client.hgetall(key).items() for part in pair],
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"set": lambda key: list(client.smembers(key)),
+        b"zset": lambda key: client.zrange(key, 0, -1),
+    }
+    found: dict[str, list[bytes]] = {}
+    for key in client.scan_iter():
+        reader = readers.get(client.type(key))
+        pieces = reader(key) if reader else []
+        found[key.decode()] = [each for piece in pieces for each in _unpacked(piece)]
+    return found
+
+
+def _unpacked(piece: bytes) -> Iterator[bytes]:
+    yield piece
+    try:
+        yield zlib.decompress(piece)
+    except zlib.error:
+        return
+
+
+def redis_keys() -> dict[str, list[bytes]]:
+    """The keys of both Redis, by name."""
+    both = (("work", work_redis()), ("sms", sms_redis()))
+    return {f"{name} {key}": value for name, c in both for key, value in keys(c).items()}
+
+
+def holders(someone: Someone, rows: Rows, values: dict[str, list[bytes]]) -> set[str]:
+    """The tables and keys in which something of this person stands."""
+
+    def is_theirs(pieces: Any) -> bool:
+        return any(needle in piece for piece in pieces for needle in someone.needles)
+
+    names = {table for table, page in rows.items() if any(map(is_theirs, page))}
+    return names | {key for key, pieces in values.items() if is_theirs([key.encode(), *pieces])}
+
+
+def of_others(someone: Someone, rows: Rows, without: set[str]) -> Rows:
+    """The rows in which nothing of this person stands, of all tables but these."""
+    return {
+        table: [row for row in page if not any(n in v for v in row for n in someone.needles)]
+        for table, page in rows.items()
+        if table.partition(".")[2] not in without
+    }
+
+
+def payload(someone: Someone, **more: Any) -> bytes:
+    return msgspec.json.encode({
+        "order": "20261126-1", "amount": 99.10,
+        "customer": {"name": someone.name, "phone": someone.phone, "email": someone.email,
+                     "id": someone.uid},
+        **more,
+    })  # fmt: skip
+
+
+FIELDS = ["/customer/name", "/customer/phone", "/customer/email", "/customer/id",
+          "/passengers/*/name", "/passengers/*/phone"]  # fmt: skip
