@@ -206,7 +206,9 @@ class Decisions:
     def write(self) -> None:
         round, result, table = self._this, self.result, models.Record._meta.db_table
         # Handlers lock them in the order of ids too, so there is no deadlock.
-        sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
+        rows = sorted(self._rows, key=itemgetter(0))
+        # A row that has a record all the same must be an error, and not change that record.
+        (sql.insert if round.are_new else sql.insert_or_update)(table, COLUMNS, rows)
         self._insert_new()
         if result.requests:
             data = dump(result.requests)

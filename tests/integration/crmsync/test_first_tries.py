@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from django.db import connection
@@ -71,7 +73,10 @@ def test_the_operation_tells_the_tries_of_all_its_records(policy: Policy) -> Non
 @pytest.mark.parametrize("why", ["another claim", "newer version", "adopted"])
 def test_one_that_is_different_makes_items_of_all(policy: Policy, why: str) -> None:
     queued = sync.on_its_way(policy, sync.requests("abc"))
-    changes = {"another claim": {"claimed_by": "e" * 32}, "adopted": {"is_adopted": True}}
+    changes: dict[str, dict[str, Any]] = {
+        "another claim": {"claimed_by": "e" * 32},
+        "adopted": {"is_adopted": True},
+    }
     if why == "newer version":
         sync.newer(queued, "b")
     else:

@@ -349,12 +349,20 @@ class TestFirstLoad:
         assert not stored.are_new
         assert [entry.request.key for entry in stored.entries] == ["2"]
         assert (record(1).version, record(1).state) == (5, State.CONFIRMED)
-        _, stored = poller.round(lead(3), lead(1, version=6), are_new=True)
+        _, stored = poller.round(lead(3), lead(1, version=6, name="Li"), are_new=True)
         [first, second] = stored.entries
         assert (second.record, second.remote_id) == (record(1).pk, "r-1")
         assert [first.request.previous, second.request.previous] == [
             0, Operation.objects.order_by("id")[0].pk,
         ]  # fmt: skip
+
+    def test_a_deletion_of_one_that_the_crm_has(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        _, stored = poller.round(lead(1, version=2, deleted=True), are_new=True)
+        [entry] = stored.entries
+        assert (entry.request.deleted, entry.remote_id) == (True, "r-1")
+        assert (record(1).state, record(1).sent_version) == (State.QUEUED, 1)
 
 
 class TestQueues:
