@@ -148,7 +148,7 @@ def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
         detail = {"erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1}
         erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
         return {**begin, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
-    # Once more at once, to see that nothing is left; not for ever, where something cannot be erased.
+    # Once more at once, to see that nothing is left; later, where something cannot be erased.
     if not change["open"] and row.passes < _QUICK_PASSES:
         return {**begin, "open": {}}
     seconds = min(MAX_WAIT_SECONDS, 2.0 * (row.passes + 1))
