@@ -56,6 +56,7 @@ class Correspondent:
         self._listener = socket.create_server(("127.0.0.1", options.sink_port), backlog=1024)
         self._subscribed: dict[int, socket.socket] = {}
         self._partial: dict[int, tuple[bytes, float]] = {}
+        self._unanswered = deque[tuple[float, int]]()  # when to answer which connection
         # Moments by key, until both are known: a message may arrive before its publisher has the
         # answer.
         self._due: dict[bytes, float] = {}
@@ -105,9 +106,14 @@ class Correspondent:
         self.published += 1
 
     def _poll(self, seconds: float) -> None:
+        if self._unanswered:
+            seconds = min(seconds, max(0.0, self._unanswered[0][0] - time.perf_counter()))
         for fd, _ in self._poller.poll(seconds):
             if publisher := self._publishers.get(fd):
-                if publisher.receive():
+                is_answered = publisher.receive()
+                if publisher.is_closed:
+                    load.renew(publisher, self._publishers, self._poller)
+                if is_answered:
                     self._note(publisher.key_of_it.encode(), self._answered, time.perf_counter())
                     self._idle.append(publisher)
             elif fd == self._listener.fileno():
@@ -117,6 +123,10 @@ class Correspondent:
                 self._poller.register(client, select.EPOLLIN)
             else:
                 self._receive(fd)
+        while self._unanswered and self._unanswered[0][0] <= time.perf_counter():
+            _, fd = self._unanswered.popleft()
+            if fd in self._subscribed:  # else it hung up
+                self._subscribed[fd].sendall(ANSWER)
 
     def _receive(self, fd: int) -> None:
         now = time.perf_counter()
@@ -131,7 +141,7 @@ class Correspondent:
         if end < 0 or len(data) < end + 4 + content_length(data[:end]):
             self._partial[fd] = data, first
             return
-        self._subscribed[fd].sendall(ANSWER)
+        self._unanswered.append((now + self.options.answer_after, fd))
         order = _ORDER.search(data, end)
         assert order
         if order[1] not in self._due or order[1] in self._arrived:
@@ -158,6 +168,7 @@ def main() -> None:
     parser.add_argument("--sink-port", type=int, required=True)
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--answer-after", type=float, default=0.0, help="seconds")
     options = parser.parse_args()
     options.progress = Progress(options.progress)
     publishers = [

@@ -24,6 +24,7 @@ class Latency(Side):
     """3 messages a second: what an idle platform does with a message."""
 
     rate = 3.0
+    answer_after = 0.0  # seconds
 
     def prepare(self) -> None:
         notify_rows.empty()
@@ -37,7 +38,7 @@ class Latency(Side):
             *("--prefix", self.stretch, "--connections", intake.CONNECTIONS),
             *("--progress", self._arrived.file),
             *("--sink-port", self.ground.sink_port, "--rate", self.rate),
-            *("--seconds", self.seconds),
+            *("--seconds", self.seconds, "--answer-after", self.answer_after),
             load=True,
         )  # fmt: skip
         daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]
@@ -68,5 +69,13 @@ class HalfOfCapacity(Latency):
     rate = 0.0  # the correspondent finds it out
 
 
+class SlowConsumer(Latency):
+    """40 messages a second to a consumer that takes half a second for each answer, so about 20
+    requests of its 32 are in flight."""
+
+    name = "slow-consumer"
+    rate, answer_after = 40.0, 0.5
+
+
 def sides() -> list[type[Side]]:
-    return [Latency, HalfOfCapacity]
+    return [Latency, HalfOfCapacity, SlowConsumer]

@@ -22,6 +22,8 @@ class ClaimedOrder:
     # changes it; the claiming thread reads it, and may see it late.
     open_items: int
     item_size: int
+    # Counts down to the moment when all of it is in flight. Only the sending thread changes it.
+    unsent_items: int
     # Set by the claiming thread when another sender owns the queue: unsent items belong to it.
     is_lost: bool = False
     before: presence.LaneState | None = None

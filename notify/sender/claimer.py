@@ -23,8 +23,10 @@ from notify.sender.claimed_order import ClaimedOrder
 
 log = logging.get(__name__)
 
-# Orders of one subscription in flight: one that is being sent, one ready behind it.
-MAX_PER_SUBSCRIPTION = 2
+# Orders of one subscription in hand: one that is being sent, one ready behind it. When all of their
+# messages are in flight there may be more, so that a consumer that takes its time for each answer,
+# whose messages come one by one, gets as many requests at once as its limit allows.
+MAX_UNSENT_ORDERS = 2
 # All orders in flight, in bytes of memory and in messages: a thousand subscriptions with full
 # orders would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes
 # first.
@@ -68,6 +70,8 @@ class OrderClaimer:
         self.states: Mapping[int, presence.LaneState] = {}
         # Written by this thread: subscriptions that another sender works for now.
         self.lost: frozenset[int] = frozenset()
+        # Subscriptions of which this thread took no order, because messages of theirs wait here.
+        self.held_back: frozenset[int] = frozenset()
         # From this thread to the sending one; appending and taking are atomic.
         self._inbox: deque[ClaimedOrder] = deque()
         self._only = frozenset(only)
@@ -96,6 +100,10 @@ class OrderClaimer:
     def stop(self) -> None:
         self._listener.stop()
         self._loop.stop(_JOIN_SECONDS)
+
+    def wake(self) -> None:
+        """Look for orders now: all messages of a subscription in `held_back` are in flight."""
+        self._loop.wake()
 
     def set_states(self, states: Mapping[int, presence.LaneState], at_once: bool) -> None:
         """Set the states of the lanes; `at_once` for a change that the maker should know now."""
@@ -222,14 +230,19 @@ class OrderClaimer:
         systems."""
         # Beyond this sender's share a queue is left to others: orders in flight are finished first.
         surplus_queues = set(sorted(self._in_flight)[self._share :])
-        rows = [
-            (s.queue, s.id)
-            for s in self.subscriptions.all()
-            if s.is_sendable
-            and self._serves(s)
-            and s.queue not in surplus_queues
-            and len(self._in_flight.get(s.queue, ())) < MAX_PER_SUBSCRIPTION
-        ]
+        full_queues = {
+            queue
+            for queue, in_hand in self._in_flight.items()
+            if len(in_hand) >= MAX_UNSENT_ORDERS and any(order.unsent_items for order in in_hand)
+        }
+        rows: list[tuple[str, int]] = []
+        held_back_ids: list[int] = []
+        for row in self.subscriptions.all():
+            if row.queue in full_queues:
+                held_back_ids.append(row.id)
+            elif row.is_sendable and self._serves(row) and row.queue not in surplus_queues:
+                rows.append((row.queue, row.id))
+        self.held_back = frozenset(held_back_ids)
         self._turn = (self._turn + 1) % max(1, len(rows))
         rows_from_turn = rows[self._turn :] + rows[: self._turn]
         return dict(in_turns(rows_from_turn, lambda row: orders.system_of(row[0])))
@@ -280,7 +293,8 @@ class OrderClaimer:
         # Text that is not ASCII takes two or four bytes a character.
         bodies = sum(getsizeof(item.body) for item in order.items)
         item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
-        claimed_order = ClaimedOrder(job, order, len(order.items), item_size, before=before)
+        count = len(order.items)
+        claimed_order = ClaimedOrder(job, order, count, item_size, count, before=before)
         self._in_flight.setdefault(job.queue, []).append(claimed_order)
         self._inbox.append(claimed_order)
 

@@ -10,7 +10,7 @@ SECRET_KEY = os.environ["SECRET_KEY"]
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1"]
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # the console of the platform is not loaded
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -50,7 +50,8 @@ class Gather:
 
     A wait is worth it if at least `worth` items are expected meanwhile, at the rate of the last
     batches. There is no wait after a full batch or an empty one, so an idle step takes new items at
-    once.
+    once. With `per_item` a wait has so many seconds for each item of the last batch: while few
+    come there is time for small batches, and nobody needs to wait long.
     """
 
     def __init__(
@@ -59,14 +60,16 @@ class Gather:
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
         worth: int = WORTH,
+        per_item: float = math.inf,
     ) -> None:
         self._full, self._seconds, self._clock, self._worth = full, seconds, clock, worth
-        self._next = Every(seconds, clock)
+        self._per_item = per_item
+        self._next_at = -math.inf
         self._rate, self._last_at = 0.0, clock()
 
     @property
     def is_due(self) -> bool:
-        return self._next.is_due
+        return self._clock() >= self._next_at
 
     def note_batch(self, count: int) -> float:
         """Note that `count` items were taken, and return the seconds until the next batch is
@@ -75,7 +78,8 @@ class Gather:
         span, self._last_at = max(1e-3, now - self._last_at), now
         self._rate += (count / span - self._rate) * (1 - math.exp(-span / _MEMORY_SECONDS))
         if 0 < count < self._full and self._rate * self._seconds >= self._worth:
-            self._next.restart()
-            return self._seconds
-        self._next.at_once()
+            seconds = min(self._seconds, count * self._per_item)
+            self._next_at = now + seconds
+            return seconds
+        self._next_at = -math.inf
         return 0.0

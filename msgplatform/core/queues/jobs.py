@@ -257,14 +257,19 @@ def put_last(orders: Iterable[Claimed]) -> None:
 
 def depths(names: Sequence[str]) -> dict[str, int]:
     """Orders waiting or claimed, per queue, in one round trip."""
+    return {name: waiting + claimed for name, (waiting, claimed) in lengths(names).items()}
+
+
+def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Numbers of waiting and of claimed orders, per queue, in one round trip."""
     if not names:
         return {}
     with work_redis().pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(f"rq:queue:{name}")
             pipe.llen(f"rq:queue:{name}:intermediate")
-        lengths = pipe.execute()
-    return {name: lengths[2 * i] + lengths[2 * i + 1] for i, name in enumerate(names)}
+        answers = pipe.execute()
+    return dict(zip(names, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
 
 def oldest_seconds(name: str) -> float:

@@ -303,6 +303,28 @@ class TestRateAndOrder:
                 turn_until(sender, lambda: len(sink.requests) == 100)
             assert sink.most_busy == 3
 
+    def test_messages_that_come_one_by_one_fill_the_window_too(
+        self, biz: Biz, hanging: Hanging
+    ) -> None:
+        """Each is an order of its own, and the consumer takes its time to answer."""
+        row = subscribed(biz, "thoughtful", hanging.url, in_flight_limit=6)
+        queue = queue_of(row)
+        put(row, 10, items=1)
+        with running() as sender:
+            turn_until(sender, lambda: _in_flight(sender, row) == 6)
+            turn_until(sender, lambda: queues.lengths([queue])[queue] == (3, 7))
+            for _ in range(20):
+                sender.turn()
+            assert queues.lengths([queue])[queue] == (3, 7), "one more is ready, and no other"
+            sender.subscriptions.refresh()
+            subscription = sender.subscriptions.get(row.pk)
+            assert subscription
+            assert Capacity.read([subscription]).offer(subscription) is None
+            for _ in range(2):
+                queues.claim(queue, 60)
+            assert Capacity.read([subscription]).offer(subscription), "one waits, two are unsent"
+            hanging.hang_up()
+
 
 def _gap(times: Sequence[float]) -> float:
     """Between two of them, as a rule."""

@@ -33,7 +33,7 @@ def writer(work_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def test_no_result_waits_for_its_sleep(writer: ResultWriter) -> None:
     nothing: Any = None
-    order = ClaimedOrder(nothing, nothing, open_items=RESULTS + 1, item_size=0)
+    order = ClaimedOrder(nothing, nothing, open_items=RESULTS + 1, item_size=0, unsent_items=0)
     chance = random.Random(1)
     for number in range(RESULTS):
         writer.put(order, Result(number, 1, "claim", 1, "delivered", 200))

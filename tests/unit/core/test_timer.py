@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from msgplatform.core.daemons.timer import Every, Gather
 
 
@@ -65,6 +67,15 @@ def test_under_load_batches_become_full() -> None:
     gather = Gather(500, 0.05, clock)
     assert gather.is_due
     assert come(clock, gather, 2000, 500, 5.0)[-3:] == [100, 100, 100]
+
+
+def test_a_wait_is_as_long_as_the_last_batch_was_large() -> None:
+    clock = Clock()
+    gather = Gather(500, 0.05, clock, per_item=0.0002)
+    come(clock, gather, 1000, 500, 5.0)
+    assert gather.note_batch(100) == pytest.approx(0.02)
+    assert not gather.is_due
+    assert gather.note_batch(400) == 0.05
 
 
 def test_what_comes_seldom_is_taken_at_once() -> None:

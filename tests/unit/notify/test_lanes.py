@@ -21,7 +21,7 @@ POLICY = circuit.Policy(failures_in_a_row=3, first=10.0, jitter=0.0)
 def filled(lane: Lane, count: int = 5) -> Lane:
     items = [Item(n, n, 1, "{}") for n in range(count)]
     order = Order(lane.subscription, "c", 0.0, items)
-    claimed = ClaimedOrder(Claimed("q", "j", None, 0.0), order, count, 0)
+    claimed = ClaimedOrder(Claimed("q", "j", None, 0.0), order, count, 0, count)
     lane.waiting.extend((claimed, item) for item in items)
     return lane
 
